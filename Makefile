@@ -1,0 +1,112 @@
+# `make demo` and `make test` do all their set-up; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+# What is installed. A developer's environment (make setup) is editable and is left as it is.
+PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 pipelines prompts specs -type f -not -name '*.pyc')
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: help setup demo test check fmt lint types contracts unit thorough cover bench docs regold build clean
+
+help: ## list what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+setup: $(BIN)/python ## a developer's environment in .venv: orch23 editable, with the test extra
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	touch $(VENV)/.editable $(VENV)/.orch23 $(VENV)/.orch23-test
+
+demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml: no key, recorded answers
+	$(BIN)/orch23 build pipelines/quickstart.yaml
+
+test: $(VENV)/.orch23-test lint types contracts ## all that CI runs: format, lint, types, layers, tests
+	$(PYTEST)
+
+check: $(VENV)/.orch23-test lint types contracts cover ## the same, and coverage
+
+fmt: $(VENV)/.orch23-test ## format, and mend what ruff can mend
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+lint: $(VENV)/.orch23-test ## the format, and ruff's rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.orch23-test ## mypy, strict
+	$(BIN)/mypy
+
+contracts: $(VENV)/.orch23-test ## the layers, by import-linter
+	PYTHONPATH=. $(BIN)/lint-imports
+
+unit: $(VENV)/.orch23-test ## the tests of single rooms, in a few seconds
+	$(PYTEST) tests/unit
+
+thorough: $(VENV)/.orch23-test ## the tests with very many examples: minutes
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) --timeout 3600
+
+cover: $(VENV)/.orch23-test ## the tests with branch coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n $(WORKERS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: $(VENV)/.orch23-test ## the benchmarks of bench/
+	@found=0; for script in bench/*.py; do \
+	  [ -e "$$script" ] || continue; found=1; echo "$$script"; $(BIN)/python "$$script"; \
+	done; [ "$$found" = 1 ] || { echo "bench/ holds no benchmark" >&2; exit 1; }
+
+docs: $(VENV)/.orch23-test ## write the generated pages anew
+	PYTHONPATH=. $(BIN)/python -c 'from pathlib import Path; from orch23.load.schema import reference_page; \
+	  Path("docs/pipeline-reference.md").write_text(reference_page(), encoding="utf-8")'
+
+regold: $(VENV)/.orch23-test ## write the golden files anew; read the difference before you keep it
+	REGOLD=1 $(PYTEST) -q
+
+build: $(BIN)/python ## the wheel and the source distribution, in dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
+clean: ## remove what the commands above leave; neither .venv nor anything that orch23 built
+	rm -rf build dist .coverage .coverage.* htmlcov .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find orch23 tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- environments ---------------------------------------------------------------------------------
+
+$(VENV)/.orch23: $(PRODUCT) | $(BIN)/python
+	@if [ ! -e $(VENV)/.editable ]; then \
+	  echo "installing orch23 into $(VENV)"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check .; \
+	fi
+	@touch $@
+
+$(VENV)/.orch23-test: $(PRODUCT) | $(BIN)/python
+	@if [ ! -e $(VENV)/.editable ]; then \
+	  echo "installing orch23 and what its tests need into $(VENV)"; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check '.[test]'; \
+	fi
+	@touch $@ $(VENV)/.orch23
+
+# The interpreter: $$PYTHON, else the first on PATH that is 3.11 or newer and can make a virtual environment.
+$(BIN)/python:
+	@if [ -n "$${PYTHON:-}" ]; then names="$$PYTHON"; else names="python3 python3.13 python3.12 python3.11 python"; fi; \
+	old=""; bare=""; chosen=""; \
+	for name in $$names; do \
+	  "$$name" -c 'pass' >/dev/null 2>&1 || continue; \
+	  if ! "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then old="$$old $$name"; continue; fi; \
+	  if ! "$$name" -c 'import ensurepip, venv' >/dev/null 2>&1; then bare="$$bare $$name"; continue; fi; \
+	  chosen="$$name"; break; \
+	done; \
+	if [ -z "$$chosen" ]; then \
+	  echo "orch23 needs Python 3.11 or newer with the venv module; looked for: $$names" >&2; \
+	  [ -z "$$old" ] || echo "  older than 3.11:$$old" >&2; \
+	  [ -z "$$bare" ] || echo "  without venv:$$bare (on Debian and Ubuntu: apt install python3-venv)" >&2; \
+	  echo "  another one is taken by: make demo PYTHON=/path/to/python3" >&2; \
+	  exit 1; \
+	fi; \
+	echo "making the virtual environment $(VENV) with $$("$$chosen" --version)"; \
+	"$$chosen" -m venv $(VENV)

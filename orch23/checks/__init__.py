@@ -1,0 +1,1 @@
+"""Validators of artifacts: pure functions from an artifact to diagnostics."""

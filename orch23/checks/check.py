@@ -1,0 +1,56 @@
+"""What a check is: a pure function from a stage's outputs to complaints, with a name and a revision."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckInput:
+    """Everything that a check may look at, as bytes by path; paths are POSIX and relative to the root.
+
+    `previous` are the outputs that were accepted last, `inputs` the inputs that the stage and its verification
+    declare, `listing` the paths of the project as the stage sees it, `options` what stands under `with:`.
+    """
+
+    outputs: Mapping[str, bytes]
+    previous: Mapping[str, bytes] = field(default_factory=dict)
+    inputs: Mapping[str, bytes] = field(default_factory=dict)
+    listing: tuple[str, ...] = ()
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A validator. `revision` is part of a stage's key: raise it when the same outputs would be judged otherwise.
+
+    `run` never raises: whatever is wrong, with the outputs or with the options, is a diagnostic.
+    """
+
+    name: str
+    revision: int
+    run: Callable[[CheckInput], tuple[Diagnostic, ...]]
+
+
+def unknown_options(check: str, options: Mapping[str, Json], known: tuple[str, ...]) -> tuple[Diagnostic, ...]:
+    """Return a complaint for each option that the check does not have."""
+    return tuple(
+        wrong_option(check, name, "is not an option of this check", _nearest(name, known))
+        for name in sorted(options)
+        if name not in known
+    )
+
+
+def wrong_option(check: str, name: str, what: str, hint: str) -> Diagnostic:
+    """Return the complaint that an option of a check is not usable."""
+    return Diagnostic(code="E315", message=f"option `{name}` {what}", hint=hint, subject=f"check `{check}`")
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return f"it has {', '.join(f'`{option}`' for option in known)}"

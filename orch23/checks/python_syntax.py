@@ -1,0 +1,134 @@
+"""Hold Python outputs to two promises: each parses, and each binds the names that were asked of it."""
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from threading import Lock
+
+from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.digest import Json
+
+NAME = "python_syntax"
+_OPTIONS = ("defines",)
+_WARNINGS_LOCK = Lock()
+
+
+def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
+    """Judge every `.py` output, and the names that the option `defines` asks for."""
+    found = list(unknown_options(NAME, given.options, _OPTIONS))
+    wanted, wrong = _wanted(given.options)
+    found.extend(wrong)
+    paths = sorted(path for path in given.outputs if path.endswith(".py"))
+    for path in paths:
+        parsed = _parse(path, given.outputs[path])
+        if isinstance(parsed, Diagnostic):
+            found.append(parsed)
+        else:
+            found.extend(_missing(path, parsed, wanted.get(path, ())))
+    found.extend(
+        wrong_option(NAME, "defines", f"names `{path}`, which is no Python output", "correct the path")
+        for path in sorted(set(wanted) - set(paths))
+    )
+    if not paths and not wanted:
+        found.append(
+            Diagnostic(
+                code="E310",
+                message="there is no `.py` file among the outputs",
+                hint="remove the check, or add the output",
+                severity=Severity.WARNING,
+                subject=f"check `{NAME}`",
+            )
+        )
+    return tuple(found)
+
+
+PYTHON_SYNTAX = Check(NAME, 1, _run)
+
+
+def _wanted(options: Mapping[str, Json]) -> tuple[dict[str, tuple[str, ...]], tuple[Diagnostic, ...]]:
+    """Read `defines: {path: [name, ...]}`."""
+    defines = options.get("defines", {})
+    hint = "write `defines: {src/app.py: [main, Config]}`"
+    if not isinstance(defines, Mapping):
+        return {}, (wrong_option(NAME, "defines", "is not a mapping from path to names", hint),)
+    wanted: dict[str, tuple[str, ...]] = {}
+    wrong: list[Diagnostic] = []
+    for path, names in defines.items():
+        if isinstance(names, Sequence) and not isinstance(names, str) and all(isinstance(n, str) for n in names):
+            wanted[path] = tuple(str(name) for name in names)
+        else:
+            wrong.append(wrong_option(NAME, "defines", f"has no list of names for `{path}`", hint))
+    return wanted, tuple(wrong)
+
+
+def _parse(path: str, data: bytes) -> ast.Module | Diagnostic:
+    """Parse one file, or say where it does not."""
+    null = data.find(b"\0")
+    if null >= 0:  # Pythons differ in what they say of it, and none says where it is
+        before = data[:null]
+        place = Location(path, before.count(b"\n") + 1, null - (before.rfind(b"\n") + 1) + 1)
+        return _complaint(path, "holds a null byte", place)
+    try:
+        # Newer Pythons print a SyntaxWarning for "\d" in the code under test; the filters are the whole process's.
+        with _WARNINGS_LOCK, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(data, filename=path)
+    except SyntaxError as error:
+        return _complaint(path, error.msg or "invalid syntax", _place(path, error))
+    except (RecursionError, MemoryError, ValueError):
+        return _complaint(path, "is nested too deeply for Python's parser", Location(path, 1, 1))
+
+
+def _complaint(path: str, message: str, location: Location) -> Diagnostic:
+    return Diagnostic(
+        code="E311",
+        message=f"not valid Python: {message}",
+        location=location,
+        hint="write the whole file again, as Python that parses",
+        subject=path,
+    )
+
+
+def _place(path: str, error: SyntaxError) -> Location:
+    """Give the place of a syntax error; Python leaves parts of it out, or as 0, where it could not tell."""
+    line, column = max(error.lineno or 1, 1), max(error.offset or 1, 1)
+    same_line = error.end_lineno == error.lineno
+    length = (error.end_offset or 0) - column if same_line else 1
+    return Location(path, line, column, max(length, 1))
+
+
+def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[Diagnostic]:
+    """Complain of each wanted name that the module does not bind at its top level."""
+    bound = frozenset(_bound(module.body))
+    for name in wanted:
+        if name not in bound:
+            near = get_close_matches(name, sorted(bound), n=1)
+            hint = f"rename `{near[0]}`?" if near else f"define `{name}` at the top level of the file"
+            yield Diagnostic(code="E312", message=f"does not define `{name}`", hint=hint, subject=path)
+
+
+def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """Give the names that statements bind where they stand, blocks of `if`, `try`, `with` and loops included."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield statement.name
+            case ast.Import() | ast.ImportFrom():
+                yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+            case _:
+                yield from _bound_within(statement)
+
+
+def _bound_within(statement: ast.stmt) -> Iterator[str]:
+    """Give the names that an assignment binds, or a block and what stands in it."""
+    for child in ast.iter_child_nodes(statement):
+        match child:
+            case ast.stmt():
+                yield from _bound([child])
+            case ast.ExceptHandler() | ast.match_case():
+                yield from _bound(child.body)
+            case ast.expr() | ast.withitem():
+                stored = (node for node in ast.walk(child) if isinstance(node, ast.Name))
+                yield from (node.id for node in stored if isinstance(node.ctx, ast.Store))

@@ -1,0 +1,9 @@
+"""The checks there are, by the name that a pipeline calls them."""
+
+from collections.abc import Mapping
+
+from orch23.checks.check import Check
+from orch23.checks.json_schema import JSON_SCHEMA
+from orch23.checks.python_syntax import PYTHON_SYNTAX
+
+CHECKS: Mapping[str, Check] = {check.name: check for check in (JSON_SCHEMA, PYTHON_SYNTAX)}

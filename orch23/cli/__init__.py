@@ -1,0 +1,1 @@
+"""Arguments to a call to an exit code."""

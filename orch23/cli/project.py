@@ -1,0 +1,48 @@
+"""Find the project a command is about: its root, its pipeline file."""
+
+import tomllib
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import NotFoundError
+
+DEFAULT_PIPELINE = "pipeline.yaml"
+SUFFIXES = (".yaml", ".yml")
+
+
+def find_root(start: Path) -> Path:
+    """Return the nearest folder above (or at) `start` that says it is an orch23 project, else a git one, else `start`."""
+    folders = (start, *start.parents)
+    for folder in folders:
+        if (folder / "orch23.toml").is_file() or _has_table(folder / "pyproject.toml"):
+            return folder
+    return next((folder for folder in folders if (folder / ".git").exists()), start)
+
+
+def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the pipeline file and the stages of `[PIPELINE] [STAGE...]`.
+
+    Raises:
+        NotFoundError: no pipeline was named and there is no `pipeline.yaml` here.
+
+    """
+    if arguments and arguments[0].endswith(SUFFIXES):
+        return here / arguments[0], arguments[1:]
+    default = here / DEFAULT_PIPELINE
+    if not default.is_file():
+        hint = "name a pipeline: `orch23 build pipelines/quickstart.yaml`"
+        raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_PIPELINE} here", hint=hint))
+    return default, arguments
+
+
+def _has_table(path: Path) -> bool:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    if "orch23" not in text:
+        return False
+    try:
+        return "orch23" in tomllib.loads(text).get("tool", {})
+    except tomllib.TOMLDecodeError:
+        return False

@@ -1,0 +1,299 @@
+"""Put the parts together: what varies between a real run and a test is chosen here, and only here."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+
+from orch23 import __version__
+from orch23.engine.build import Build, BuildOptions
+from orch23.engine.commit import Committer
+from orch23.engine.conversation import CallGate, Conversations
+from orch23.engine.facts import FactFinder
+from orch23.engine.session import Machinery, Session, open_session
+from orch23.engine.work import Worker
+from orch23.execute.local import LocalExecutor
+from orch23.execute.rooms import Rooms
+from orch23.load.data import parse_yaml_data, validate_data
+from orch23.load.pipeline import Loaded, load_pipeline
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json, digest_bytes
+from orch23.model.errors import InvalidInputError
+from orch23.model.event import Event, Observer
+from orch23.model.pipeline import ForeachStage, LLMStep, PathInput, Pipeline, SliceInput, Stage
+from orch23.model.strict_json import StrictJsonError, parse
+from orch23.plan.select import EVERYTHING, Selection
+from orch23.providers.registry import Providers, check
+from orch23.report.fanout import Fanout
+from orch23.store.artifacts import Artifacts
+from orch23.store.author_files import AuthorFiles
+from orch23.store.journal import Journal, new_run_id
+from orch23.store.opening import Store, open_store
+from orch23.store.run_state import StateFile
+
+
+def wall_clock() -> datetime:
+    """Return the time now, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line and the environment say that is not about one command alone."""
+
+    root: Path
+    pipeline_path: Path
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    sets: Mapping[str, str] = field(default_factory=dict)
+    vars_file: Path | None = None
+    clock: Callable[[], datetime] = wall_clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A loaded pipeline with the store of its project: all that reading commands need."""
+
+    settings: Settings
+    loaded: Loaded
+    store: Store
+    machinery: Machinery
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Give the pipeline."""
+        return self.loaded.pipeline
+
+
+def open_project(settings: Settings) -> Project:
+    """Return the project with its pipeline loaded. Writes nothing.
+
+    Raises:
+        InvalidInputError: the pipeline has complaints; all of them are in it.
+        NotFoundError: there is no such file.
+
+    """
+    loaded = load_pipeline(
+        settings.pipeline_path, settings.root, sets=settings.sets, vars_file=settings.vars_file
+    )
+    store = open_store(settings.root)
+    facts = FactFinder(settings.root, settings.environ)
+    files = AuthorFiles(settings.root, store.workspace)
+
+    def check_provider(stage: Stage, step: LLMStep) -> tuple[Diagnostic, ...]:
+        del stage
+        return check(step, settings.environ, settings.root)
+
+    machinery = Machinery(
+        facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider
+    )
+    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery)
+
+
+def read_yaml(text: str) -> Json:
+    """Return the value of a YAML text.
+
+    Raises:
+        ValueError: it is not valid, with the reason.
+
+    """
+    value, problems = parse_yaml_data(text, "")
+    if problems:
+        raise ValueError(str(problems[0]))
+    return value
+
+
+def open_reading(
+    project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False
+) -> Session:
+    """Return a session for commands that only look. Takes no lock, writes nothing."""
+    return open_session(
+        project.pipeline, project.store, project.machinery, forced=forced, overwrite_edited=overwrite_edited
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """What `orch23 build` was asked for."""
+
+    selection: Selection = EVERYTHING
+    jobs: int | None = None
+    keep_going: bool = False
+    forced: tuple[str, ...] = ()
+    overwrite_edited: bool = False
+    replay: bool = False
+
+
+@contextmanager
+def building(project: Project, request: BuildRequest, screen: Observer) -> Iterator[Build]:
+    """Hold the build lock, recover what a crash left, and give a build that is ready to run.
+
+    Raises:
+        BusyError: another build holds the lock.
+        InvalidInputError: the plan has complaints.
+        CorruptStateError: the lock file, the journal or the store is damaged.
+
+    """
+    store, pipeline = project.store, project.pipeline
+    with ExitStack() as stack:
+        stack.enter_context(store.build_lock())
+        store.sweep()
+        recovered = store.promoter.recover()
+        session = open_reading(project, forced=request.forced, overwrite_edited=request.overwrite_edited)
+        check_input_schemas(project)
+        source = project.settings.pipeline_path.read_bytes()
+        run_id = new_run_id(project.settings.clock(), digest_bytes(source).sha256[:8])
+        journal = Journal(store.logs, run_id, project.settings.clock)
+        stack.callback(journal.close)
+        folder = store.logs / journal.run_id
+        observer = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
+        jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
+        executor = LocalExecutor(rooms=Rooms(store.rooms, store.sources), contents=store.contents, workers=jobs)
+        stack.callback(executor.close)
+        providers = Providers(
+            environ=project.settings.environ, root=store.root, read_answers=lambda path: read_answers(project, path)
+        )
+        stack.callback(providers.close)
+        conversations = Conversations(
+            providers=providers,
+            exchanges=store.exchanges,
+            gate=CallGate(pipeline.stop.max_llm_calls, session.history.calls),
+            reusable=session.history.reusable,
+            replay=request.replay,
+        )
+        worker = Worker(
+            session=session,
+            executor=executor,
+            converse=conversations.open,
+            sources=project.machinery.sources,
+            validate=lambda path, value: validate_answer(project, path, value),
+            observer=observer,
+            keep=Artifacts(folder).keep,
+        )
+        build = Build(
+            session=session,
+            worker=worker,
+            committer=Committer(session),
+            executor=executor,
+            observer=observer,
+            clock=monotonic,
+            options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
+        )
+        observer.notice(_started(project, journal.run_id, jobs, executor.sandbox))
+        left = recovered.foreign if recovered else ()
+        for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
+            observer.notice(Event("healed", line, level="warning"))
+        stack.callback(store.workspace.save_cache)
+        yield build
+
+
+def run_build(project: Project, request: BuildRequest, screen: Observer, on_ready: Callable[[Build], None]) -> int:
+    """Build, and return the exit code. `on_ready` gets the build before it runs, to be able to interrupt it."""
+    with building(project, request, screen) as build:
+        on_ready(build)
+        result = build.run()
+        counts: dict[str, Json] = {}
+        for end in result.stages.values():
+            before = counts.get(end.status)
+            counts[end.status] = (before if isinstance(before, int) else 0) + 1
+        build.observer.notice(
+            Event(
+                "run_finished",
+                result.status,
+                data={"status": result.status, "exit_code": int(result.exit_code), "stages": counts},
+            )
+        )
+        return int(result.exit_code)
+
+
+def read_answers(project: Project, path: str) -> Mapping[str, Sequence[str]]:
+    """Return the scripted answers of a YAML file: stage or `stage@item` -> answers by attempt.
+
+    Raises:
+        InvalidInputError: the file is missing or is not of that form.
+
+    """
+    text, problem = project.machinery.sources.text(path)
+    if text is None:
+        raise InvalidInputError(*((problem,) if problem else ()))
+    value, problems = parse_yaml_data(text, path)
+    if problems:
+        raise InvalidInputError(*problems)
+    if not isinstance(value, Mapping) or not all(_is_answers(one) for one in value.values()):
+        hint = "write stage names, each with a list of answers (text)"
+        raise InvalidInputError(Diagnostic("E832", f"`{path}` is no mapping of stages to lists of answers", hint=hint))
+    return {name: [str(one) for one in answers] for name, answers in value.items() if isinstance(answers, Sequence)}
+
+
+def validate_answer(project: Project, path: str, value: Json) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with a value by the schema file at a path."""
+    text, problem = project.machinery.sources.text(path)
+    if text is None:
+        return (problem,) if problem else ()
+    try:
+        return validate_data(value, parse(text), path)
+    except StrictJsonError as error:
+        return (Diagnostic("E831", f"`{path}` is not valid JSON: {error}", hint="mend the schema"),)
+
+
+def check_input_schemas(project: Project) -> None:
+    """Hold the inputs that name a schema to it, before anything runs.
+
+    Raises:
+        InvalidInputError: with all that is wrong.
+
+    """
+    problems: list[Diagnostic] = []
+    for stage in project.pipeline.stages:
+        for one in stage.inputs if isinstance(stage, Stage) else ():
+            if not isinstance(one, PathInput) or one.schema is None:
+                continue
+            data = project.store.workspace.read(one.path)
+            if data is None:
+                continue
+            value, found = parse_yaml_data(data.decode("utf-8", "replace"), one.path)
+            problems += found or validate_answer(project, one.schema, value)
+    if problems:
+        raise InvalidInputError(*problems)
+
+
+def _is_answers(value: Json) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
+
+
+def _started(project: Project, run_id: str, jobs: int, sandbox: str) -> Event:
+    pipeline = project.pipeline
+    steps = [s.step for s in pipeline.stages if isinstance(s, Stage) and isinstance(s.step, LLMStep)]
+    spec = _spec_file(pipeline)
+    data = project.store.workspace.read(spec) if spec else None
+    return Event(
+        "run_started",
+        f"building {pipeline.file}",
+        data={
+            "pipeline": pipeline.file,
+            "name": pipeline.name,
+            "run_id": run_id,
+            "key": run_id.rpartition("-")[2],
+            "spec_file": spec or "",
+            "spec_hash": f"sha256:{digest_bytes(data).sha256}" if data is not None else "",
+            "jobs": jobs,
+            "provider": sorted({step.provider for step in steps}),
+            "model": sorted({step.model for step in steps}),
+            "sandbox": sandbox,
+            "version": __version__,
+        },
+    )
+
+
+def _spec_file(pipeline: Pipeline) -> str | None:
+    """Return the first literal input of the pipeline: what seeds 000 and 001 call the spec."""
+    for stage in pipeline.stages:
+        if isinstance(stage, ForeachStage):
+            continue
+        for one in stage.inputs:
+            if isinstance(one, PathInput | SliceInput):
+                return one.path
+    return None
+

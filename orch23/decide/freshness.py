@@ -1,0 +1,188 @@
+"""Decide what is to be done with a stage, from values alone: its manifest, its records, what is on disk."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from orch23.model.decision import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.digest import FileEntry, Json
+from orch23.model.manifest import Manifest, Reason, ReasonCode, is_verify
+from orch23.model.paths import meets
+from orch23.model.record import Record
+
+Target = Mapping[str, FileEntry | None]
+"""What a record wants of the workspace: path -> entry, None for a path that must not hold its former bytes."""
+
+_BY_ASPECT: Mapping[str, ReasonCode] = {
+    "kind": "command_changed",
+    "command": "command_changed",
+    "cwd": "command_changed",
+    "outputs": "command_changed",
+    "fence": "command_changed",
+    "scratch": "command_changed",
+    "network": "command_changed",
+    "prompt": "prompt_changed",
+    "system": "prompt_changed",
+    "provider": "model_changed",
+    "model": "model_changed",
+    "endpoint": "model_changed",
+    "params": "params_changed",
+    "returns": "params_changed",
+    "context": "params_changed",
+    "schema": "schema_changed",
+    "env": "env_changed",
+    "python": "tool_changed",
+    "pytest": "tool_changed",
+    "tool": "tool_changed",
+    "salt": "salt_changed",
+    "action_format": "salt_changed",
+    "base": "base_changed",
+    "item": "input_changed",
+    "requires": "input_changed",
+    "list": "input_changed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A record with what it wants of the workspace and whether its bytes can be had."""
+
+    record: Record
+    target: Target
+    obtainable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """All that a decision rests on.
+
+    `todays` are the records of today's key, the lock's first, then the newest. `same_core` is a record that differs
+    in verification alone. `previous` is the stage's last record of any key. `disk` answers for every path of every
+    target. `uncertain` are patterns of files that upstream stages may still change, `others` the records that today's
+    key might turn out to be then: both empty in a build.
+    """
+
+    stage: str
+    manifest: Manifest
+    todays: tuple[Candidate, ...] = ()
+    same_core: Candidate | None = None
+    previous: Record | None = None
+    disk: Mapping[str, FileEntry | None] = field(default_factory=dict)
+    foreign: frozenset[str] = frozenset()
+    edited: tuple[str, ...] = ()
+    failed_before: bool = False
+    forced: bool = False
+    cacheable: bool = True
+    uncertain: tuple[str, ...] = ()
+    waiting_on: tuple[str, ...] = ()
+    others: tuple[Record, ...] = ()
+
+
+def decide(known: Known) -> Decision:
+    """Return the decision. Today's key settles it; where upstream may change, only what holds whatever it writes."""
+    if known.edited:
+        return Edited(known.edited)
+    if known.forced:
+        return Run((Reason("forced"),))
+    if not known.cacheable:
+        return Run((Reason("cache_disabled"),))
+    if known.waiting_on and _may_match(known):
+        return Maybe(known.waiting_on, tuple(Reason("upstream_maybe", name) for name in known.waiting_on))
+    if not known.waiting_on:
+        for candidate in known.todays:
+            if not mismatches(candidate.target, known.disk, known.foreign):
+                return Fresh(candidate.record)
+        for candidate in known.todays:
+            if candidate.obtainable:
+                return Restore(candidate.record, _disk_reasons(candidate.target, known))
+        if not known.todays and known.same_core is not None and known.same_core.obtainable:
+            return VerifyOnly(known.same_core.record, _verify_reasons(known))
+    return Run(_why(known))
+
+
+def mismatches(target: Target, disk: Mapping[str, FileEntry | None], foreign: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the paths at which the disk is not what the target wants. A person's file where nothing is wanted is fine."""
+    allowed = frozenset(foreign)
+    return tuple(
+        path
+        for path, wanted in sorted(target.items())
+        if disk.get(path) != wanted and not (wanted is None and path in allowed)
+    )
+
+
+def compare(then: Manifest, now: Manifest) -> tuple[Reason, ...]:
+    """Return why two manifests differ: one reason an aspect, inputs first."""
+    reasons = []
+    for aspect in sorted(set(then) | set(now)):
+        old, new = then.get(aspect), now.get(aspect)
+        if old != new:
+            reasons.append(_reason(aspect, old, new))
+    return tuple(sorted(reasons, key=lambda r: (not r.code.startswith(("input", "base")), r.code, r.subject)))
+
+
+def _reason(aspect: str, old: Json, new: Json) -> Reason:
+    prefix, _, subject = aspect.partition(":")
+    if is_verify(aspect):
+        return Reason("verify_changed", aspect, old, new)
+    if prefix in ("input", "slice"):
+        code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
+        return Reason(code, subject, old, new)
+    return Reason(_BY_ASPECT[prefix], subject or prefix, old, new)
+
+
+def _why(known: Known) -> tuple[Reason, ...]:
+    """Return every reason for running: what changed since the last record, what is missing, what failed."""
+    if known.previous is None:
+        first = Reason("previous_failed") if known.failed_before else Reason("first_run")
+        return (first,)
+    reasons = list(compare(known.previous.manifest, known.manifest))
+    if known.failed_before:
+        reasons.append(Reason("previous_failed"))
+    if not reasons:
+        reasons += _disk_reasons({p: e for p, e in known.previous.outputs.items()}, known)
+    return tuple(reasons) or (Reason("output_missing"),)
+
+
+def _verify_reasons(known: Known) -> tuple[Reason, ...]:
+    then = known.same_core.record.manifest if known.same_core else {}
+    return tuple(r for r in compare(then, known.manifest) if r.code == "verify_changed")
+
+
+def _disk_reasons(target: Target, known: Known) -> tuple[Reason, ...]:
+    reasons = []
+    for path in mismatches(target, known.disk, known.foreign):
+        there, wanted = known.disk.get(path), target[path]
+        code: ReasonCode = "output_missing" if there is None else "output_edited"
+        reasons.append(Reason(code, path, str(wanted) if wanted else None, str(there) if there else None))
+    return tuple(reasons)
+
+
+def _may_match(known: Known) -> bool:
+    """Say whether some record might be today's, or differ from it in verification alone, once upstream has settled."""
+    return any(_agrees(record.manifest, known.manifest, known.uncertain) for record in known.others)
+
+
+def _agrees(then: Manifest, now: Manifest, uncertain: tuple[str, ...]) -> bool:
+    return all(
+        then.get(aspect) == now.get(aspect)
+        for aspect in set(then) | set(now)
+        if not is_verify(aspect) and not _is_uncertain(aspect, uncertain)
+    )
+
+
+def _is_uncertain(aspect: str, patterns: tuple[str, ...]) -> bool:
+    prefix, _, subject = aspect.partition(":")
+    match prefix:
+        case "prompt" | "system":
+            return True
+        case "input" | "base":
+            return _met(subject, patterns)
+        case "slice":
+            return _met(subject.partition("#")[0], patterns)
+        case "requires":
+            return _met(subject.partition(":")[2], patterns)
+        case _:
+            return False
+
+
+def _met(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(meets(pattern, path) for pattern in patterns)

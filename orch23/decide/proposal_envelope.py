@@ -1,0 +1,175 @@
+"""Read an answer into named files or text: the forms a model may answer in, and what is wrong with their form."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orch23.decide import proposal_codes as codes
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.strict_json import MAX_DEPTH, StrictJsonError, parse
+
+MAX_ANSWER_BYTES = 2 * 1_048_576  # JSON escapes at most double what 500 KB of ordinary text need, and then some
+
+_ENVELOPE_KEYS = frozenset({"summary", "writes", "edits", "files", "deletes", "error", "status", "reason"})
+_WRITE_KEYS = frozenset({"path", "content", "base_sha256"})
+_HEX = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
+_FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of an answer, as it was written there; `base` is `""` where nothing was said of it."""
+
+    path: str
+    content: str
+    base: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The files and deletes of an answer, and every fault of its form."""
+
+    summary: str = ""
+    entries: tuple[Entry, ...] = ()
+    deletes: tuple[str, ...] = ()
+    faults: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The text of a fenced code block; an open one was never closed."""
+
+    text: str
+    closed: bool
+
+
+def read_json(text: str) -> tuple[Json, Diagnostic | None]:
+    """Return the value of an answer that must be JSON alone, or what keeps it from being that."""
+    try:
+        return parse(text, max_bytes=MAX_ANSWER_BYTES, max_depth=MAX_DEPTH), None
+    except StrictJsonError as error:
+        fenced = text.lstrip().startswith("```")
+        hint = "answer with the JSON alone, " + ("without a code fence" if fenced else "nothing before or after it")
+        return None, Diagnostic(codes.NOT_JSON, f"the answer is not strict JSON: {error}", hint=hint)
+
+
+def stated_error(value: Json) -> str | None:
+    """Return the reason with which a model says that it cannot do its work, or None: the two forms of the union."""
+    if not isinstance(value, Mapping):
+        return None
+    if value.get("status") == "error" and value.keys() <= {"status", "reason", "error"}:
+        return str(value.get("reason") or value.get("error") or "no reason given")
+    error = value.get("error")
+    if isinstance(error, str) and error.strip() and value.keys() <= {"error", "summary", "reason", "status"}:
+        return error
+    empty = not value.get("writes") and not value.get("edits") and not value.get("files") and not value.get("deletes")
+    return error if isinstance(error, str) and error.strip() and empty and value.keys() <= _ENVELOPE_KEYS else None
+
+
+def read_envelope(value: Json) -> Envelope:
+    """Return the files that a JSON answer proposes: in our form, as `edits`, as `files`, or as `{path: content}`."""
+    if not isinstance(value, Mapping):
+        return Envelope(faults=(_shape("", f"the answer is {_kind(value)}, not an object"),))
+    lists = [key for key in ("writes", "edits", "files") if key in value]
+    if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
+        return _read_entries(value, "")
+    faults: list[Diagnostic] = []
+    unknown = sorted(value.keys() - _ENVELOPE_KEYS)
+    if unknown:
+        faults.append(_shape(unknown[0], "unknown key", "files are listed in `writes`"))
+    if len(lists) > 1:
+        faults.append(_shape(lists[1], f"`{lists[0]}` and `{lists[1]}` say the same; one is enough"))
+    if value.get("error") not in (None, ""):
+        faults.append(_shape("error", "an answer has either files or an error, not both"))
+    summary = value.get("summary")
+    if summary is not None and not isinstance(summary, str):
+        faults.append(_shape("summary", f"a text is expected, not {_kind(summary)}"))
+    found = _read_entries(value[lists[0]], lists[0]) if lists else Envelope()
+    deletes, bad = _read_deletes(value.get("deletes"))
+    return Envelope(summary if isinstance(summary, str) else "", found.entries, deletes, (*faults, *found.faults, *bad))
+
+
+def first_block(text: str) -> Block | None:
+    """Return the first fenced code block of an answer in Markdown, or None."""
+    opened = _FENCE.search(text)
+    if opened is None:
+        return None
+    marks = opened["marks"]
+    closing = re.compile(rf"^[ ]{{0,3}}{re.escape(marks[0])}{{{len(marks)},}}[ \t]*$", re.MULTILINE)
+    closed = closing.search(text, opened.end())
+    return Block(text[opened.end() : closed.start() if closed else len(text)], closed is not None)
+
+
+def _read_entries(value: Json, where: str) -> Envelope:
+    if isinstance(value, Mapping):
+        return _read_mapping(value, where)
+    if not isinstance(value, list | tuple):
+        return Envelope(faults=(_shape(where, f"a list of files is expected, not {_kind(value)}"),))
+    entries: list[Entry] = []
+    faults: list[Diagnostic] = []
+    for number, item in enumerate(value):
+        place = f"{where}[{number}]"
+        wrong = _entry_faults(item, place)
+        faults.extend(wrong)
+        if not wrong and isinstance(item, Mapping):
+            base = item.get("base_sha256", "")
+            entries.append(Entry(str(item["path"]), str(item["content"]), base if base is None else str(base)))
+    return Envelope(entries=tuple(entries), faults=tuple(faults))
+
+
+def _read_mapping(value: Mapping[str, Json], where: str) -> Envelope:
+    faults = tuple(
+        _shape(f"{where}.{path}" if where else path, f"the content of a file is text, not {_kind(content)}")
+        for path, content in value.items()
+        if not isinstance(content, str)
+    )
+    entries = tuple(Entry(path, content) for path, content in value.items() if isinstance(content, str))
+    return Envelope(entries=entries, faults=faults)
+
+
+def _entry_faults(item: Json, place: str) -> tuple[Diagnostic, ...]:
+    if not isinstance(item, Mapping):
+        return (_shape(place, f"an object with `path` and `content` is expected, not {_kind(item)}"),)
+    faults = [_shape(f"{place}.{key}", "unknown key") for key in sorted(item.keys() - _WRITE_KEYS)]
+    for key in ("path", "content"):
+        if not isinstance(item.get(key), str):
+            what = f"not {_kind(item[key])}" if key in item else "but it is missing"
+            faults.append(_shape(f"{place}.{key}", f"a text is expected, {what}"))
+    base = item.get("base_sha256", "")
+    if base not in (None, "") and not (isinstance(base, str) and _HEX.fullmatch(base)):
+        faults.append(_shape(f"{place}.base_sha256", "64 hex digits or null are expected"))
+    return tuple(faults)
+
+
+def _read_deletes(value: Json) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
+    if value is None:
+        return (), ()
+    if not isinstance(value, list | tuple):
+        return (), (_shape("deletes", f"a list of paths is expected, not {_kind(value)}"),)
+    faults = tuple(
+        _shape(f"deletes[{number}]", f"a path is expected, not {_kind(path)}")
+        for number, path in enumerate(value)
+        if not isinstance(path, str)
+    )
+    return tuple(path for path in value if isinstance(path, str)), faults
+
+
+def _shape(where: str, message: str, hint: str | None = None) -> Diagnostic:
+    return Diagnostic(codes.WRONG_SHAPE, message, subject=where or None, hint=hint)
+
+
+def _kind(value: Json) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case str():
+            return "a text"
+        case int() | float():
+            return "a number"
+        case Mapping():
+            return "an object"
+        case _:
+            return "a list"

@@ -1,0 +1,482 @@
+"""Judge a run of pytest by its own report and the tests that the staged files hold, never by its exit code alone."""
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.pipeline import BriefLimits
+
+_SHOWN = 10
+_NOT_RUN = "not run"
+_NO_TESTS_COLLECTED = 5
+_FILES = ("test_*.py", "*_test.py")
+_NOT_ENTERED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")  # norecursedirs
+_SELECTING = (
+    "-k",
+    "-m",
+    "--deselect",
+    "--ignore",
+    "--ignore-glob",
+    "--lf",
+    "--ff",
+    "--last-failed",
+    "--sw",
+    "--stepwise",
+)
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"), ""),
+    (re.compile(r"[^\s'\"=:(\[]*/rooms/[0-9a-f]{16}(?=/|\b)"), "/room"),
+    (re.compile(r"pytest-of-[^/\s]+/pytest-\d+"), "pytest-of-user/pytest-N"),
+    (
+        re.compile(r"/(?:var/)?tmp/(?:tmp[A-Za-z0-9_]{6,}|[A-Za-z0-9_-]*\.[A-Za-z0-9]{6,10})(?=[/\s'\":,)]|$)"),
+        "/tmp/TMP",
+    ),
+    (re.compile(r"\b0x[0-9a-fA-F]{4,16}\b"), "0xADDRESS"),
+    (re.compile(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?"), "in N s"),
+    (re.compile(r"(?<![\w.])\d+\.\d+s(?= (?:call|setup|teardown)\b)"), "N s"),
+    (re.compile(r"(?m)^=+ (.*?) =+$"), r"== \1 =="),
+    (re.compile(r"\r\n?"), "\n"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a run of pytest is worth. `tests` is the outcome of each collected test, `counts` how many of each.
+
+    `failing` are sorted `id ErrorName`, the part of a failure that must be the same for it to be the same failure.
+    """
+
+    passed: bool
+    diagnostics: tuple[Diagnostic, ...] = ()
+    failing: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    excerpt: str = ""
+    tests: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    test: str
+    error: str
+    place: str
+    text: str
+    when: str
+
+
+@dataclass(slots=True)
+class _Report:
+    """The lines of a report, folded."""
+
+    begun: bool = False
+    status: int | None = None
+    broken: str | None = None
+    collected: list[str] = field(default_factory=list)
+    deselected: set[str] = field(default_factory=set)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    failures: list[_Failure] = field(default_factory=list)
+    skipped_by_code: list[tuple[str, str]] = field(default_factory=list)
+    skipped_modules: list[str] = field(default_factory=list)
+    foreign: list[tuple[str, str]] = field(default_factory=list)
+
+
+def judge_pytest(exit_code: int, report: bytes | None, expected: Collection[str], output: str) -> Verdict:
+    """Return the verdict. `expected` are test ids without parameters; one of a file or a class means what is in it.
+
+    Passed = exit code 0, a whole report of a finished session, every expected test collected and none of them
+    failed, at least one passed, none skipped by the code under test, and no module of the project from elsewhere.
+    """
+    folded = _fold(report)
+    diagnostics = (
+        *_untrue(folded, exit_code),
+        *_red(folded),
+        *_missing(folded, expected),
+        *_foreign(folded),
+    )
+    if not diagnostics and exit_code != 0:
+        diagnostics = (_other_exit(exit_code),)
+    failing = tuple(sorted({f"{f.test} {f.error}" for f in folded.failures}))
+    return Verdict(
+        passed=not diagnostics,
+        diagnostics=diagnostics,
+        failing=failing,
+        counts=dict(sorted(Counter(folded.outcomes.values()).items())),
+        excerpt="" if not diagnostics else _excerpt(folded, diagnostics, output),
+        tests=dict(sorted(folded.outcomes.items())),
+    )
+
+
+def fewer_than_before(verdict: Verdict, last_count: int) -> Diagnostic | None:
+    """Return a warning where fewer tests ran than in the last record of this stage."""
+    now = len(verdict.tests)
+    if now >= last_count:
+        return None
+    message = f"{now} tests ran, {last_count} at the last success"
+    return Diagnostic(
+        "E305", message, hint="look at what became of the others, or name the expected ones", severity=Severity.WARNING
+    )
+
+
+def report_json(verdict: Verdict) -> bytes:
+    """Return the `report:` artifact: the same bytes for the same outcomes, with no times and no names of machines."""
+    value = {
+        "version": 1,
+        "passed": verdict.passed,
+        "counts": dict(verdict.counts),
+        "tests": dict(verdict.tests),
+        "failing": list(verdict.failing),
+        "diagnostics": [{"code": d.code, "message": d.message} for d in verdict.diagnostics],
+    }
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+# ---- reading the report -----------------------------------------------------------------------
+
+
+def _fold(report: bytes | None) -> _Report:
+    folded = _Report()
+    for event in _events(report, folded):
+        if folded.status is not None and event.get("event") not in ("forged", "too_long"):
+            folded.broken = "it goes on after its end"
+            break
+        _take(folded, event)
+    return folded
+
+
+def _events(report: bytes | None, folded: _Report) -> Iterator[Mapping[str, object]]:
+    for line in (report or b"").split(b"\n"):
+        if not line:
+            continue
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            folded.broken = "a line of it is no JSON object"
+            return
+        yield event
+
+
+def _take(folded: _Report, event: Mapping[str, object]) -> None:
+    match event.get("event"):
+        case "start" if not folded.begun:
+            folded.begun = True
+        case "collected":
+            folded.collected.extend(i for i in _words(event.get("ids")) if i not in folded.outcomes)
+            folded.outcomes.update({i: _NOT_RUN for i in _words(event.get("ids")) if i not in folded.outcomes})
+        case "deselected":
+            folded.deselected.update(map(base_id, _words(event.get("ids"))))
+        case "collect":
+            _take_collect(folded, event)
+        case "test":
+            _take_test(folded, event)
+        case "foreign":
+            modules = event.get("modules")
+            folded.foreign.extend((str(n), str(f)) for n, f in (modules if isinstance(modules, list) else ()))
+        case "finish":
+            status = event.get("status")
+            folded.status = status if isinstance(status, int) else -1
+        case "forged":
+            folded.broken = f"line {event.get('line')} of it was not written by the plugin"
+        case "too_long":
+            folded.broken = f"it is over {event.get('limit')} bytes"
+        case other:
+            folded.broken = f"a line of it is {other!r}"
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(str(v) for v in value) if isinstance(value, list) else ()
+
+
+def _take_collect(folded: _Report, event: Mapping[str, object]) -> None:
+    name = str(event.get("id", ""))
+    if event.get("outcome") == "failed":
+        folded.failures.append(_failure(event, "collect"))
+    else:
+        folded.skipped_modules.append(name)
+
+
+def _failure(event: Mapping[str, object], when: str) -> _Failure:
+    return _Failure(
+        str(event.get("id", "")),
+        str(event.get("error") or event.get("raised") or "Failed"),
+        str(event.get("place", "")),
+        normalise(str(event.get("text", ""))),
+        when,
+    )
+
+
+def _take_test(folded: _Report, event: Mapping[str, object]) -> None:
+    name, when = str(event.get("id", "")), str(event.get("when", ""))
+    outcome, made, raised = event.get("outcome"), event.get("made"), str(event.get("raised", ""))
+    xfail = event.get("xfail") is True
+    if name not in folded.outcomes:
+        folded.broken = f"{name} was never collected, and yet it ran"
+    elif not made:
+        folded.broken = f"the outcome of {name} was not made by pytest"
+    elif made == "failed" != outcome or (outcome == "passed" and raised and not xfail):
+        folded.broken = f"{name} raised {raised or 'an error'}, and its outcome was changed to {outcome}"
+    if outcome == "failed":
+        folded.failures.append(_failure(event, when))
+        folded.outcomes[name] = "failed" if when == "call" else "error"
+    elif outcome == "skipped":
+        folded.outcomes[name] = "xfailed" if xfail else "skipped"
+        if _is_of_code(str(event.get("place", ""))):
+            folded.skipped_by_code.append((name, str(event.get("place", ""))))
+    elif when == "call" and outcome == "passed":
+        folded.outcomes[name] = "xpassed" if xfail else "passed"
+    if when == "teardown":
+        folded.ended.add(name)
+
+
+def _is_of_code(place: str) -> bool:
+    """Say whether a place is in the code under test: what a test skips itself is its own affair."""
+    path = place.rpartition(":")[0]
+    return bool(path) and not is_test_file(path) and path.rpartition("/")[2] != "conftest.py"
+
+
+# ---- what speaks against it -------------------------------------------------------------------
+
+
+def _untrue(folded: _Report, exit_code: int) -> Iterator[Diagnostic]:
+    why = folded.broken
+    if why is None and not folded.begun and exit_code != 0:
+        yield Diagnostic("E320", f"pytest ended with {exit_code} before any test", hint="its last output says why")
+        return
+    cut_short = [i for i in folded.collected if i not in folded.ended or folded.outcomes[i] == _NOT_RUN]
+    if why is None and not folded.begun:
+        why = "there is none"
+    if why is None and folded.status is None:
+        why = "it breaks off before the session's end"
+    if why is None and exit_code == 0 and folded.status != 0:
+        why = f"the session ended with {folded.status}, the process with 0"
+    if why is None and exit_code == 0 and cut_short:
+        why = f"{cut_short[0]} was collected and did not run to its end"
+    if why is not None:
+        message = f"the report of pytest cannot be believed: {why} (exit code {exit_code})"
+        yield Diagnostic("E308", message, hint="let pytest end by itself; its last output says what stopped it")
+
+
+def _red(folded: _Report) -> Iterator[Diagnostic]:
+    names = sorted({f.test for f in folded.failures})
+    if not names:
+        return
+    first = {f.test: f for f in reversed(folded.failures)}
+    for name in names[:_SHOWN]:
+        failure = first[name]
+        what = {"collect": "could not be collected", "call": "failed"}.get(failure.when, f"failed in {failure.when}")
+        yield Diagnostic("E301", f"{what} with {failure.error}", _location(failure.place), subject=name)
+    if len(names) > _SHOWN:
+        yield Diagnostic("E301", f"{len(names) - _SHOWN} more tests failed")
+
+
+def _location(place: str) -> Location | None:
+    path, _, line = place.rpartition(":")
+    return Location(path, int(line), 1) if path and line.isdecimal() else None
+
+
+def _missing(folded: _Report, expected: Iterable[str]) -> Iterator[Diagnostic]:
+    if not folded.begun:
+        return  # E308 says it all
+    have = {base_id(i) for i in folded.collected}
+    broken_files = {f.test.partition("::")[0] for f in folded.failures if f.when == "collect"}
+    lost = sorted(
+        e for e in set(expected) if e.partition("::")[0] not in broken_files and not any(_covers(e, h) for h in have)
+    )
+    for name in lost[:_SHOWN]:
+        yield Diagnostic(
+            "E305", _why_lost(name, folded), hint="collect it, or name what is meant in `expect`", subject=name
+        )
+    if len(lost) > _SHOWN:
+        yield Diagnostic("E305", f"{len(lost) - _SHOWN} more expected tests were not collected")
+    for name, place in folded.skipped_by_code[:_SHOWN]:
+        message = "was skipped by the code under test"
+        yield Diagnostic("E305", message, _location(place), hint="only a test may skip itself", subject=name)
+    if lost or folded.failures:
+        return
+    if not folded.collected:
+        yield Diagnostic("E305", "no test was collected", hint="stage the test files as inputs of the step")
+    elif not {"passed", "xpassed"} & set(folded.outcomes.values()):
+        yield Diagnostic("E305", "no test passed: all were skipped or failed as expected", hint="let one run at least")
+
+
+def _covers(expected: str, collected: str) -> bool:
+    return collected == expected or collected.startswith((f"{expected}::", f"{expected}/"))
+
+
+def _why_lost(name: str, folded: _Report) -> str:
+    if name in folded.deselected:
+        return "was deselected"
+    if any(_covers(module, name) for module in folded.skipped_modules):
+        return "was skipped with its whole module"
+    return "is expected, and was not collected"
+
+
+def _foreign(folded: _Report) -> Iterator[Diagnostic]:
+    for name, file in folded.foreign[:_SHOWN]:
+        yield Diagnostic(
+            "E307",
+            f"was loaded from {file}, not from the tree under test",
+            hint="uninstall it from that interpreter, set `pytest.pythonpath`, or rename the module",
+            subject=name,
+        )
+
+
+def _other_exit(exit_code: int) -> Diagnostic:
+    if exit_code == _NO_TESTS_COLLECTED:
+        return Diagnostic("E305", "no test was collected", hint="stage the test files as inputs of the step")
+    return Diagnostic("E320", f"pytest ended with {exit_code}", hint="its last output says why")
+
+
+def _excerpt(folded: _Report, diagnostics: tuple[Diagnostic, ...], output: str) -> str:
+    """Return what a person or a model should read: each failure's own text, else the complaints and the output."""
+    parts = [f"{f.test} ({f.when}): {f.error}\n{f.text}".rstrip() for f in sorted(folded.failures, key=_by_test)]
+    others = [str(replace(d, severity=Severity.ERROR)) for d in diagnostics if d.code != "E301"]
+    if not parts:
+        others.append(normalise(output).strip())
+    return "\n\n".join(part for part in (*parts, *others) if part) + "\n"
+
+
+def _by_test(failure: _Failure) -> tuple[str, str]:
+    return failure.test, failure.when
+
+
+# ---- which tests there must be ------------------------------------------------------------------
+
+
+def is_test_file(path: str) -> bool:
+    """Say whether pytest takes a file for one of tests, by its name."""
+    name = path.rpartition("/")[2]
+    return any(fnmatchcase(name, pattern) for pattern in _FILES)
+
+
+def base_id(node: str) -> str:
+    """Return a test's id without its parameters: `test_a.py::test_x` of `test_a.py::test_x[1-2]`."""
+    path, separator, rest = node.partition("::")
+    return f"{path}{separator}{rest.partition('[')[0]}"
+
+
+def expected_tests(files: Mapping[str, str], paths: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the ids, without parameters, of the tests that stand in the staged test files.
+
+    `files` are texts by path relative to the directory pytest runs in; `paths` those that it is given, files, folders
+    or ids. Only what is defined unconditionally counts. A file that does not parse stands for itself.
+    """
+    found: set[str] = set()
+    for path, text in files.items():
+        if not is_test_file(path) and not any(path == _plain(p) for p in paths):
+            continue
+        wanted = [p for p in map(_plain, paths or (".",)) if _reaches(p, path)]
+        for test in _tests(path, text) if wanted else ():
+            if any(_selects(p, test) for p in wanted):
+                found.add(test)
+    return frozenset(found)
+
+
+def selects_tests(args: tuple[str, ...]) -> bool:
+    """Say whether the author's own arguments choose among the tests, so that the files cannot say what is expected."""
+    return any(
+        arg.partition("=")[0] in _SELECTING or (arg[:2] in ("-k", "-m") and not arg.startswith("--")) for arg in args
+    )
+
+
+def _plain(path: str) -> str:
+    path = path.removeprefix("./").rstrip("/") or "."
+    return base_id(path)
+
+
+def _reaches(wanted: str, path: str) -> bool:
+    """Say whether pytest, given one path, comes to a file; it does not enter some folders by itself."""
+    if wanted.partition("::")[0] == path:
+        return True
+    if wanted != "." and not path.startswith(f"{wanted}/"):
+        return False
+    folders = path.split("/")[:-1][0 if wanted == "." else wanted.count("/") + 1 :]
+    return not any(fnmatchcase(folder, pattern) for folder in folders for pattern in _NOT_ENTERED)
+
+
+def _selects(wanted: str, test: str) -> bool:
+    return "::" not in wanted or test == wanted or test.startswith(f"{wanted}::") or wanted.startswith(f"{test}::")
+
+
+def _tests(path: str, text: str) -> Iterator[str]:
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        yield path
+        return
+    gone = {t.id for s in body if isinstance(s, ast.Delete) for t in s.targets if isinstance(t, ast.Name)}
+    yield from _tests_in(body, path, inside=False, gone=frozenset(gone))
+
+
+def _tests_in(body: list[ast.stmt], prefix: str, *, inside: bool, gone: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield the tests of a module's or a class's body; `inside` says that it is a class's."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if name.startswith("test") and name not in gone and not _is_no_test(statement, inside=inside):
+                    yield f"{prefix}::{name}"
+            case ast.ClassDef(name=name) if name not in gone and _is_test_class(statement):
+                yield from _tests_in(statement.body, f"{prefix}::{name}", inside=True)
+            case _:
+                continue
+
+
+def _is_no_test(function: ast.FunctionDef | ast.AsyncFunctionDef, *, inside: bool) -> bool:
+    names = {_last_name(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
+    return "fixture" in names or (inside and bool(names & {"property", "classmethod", "cached_property"}))
+
+
+def _is_test_class(node: ast.ClassDef) -> bool:
+    assigned = {
+        target.id: statement.value
+        for statement in node.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    flag = assigned.get("__test__")
+    if isinstance(flag, ast.Constant) and not flag.value:
+        return False
+    if any(_last_name(base).endswith("TestCase") for base in node.bases):
+        return True
+    made = {s.name for s in node.body if isinstance(s, ast.FunctionDef)}
+    return node.name.startswith("Test") and not made & {"__init__", "__new__"}
+
+
+def _last_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+# ---- the text of a failure ----------------------------------------------------------------------
+
+
+def shorten(text: str, limits: BriefLimits | None = None) -> str:
+    """Cut a text over the limit to its head, a mark and its tail, to the character: 4001 become 3505."""
+    limits = limits if limits is not None else BriefLimits()
+    if len(text) <= limits.limit:
+        return text
+    return f"{text[: limits.head]}\n...\n{text[len(text) - limits.tail :]}"
+
+
+def normalise(text: str, rooms: tuple[str, ...] = ()) -> str:
+    """Give what differs from run to run one form: durations, temporary paths, addresses, colours, rooms.
+
+    Doing it twice changes nothing more.
+    """
+    for room in sorted(rooms, key=len, reverse=True):
+        if room:
+            text = text.replace(room.rstrip("/"), "/room")
+    for pattern, form in _RULES:
+        text = pattern.sub(form, text)
+    return text

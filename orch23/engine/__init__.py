@@ -1,0 +1,1 @@
+"""The build loop, the attempt loop and the dry-run."""

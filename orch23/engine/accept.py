@@ -1,0 +1,115 @@
+"""Take a person's edit of outputs as a legal result: verify it, keep it as an exchange by hand, record it."""
+
+from orch23.engine.attempt import Attempted
+from orch23.engine.build import Build
+from orch23.engine.outlook import Outlook
+from orch23.engine.running import Files
+from orch23.model.decision import Edited
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import ExitCode, NotFoundError, UsageError
+from orch23.model.event import Event
+from orch23.model.llm import Exchange
+from orch23.model.pipeline import LLMStep, Stage
+from orch23.resolve.resolution import Resolved
+from orch23.store.exchanges import hand_fingerprint
+
+
+def accept(build: Build, stage: str) -> ExitCode:
+    """Verify and record the edited outputs of a stage. An item of a chain stands for what it was the last to make.
+
+    Raises:
+        NotFoundError: there is no such stage, or it is not known yet.
+        UsageError: nothing of it was edited, or a stage before it has to run first.
+
+    """
+    session = build.session
+    outlook = Outlook(session.appraiser)
+    decisions = outlook.look()
+    names = [name for name in decisions if stage in (name, name.partition("@")[0])]
+    if not names:
+        raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
+    edited = [name for name in names if isinstance(decisions[name], Edited)]
+    if not edited:
+        message = f"nothing of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"
+        raise UsageError(Diagnostic("E642", message, hint="`accept` is for outputs that plan shows as `edited`"))
+    code = ExitCode.OK
+    for name, paths in _owners(build, edited, names).items():
+        code = max(code, _accept_one(build, name, paths))
+    return code
+
+
+def _owners(build: Build, edited: list[str], names: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return which stage stands for which edited paths: of a chain, the last item that makes one."""
+    world = build.session.world
+    found: dict[str, list[str]] = {}
+    for path in dict.fromkeys(path for name in edited for path in build.session.appraiser.edited(name)):
+        makers = [n for n in names if (r := world.predicted(n)) is not None and path in r.outputs]
+        declared = [n for n in names if path in getattr(world.plan.nodes[n], "outputs", ())]
+        found.setdefault((makers or declared or edited)[-1], []).append(path)
+    return {name: tuple(paths) for name, paths in found.items()}
+
+
+def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> ExitCode:
+    session, world = build.session, build.session.world
+    node = world.plan.nodes[name]
+    link = node.chain if isinstance(node, Stage) else None
+    for other in world.plan.chains[link.chain][: link.index] if link else ():
+        record = session.lock.records.get(other)
+        if record is None:
+            hint = f"build `{other}` first: `orch23 build --overwrite-edited {other}` keeps the edited bytes in the store"
+            raise UsageError(Diagnostic("E642", f"`{other}`, which comes before `{name}`, has no result yet", hint=hint))
+        world.settle(other, record)
+        world.unsettled.discard(other)
+    world.forget(name)
+    world.unsettled.discard(name)
+    resolved = session.appraiser.resolve(name)
+    outputs = _outputs(build, resolved, paths)
+    failure = build.worker.verify(resolved, outputs)
+    if failure is not None:
+        text = f"the edit of {', '.join(paths)} does not pass: {failure.kind}"
+        build.observer.notice(
+            Event("stage_finished", text, role=name, level="error", data={"status": "failed", "key": resolved.key, "failure": failure.brief.excerpt})
+        )
+        return ExitCode.FAILED
+    fingerprint = _by_hand(build, resolved, outputs)
+    done = Attempted(outputs=outputs, deleted=(), exchanges=(fingerprint,), attempts=0, note="accepted by hand")
+    build.committer.commit(resolved, done)
+    build.committer.write_lock({name}, complete=False)
+    build.observer.notice(
+        Event("stage_finished", f"accepted by hand: {', '.join(paths)}", role=name, data={"status": "verified", "key": resolved.key, "outputs": list(outputs)})
+    )
+    return ExitCode.OK
+
+
+def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...]) -> Files:
+    """Return what the stage would own: its last result, with the edited files as they are on disk."""
+    store = build.session.store
+    record = build.session.lock.records.get(resolved.stage.name)
+    outputs: dict[str, FileEntry] = dict(record.outputs) if record else {}
+    for path in paths:
+        entry = store.workspace.entry(path)
+        if entry is not None:
+            store.contents.put_file(store.root / path)
+            outputs[path] = entry
+    return outputs
+
+
+def _by_hand(build: Build, resolved: Resolved, outputs: Files) -> str:
+    """Keep the accepted files as an exchange that nobody was asked for, so that they can be laid again."""
+    store, step = build.session.store, resolved.stage.step
+    texts: dict[str, str | None] = {}
+    for path, entry in outputs.items():
+        texts[path] = build.session.world.read(path, entry).decode("utf-8", errors="replace")
+    fingerprint = hand_fingerprint(resolved.stage.name, texts)
+    exchange = Exchange(
+        fingerprint=fingerprint,
+        stage=resolved.stage.name,
+        request={},
+        response="",
+        outcome="accepted_by_hand",
+        provenance="accepted by hand",
+        files=texts,
+    )
+    store.exchanges.put(exchange, step.transcripts if isinstance(step, LLMStep) else None)
+    return fingerprint

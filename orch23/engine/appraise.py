@@ -1,0 +1,185 @@
+"""Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from orch23.decide.freshness import Candidate, Known, decide
+from orch23.engine.lay import lay
+from orch23.engine.world import StageTree, World
+from orch23.model.decision import Decision
+from orch23.model.digest import FileEntry
+from orch23.model.manifest import core_of, identity_of
+from orch23.model.paths import is_glob, meets
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.record import Record
+from orch23.plan.graph import reads_of, writes_of
+from orch23.resolve.prompts import Sources
+from orch23.resolve.resolution import Facts, Resolved, resolve_stage
+from orch23.resolve.slices import YamlReader
+
+FactsOf: TypeAlias = Callable[[Stage], Facts]
+
+
+@dataclass(frozen=True, slots=True)
+class Appraised:
+    """A stage as resolved, and the decision on it."""
+
+    resolved: Resolved
+    decision: Decision
+
+
+@dataclass(slots=True)
+class Appraiser:
+    """Resolves and decides stages of one world, one after the other in the order of the plan."""
+
+    world: World
+    facts_of: FactsOf
+    sources: Sources
+    read_yaml: YamlReader
+    forced: Collection[str] = ()
+    overwrite_edited: bool = False
+    failed_before: Mapping[str, str] = field(default_factory=dict)
+    stale_chains: dict[str, bool] = field(default_factory=dict)
+    _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def resolve(self, name: str) -> Resolved:
+        """Return a stage with its manifest, as the world stands now."""
+        stage = self._stage(name)
+        return resolve_stage(
+            stage,
+            StageTree(self.world, name),
+            self.facts_of(stage),
+            self.sources,
+            variables=self.world.plan.pipeline.vars,
+            read_yaml=self.read_yaml,
+        )
+
+    def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
+        """Return a stage's manifest and the decision on it."""
+        resolved = self.resolve(name)
+        return Appraised(resolved, decide(self._known(resolved, need_intermediate=need_intermediate)))
+
+    def edited(self, name: str) -> tuple[str, ...]:
+        """Return the outputs that a person edited: the disk equals no record of that path, nor its version 0."""
+        stage = self._stage(name)
+        if stage.chain is None:
+            return self._edited_paths([name])
+        chain = stage.chain.chain
+        if chain not in self._edited_chains:
+            self._edited_chains[chain] = self._edited_paths(list(self.world.plan.chains[chain]))
+        return self._edited_chains[chain]
+
+    def is_edited_chain(self, stage: Stage) -> bool:
+        """Say whether the stage is of a chain that a person edited: then each of its items is, not only the first."""
+        return stage.chain is not None and not self.overwrite_edited and bool(self.edited(stage.name))
+
+    def waiting_on(self, name: str) -> tuple[str, ...]:
+        """Return the unsettled upstream stages whose outputs this one may read."""
+        stage = self._stage(name)
+        reads = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
+        return tuple(
+            up
+            for up in self.world.plan.upstream[name]
+            if up in self.world.unsettled
+            and any(meets(r, w) for w in writes_of(self.world.plan.nodes[up]) for r in reads)
+        )
+
+    def _known(self, resolved: Resolved, *, need_intermediate: bool) -> Known:
+        name, world = resolved.stage.name, self.world
+        waiting = self.waiting_on(name)
+        identity = identity_of(resolved.manifest)
+        locked = world.lock.records.get(name)
+        relatives = world.store.records.by_identity(identity)
+        previous = locked or next((r for r in relatives if not r.failed), None)
+        todays = self._todays(resolved)
+        candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in todays)
+        core = self._same_core(resolved, locked) if not todays else None
+        paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
+        disk = {path: world.store.workspace.entry(path) for path in paths}
+        stage = resolved.stage
+        return Known(
+            stage=name,
+            manifest=resolved.manifest,
+            todays=candidates,
+            same_core=core,
+            previous=previous,
+            disk=disk,
+            foreign=frozenset(p for p, e in disk.items() if e is not None and not world.known_bytes(p, e)),
+            edited=() if self.overwrite_edited else self.edited(name),
+            failed_before=self.failed_before.get(name) == resolved.key,
+            forced=name in self.forced or stage.family in self.forced,
+            cacheable=stage.cache,
+            uncertain=tuple(w for up in waiting for w in writes_of(world.plan.nodes[up])),
+            waiting_on=waiting,
+            others=(*relatives, *(r for r in world.lock.records.values())) if waiting else (),
+        )
+
+    def _todays(self, resolved: Resolved) -> tuple[Record, ...]:
+        """Return the records of today's key: the lock's first, then the newest."""
+        found = [r for r in self.world.lock.records.values() if r.key == resolved.key]
+        found.sort(key=lambda r: r.stage != resolved.stage.name)
+        found += [r for r in self.world.store.records.by_key(resolved.key) if not r.failed]
+        unique: list[Record] = []
+        for record in found:
+            if not any(_same_result(record, one) for one in unique):
+                unique.append(replace(record, stage=resolved.stage.name))
+        return tuple(unique)
+
+    def _same_core(self, resolved: Resolved, locked: Record | None) -> Candidate | None:
+        if not resolved.stage.cache:
+            return None
+        found = [r for r in self.world.store.records.by_core(resolved.core) if not r.failed]
+        if locked is not None and _core(locked) == resolved.core:
+            found.insert(0, locked)
+        for record in found:
+            candidate = self._candidate(resolved, record, need_intermediate=True)
+            if candidate.obtainable:
+                return candidate
+        return None
+
+    def _candidate(self, resolved: Resolved, record: Record, *, need_intermediate: bool) -> Candidate:
+        world, name = self.world, resolved.stage.name
+        target = world.target(name, record)
+        wanted = [p for p, e in target.items() if e is not None and world.store.workspace.entry(p) != e]
+        needed = set(wanted) | (set(record.outputs) if need_intermediate else set())
+        obtainable = all(
+            world.has_bytes(path, entry)
+            for path in needed
+            if (entry := target.get(path) or record.outputs.get(path)) is not None
+        )
+        return Candidate(record=record, target=target, obtainable=obtainable or lay(world, resolved, record))
+
+    def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
+        world = self.world
+        paths: set[str] = set()
+        for name in names:
+            stage = self._stage(name)
+            paths.update(path for path in stage.outputs if not is_glob(path))
+            record = world.lock.records.get(name)
+            paths.update(record.outputs if record else ())
+        chain = self._stage(names[0]).chain is not None
+        return tuple(path for path in sorted(paths) if self._is_edited(path, chained=chain))
+
+    def _is_edited(self, path: str, *, chained: bool) -> bool:
+        entry: FileEntry | None = self.world.store.workspace.entry(path)
+        if entry is None or self.world.known_bytes(path, entry):
+            return False
+        return not (chained and entry == self.world.original(path))
+
+    def _stage(self, name: str) -> Stage:
+        stage = self.world.plan.nodes[name]
+        if isinstance(stage, ForeachStage):
+            message = f"BUG: {name} is not expanded"
+            raise TypeError(message)
+        return stage
+
+
+def _same_result(one: Record, other: Record) -> bool:
+    return (dict(one.outputs), one.deleted) == (dict(other.outputs), other.deleted)
+
+
+def _core(record: Record) -> str:
+
+
+    return core_of(record.manifest)

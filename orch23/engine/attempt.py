@@ -1,0 +1,356 @@
+"""The attempt loop of one stage: run, judge, verify, brief, and again, as often as `retry` allows.
+
+Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, assert_never
+
+from orch23.decide.proposal import judge_answer
+from orch23.decide.verdict import report_json
+from orch23.engine.failure import Failure, fit, refusal
+from orch23.engine.running import Files, Ran, Runner
+from orch23.engine.verification import Notice, Verifier, undeclared_writes
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry, Json
+from orch23.model.event import Event, EventType
+from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
+from orch23.model.paths import is_glob
+from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep
+from orch23.resolve.prompts import GivenInput, Round, Sources, make_request
+from orch23.resolve.resolution import Resolved
+from orch23.resolve.tree import Tree
+
+
+class Conversation(Protocol):
+    """A provider with a memory, as one attempt uses it."""
+
+    @property
+    def params(self) -> Mapping[str, Json]:
+        """Give the parameters of this attempt's request."""
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Answer a request, from the transcripts or from the provider."""
+
+    def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
+        """Keep what became of an answer."""
+
+
+Converse: TypeAlias = Callable[[Resolved, int], Conversation]
+"""Open the conversation of a stage's attempt."""
+
+Validate: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
+"""Judge a value by the schema file at a path."""
+
+
+class Bytes(Protocol):
+    """Where results are kept."""
+
+    def put_bytes(self, data: bytes) -> Digest:
+        """Keep some bytes."""
+
+
+Keep: TypeAlias = Callable[[str, int, str, str], None]
+"""Keep an artifact for people: stage, attempt, file name, text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempted:
+    """How a stage ended. `failure` is None where it passed; `outputs` are then its result (or, kept, the last attempt's)."""
+
+    outputs: Files
+    deleted: tuple[str, ...]
+    exchanges: tuple[str, ...]
+    attempts: int
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    failure: Failure | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What one run left: the tree of the stage's own files, the exchanges it rests on, what is wrong with it."""
+
+    tree: Files
+    exchanges: tuple[str, ...]
+    failure: Failure | None = None
+    answer: str | None = None
+    proposal: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempts:
+    """One stage's way through its attempts."""
+
+    resolved: Resolved
+    tree: Tree
+    runner: Runner
+    verifier: Verifier
+    contents: Bytes
+    converse: Converse
+    sources: Sources
+    validate: Validate
+    variables: Mapping[str, Json]
+    notice: Notice
+    keep: Keep
+    own: tuple[GivenInput, ...] = ()
+    hidden: frozenset[str] = frozenset()
+    protected: tuple[str, ...] = ()
+    _calls: int = 0
+    _tokens: list[int] = field(default_factory=lambda: [0, 0])
+
+    def run(self, start: tuple[Files, Failure] | None = None) -> Attempted:
+        """Go through the attempts. `start` is a recorded result that failed a changed verification: it briefs attempt 1."""
+        stage, retry = self.resolved.stage, self.resolved.stage.retry
+        if self.resolved.broken:
+            return self._done(_Pass({}, ()), 0, refusal("preflight", self.resolved.broken, retryable=False))
+        unmet = self._requirements()
+        if unmet:
+            return self._done(_Pass({}, ()), 0, refusal("preflight", unmet, retryable=False))
+        base = self.resolved.base
+        failure = fit(start[1], stage) if start else None
+        last = _Pass(start[0] if start else base, (), answer=None)
+        seen: set[str] = set()
+        same: list[dict[str, Json]] = []
+        for attempt in range(1, retry.max + 2):
+            self._begin(attempt)
+            from_tree = last.tree if failure is not None and retry.start_from == "current" else base
+            laid = last.exchanges if retry.start_from == "current" else ()
+            last = self._pass(attempt, from_tree, laid, failure, last.answer)
+            failure = last.failure or self.verifier.verify(self._owned(last.tree), last.tree)
+            failure = fit(failure, stage) if failure else None
+            self._end(attempt, failure)
+            if failure is None:
+                return self._done(last, attempt, None)
+            same = [*same, failure.brief.identity()]
+            if stop := self._stop(failure, same, last.proposal in seen and last.proposal is not None):
+                return self._done(last, attempt, failure, stop)
+            seen |= {last.proposal} if last.proposal else set()
+        return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
+
+    def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
+        """Verify a recorded result as it is, for a verification that changed."""
+        return self.verifier.verify(outputs, recorded_tree(self.resolved, outputs, deleted))
+
+    def _stop(self, failure: Failure, same: list[dict[str, Json]], repeated: bool) -> str:  # noqa: FBT001 - a fact
+        """Return why there is no further attempt, or an empty string."""
+        retry = self.resolved.stage.retry
+        if not failure.retryable:
+            return "not retryable"
+        if failure.kind not in retry.when:
+            return f"{failure.kind} is not in retry.when" if retry.max else ""
+        limit = retry.no_progress
+        if limit and repeated:
+            return "no progress: this proposal was made before"
+        if limit and len(same) >= limit and all(one == same[-1] for one in same[-limit:]):
+            return f"no progress: the same failure {limit} times in a row"
+        return ""
+
+    # ---- one pass -------------------------------------------------------------------------
+
+    def _pass(
+        self, attempt: int, start: Files, laid: tuple[str, ...], failure: Failure | None, previous: str | None
+    ) -> _Pass:
+        match self.resolved.stage.step:
+            case LLMStep() as step:
+                return self._ask(step, attempt, start, laid, failure, previous)
+            case ShellStep() | PytestStep() as step:
+                return self._process(step, attempt, start)
+            case RenderStep():
+                entry = FileEntry(self.contents.put_bytes(self.resolved.rendered or b""))
+                return _Pass({self.resolved.stage.outputs[0]: entry}, ())
+            case _ as never:
+                assert_never(never)
+
+    def _process(self, step: ShellStep | PytestStep, attempt: int, start: Files) -> _Pass:
+        stage = self.resolved.stage
+        ran = self.runner.run(step, {**self.resolved.files, **start})
+        if not isinstance(ran, Ran):
+            return _Pass(start, (), ran)
+        result = ran.result
+        self.keep(stage.name, attempt, "output.txt", result.output.text)
+        changed = {**result.written, **dict.fromkeys(result.removed)}
+        inputs = {path: e for path, e in self.resolved.files.items() if path not in start}
+        problems = undeclared_writes(stage, changed, inputs)
+        tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
+        if problems:
+            return _Pass(start, (), refusal("write_scope_violation", problems))
+        if isinstance(step, PytestStep) and step.report is not None and ran.verdict is not None:
+            tree[step.report] = FileEntry(self.contents.put_bytes(report_json(ran.verdict)))
+        return _Pass(tree, ())
+
+    def _ask(  # noqa: PLR0913 - a request is made of all of these
+        self,
+        step: LLMStep,
+        attempt: int,
+        start: Files,
+        laid: tuple[str, ...],
+        failure: Failure | None,
+        previous: str | None,
+    ) -> _Pass:
+        stage, facts = self.resolved.stage, self.resolved.facts
+        model = stage.retry.escalate[min(attempt, len(stage.retry.escalate)) - 1] if stage.retry.escalate else step.model
+        this = Round(
+            attempt=attempt,
+            previous=previous,
+            brief=failure.brief if failure else None,
+            own=self.own if step.own_outputs else (),
+            given=self._given(start),
+            model=model,
+        )
+        conversation = self.converse(self.resolved, attempt)
+        request, problems = make_request(
+            stage, step, this, self.sources, variables=self.variables, endpoint=facts.endpoint, params=conversation.params
+        )
+        if request is None:
+            return _Pass(start, laid, refusal("preflight", problems, retryable=False))
+        fingerprint = request.fingerprint()
+        response = self._complete(step, conversation, request, attempt)
+        judged = judge_answer(
+            response.text,
+            response.stop,
+            step=step,
+            cwd=stage.cwd,
+            fence=stage.fence,
+            outputs=stage.outputs,
+            base={path: self._text(path, entry) for path, entry in {**self.resolved.files, **start}.items()},
+            validate=(lambda value: self.validate(step.schema or "", value)) if step.schema else None,
+            hidden=self.hidden,
+            protected=self.protected,
+        )
+        if not isinstance(judged, Proposal):
+            refused = refusal(judged.kind, judged.diagnostics)
+            conversation.settle(fingerprint, judged.outcome, refused.brief.diagnostics)
+            return _Pass(start, laid, refused, response.text)
+        conversation.settle(fingerprint, "accepted", ())
+        tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
+        for write in judged.writes:
+            tree[write.path] = FileEntry(self.contents.put_bytes(write.content.encode("utf-8")))
+        self._tell("files_proposed", f"{len(judged.writes)} files proposed", {"files": sorted(w.path for w in judged.writes)})
+        return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest())
+
+    def _complete(self, step: LLMStep, conversation: Conversation, request: Request, attempt: int) -> Response:
+        name, fingerprint = self.resolved.stage.name, request.fingerprint()
+        sent = "\n\n".join(message.content for message in request.messages)
+        self.keep(name, attempt, "prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
+        self._tell(
+            "llm_request",
+            f"asking {request.provider} {request.model}",
+            {
+                "fingerprint": fingerprint,
+                "model": request.model,
+                "provider": request.provider,
+                "attempt": attempt,
+                "bytes": len(sent.encode("utf-8", "replace")),
+            },
+        )
+        response = conversation.complete(request, step.timeout_s, _ignore)
+        self.keep(name, attempt, "response.txt", response.text)
+        self._calls += not response.replayed
+        self._tokens[0] += response.usage.input_tokens
+        self._tokens[1] += response.usage.output_tokens
+        self._tell(
+            "llm_response",
+            "answered from the transcripts" if response.replayed else "answered",
+            {
+                "fingerprint": fingerprint,
+                "replayed": response.replayed,
+                "input_tokens": response.usage.input_tokens,
+                "output_tokens": response.usage.output_tokens,
+                "stop": response.stop,
+                "provenance": response.provenance,
+            },
+        )
+        return response
+
+    # ---- values ---------------------------------------------------------------------------
+
+    def _given(self, start: Files) -> tuple[GivenInput, ...]:
+        """Return the inputs of a prompt, with the stage's own files as this attempt finds them."""
+        declared = tuple(one for one in self.resolved.given if not one.base)
+        inputs = {one.path for one in declared if not one.slice}
+        own = tuple(
+            GivenInput(path, "", entry.digest.sha256, _reader(self, path, entry), base=True)
+            for path, entry in sorted(start.items())
+            if path not in inputs
+        )
+        return (*declared, *own)
+
+    def _owned(self, tree: Files) -> Files:
+        """Return what a tree has of this stage's own: what differs from the base, and its literal outputs."""
+        stage, base = self.resolved.stage, self.resolved.base
+        literal = {path for path in stage.outputs if not is_glob(path)}
+        return {path: entry for path, entry in sorted(tree.items()) if base.get(path) != entry or path in literal}
+
+    def _requirements(self) -> tuple[Diagnostic, ...]:
+        problems = []
+        for condition in self.resolved.stage.requires:
+            if self.resolved.manifest.get(f"requires:{condition.kind}:{condition.path}") is not True:
+                state = "there" if condition.kind == "file_absent" else "not there"
+                message = f"requires {condition.kind} {condition.path}: it is {state}"
+                problems.append(Diagnostic("E301", message, hint="no model was asked; make it so, or drop the condition"))
+        return tuple(problems)
+
+    def _done(self, last: _Pass, attempts: int, failure: Failure | None, note: str = "") -> Attempted:
+        outputs = self._owned(last.tree)
+        return Attempted(
+            outputs=outputs,
+            deleted=tuple(sorted(path for path in self.resolved.base if path not in last.tree)),
+            exchanges=last.exchanges,
+            attempts=attempts,
+            calls=self._calls,
+            input_tokens=self._tokens[0],
+            output_tokens=self._tokens[1],
+            failure=failure,
+            note=note,
+        )
+
+    def _text(self, path: str, entry: FileEntry) -> str:
+        return self.tree.read(path, entry).decode("utf-8", errors="replace")
+
+    # ---- telling --------------------------------------------------------------------------
+
+    def _begin(self, attempt: int) -> None:
+        retry = self.resolved.stage.retry
+        self._tell(
+            "attempt_started",
+            f"attempt {attempt} of {retry.max + 1}",
+            {"attempt": attempt, "max_attempts": retry.max + 1, "key": self.resolved.key},
+        )
+
+    def _end(self, attempt: int, failure: Failure | None) -> None:
+        brief = failure.brief if failure else None
+        if brief is not None:
+            self.keep(self.resolved.stage.name, attempt, "failure.txt", f"{brief.kind}\n{brief.command}\n\n{brief.excerpt}\n")
+        self._tell(
+            "attempt_finished",
+            f"attempt {attempt} {'failed: ' + brief.kind if brief else 'passed'}",
+            {
+                "attempt": attempt,
+                "passed": brief is None,
+                "kind": brief.kind if brief else "",
+                "command": brief.command if brief else "",
+                "exit_code": brief.exit_code if brief else 0,
+                "failing": list(brief.failing) if brief else [],
+                "excerpt": brief.excerpt if brief else "",
+            },
+        )
+
+    def _tell(self, kind: EventType, message: str, data: Mapping[str, Json]) -> None:
+        self.notice(Event(kind, message, role=self.resolved.stage.name, data=data))
+
+
+def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) -> Files:
+    """Return the stage's own files as a recorded result leaves them: the base, less what it deleted, under its outputs."""
+    return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
+
+
+def _reader(attempts: Attempts, path: str, entry: FileEntry) -> Callable[[], str]:
+    return lambda: attempts.tree.read(path, entry).decode("utf-8", errors="replace")
+
+
+def _ignore(_received: int) -> None:
+    return None

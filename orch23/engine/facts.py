@@ -1,0 +1,70 @@
+"""Look up, once for each interpreter, what is true of the machine: versions, tools, what providers take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orch23.checks.registry import CHECKS
+from orch23.execute.environment import SYSTEM_PATH
+from orch23.execute.interpreters import find_interpreter, interpreter_facts, tool_identity
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep, Stage
+from orch23.providers.registry import endpoint, parameters
+from orch23.resolve.resolution import Facts
+
+
+@dataclass(slots=True)
+class FactFinder:
+    """Finds the facts of stages; starts no process. The environment is the caller's."""
+
+    root: Path
+    environ: Mapping[str, str]
+    _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
+    _tools: dict[tuple[str, str], str] = field(default_factory=dict)
+    _checks: Mapping[str, int] = field(default_factory=lambda: {name: check.revision for name, check in CHECKS.items()})
+
+    def facts_of(self, stage: Stage) -> Facts:
+        """Return the facts that a stage's manifest takes.
+
+        Raises:
+            ConfigurationError: an interpreter or a declared tool is missing.
+
+        """
+        step = stage.step
+        path, python, pytest = self._interpreter(stage.python) if _has_process(stage) else ("", "", "")
+        return Facts(
+            python=python,
+            pytest=pytest,
+            interpreter=path,
+            tools={name: self._tool(name, path) for name in stage.tools},
+            endpoint=endpoint(step) if isinstance(step, LLMStep) else "",
+            params=parameters(step) if isinstance(step, LLMStep) else {},
+            checks=self._checks,
+        )
+
+    def _interpreter(self, declared: str | None) -> tuple[str, str, str]:
+        if declared not in self._interpreters:
+            path = find_interpreter(declared, self.root, self.environ)
+            facts = interpreter_facts(path)
+            self._interpreters[declared] = (str(path), facts.version, facts.pytest_major or "")
+        return self._interpreters[declared]
+
+    def _tool(self, name: str, interpreter: str) -> str:
+        key = (name, interpreter)
+        if key not in self._tools:
+            own = (str(Path(interpreter).parent),) if interpreter else ()
+            identity = tool_identity(name, (*own, *SYSTEM_PATH))
+            if identity is None:
+                hint = "install it; PATH is set by orch23 and not inherited"
+                raise ConfigurationError(Diagnostic("E482", f"the declared tool `{name}` was not found", hint=hint))
+            self._tools[key] = identity
+        return self._tools[key]
+
+
+def _has_process(stage: Stage) -> bool:
+    if isinstance(stage.step, ShellStep | PytestStep):
+        return True
+    if isinstance(stage.step, LLMStep | RenderStep):
+        return any(isinstance(step, ShellStep | PytestStep) for step in stage.verify.steps)
+    return False

@@ -1,0 +1,76 @@
+"""Make a record's bytes again from its recorded answers: lay them in order on the base and compare digests."""
+
+from orch23.decide.proposal import judge_answer
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import MissingBytesError
+from orch23.model.llm import Exchange, Proposal
+from orch23.model.pipeline import LLMStep
+from orch23.model.record import Record
+from orch23.resolve.resolution import Resolved
+from orch23.engine.world import World
+
+
+def lay(world: World, resolved: Resolved, record: Record) -> bool:
+    """Make the bytes of a record's outputs from its exchanges, into `world.laid`. Say whether they came out the same."""
+    step = resolved.stage.step
+    transcripts = step.transcripts if isinstance(step, LLMStep) else None
+    try:
+        tree: dict[str, bytes] = {path: _base(world, resolved, path, transcripts) for path in resolved.base}
+    except MissingBytesError:
+        return False
+    if not record.exchanges:
+        return False
+    for fingerprint in record.exchanges:
+        exchange = world.store.exchanges.get(fingerprint, transcripts)
+        if exchange is None or not _lay_one(resolved, exchange, tree):
+            return False
+    made = {path: digest_bytes(data) for path, data in tree.items()}
+    if any(made.get(path) != entry.digest for path, entry in record.outputs.items()):
+        return False
+    for path, entry in record.outputs.items():
+        world.laid[entry.digest.sha256] = tree[path]
+    return True
+
+
+def _base(world: World, resolved: Resolved, path: str, transcripts: str | None) -> bytes:
+    entry: FileEntry = resolved.base[path]
+    try:
+        return world.read(path, entry)
+    except MissingBytesError:
+        kept = world.store.exchanges.get_original(entry.digest, transcripts)
+        if kept is None:
+            raise
+        world.laid[entry.digest.sha256] = kept
+        return kept
+
+
+def _lay_one(resolved: Resolved, exchange: Exchange, tree: dict[str, bytes]) -> bool:
+    """Lay one exchange on the tree; say whether it could be."""
+    stage = resolved.stage
+    if exchange.outcome == "accepted_by_hand":
+        for path, text in exchange.files.items():
+            if text is None:
+                tree.pop(path, None)
+            else:
+                tree[path] = text.encode("utf-8")
+        return True
+    if not isinstance(stage.step, LLMStep):
+        return False
+    shown = {path: data.decode("utf-8", errors="replace") for path, data in tree.items()}
+    judged = judge_answer(
+        exchange.response,
+        exchange.stop,
+        step=stage.step,
+        cwd=stage.cwd,
+        fence=stage.fence,
+        outputs=stage.outputs,
+        base=shown,
+        validate=None,
+    )
+    if not isinstance(judged, Proposal):
+        return False
+    for write in judged.writes:
+        tree[write.path] = write.content.encode("utf-8")
+    for path in judged.deletes:
+        tree.pop(path, None)
+    return True

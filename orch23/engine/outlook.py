@@ -1,0 +1,158 @@
+"""Go through a plan in its order, expand what can be expanded, and decide each stage: the part that plan and build share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orch23.engine.appraise import Appraised, Appraiser
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import InvalidInputError, MissingBytesError
+from orch23.model.paths import meets
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Plan
+from orch23.plan.graph import extend, writes_of
+from orch23.plan.select import EVERYTHING, Selection
+from orch23.resolve.expand import Expansion, expand
+
+
+@dataclass(slots=True)
+class Outlook:
+    """What is to be done with each stage, in plan order, as far as can be known without running anything."""
+
+    appraiser: Appraiser
+    selection: Selection = EVERYTHING
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    appraised: dict[str, Appraised] = field(default_factory=dict)
+
+    def look(self) -> Mapping[str, Decision]:
+        """Decide everything and return the decisions by node, in the order of the plan.
+
+        Raises:
+            InvalidInputError: a foreach over a file that nobody makes cannot be expanded.
+
+        """
+        world = self.appraiser.world
+        plan, wanted = world.plan, self.selection.nodes(world.plan)
+        while (name := next((n for n in world.plan.order if n not in self.decisions), None)) is not None:
+            if world.plan is not plan:
+                plan, wanted = world.plan, self.selection.nodes(world.plan)
+            node = world.plan.nodes[name]
+            if isinstance(node, ForeachStage):
+                if not self._try_expand(node):
+                    self._predict_unexpanded(node)
+            elif name in wanted:
+                self._decide(node)
+            else:
+                self._pass_over(name)
+        wanted = self.selection.nodes(world.plan)
+        return {name: self.decisions[name] for name in world.plan.order if name in wanted}
+
+    def _decide(self, stage: Stage) -> None:
+        name, world = stage.name, self.appraiser.world
+        stuck = tuple(u for u in world.plan.upstream[name] if isinstance(self.decisions.get(u), Edited | Blocked))
+        if stuck and not self.appraiser.is_edited_chain(stage):
+            self.decisions[name] = Blocked(stuck)
+            return
+        appraised = self.appraiser.appraise(name, need_intermediate=needs_intermediate(self.appraiser, stage))
+        self.appraised[name] = appraised
+        self.decisions[name] = appraised.decision
+        match appraised.decision:
+            case Fresh(record=record) | Restore(record=record):
+                world.settle(name, record)
+            case VerifyOnly() | Run() | Maybe() | Expand() | Blocked() | Edited():
+                predict(self.appraiser, name)
+
+    def _pass_over(self, name: str) -> None:
+        """Take a stage that is not asked for as its last record says."""
+        self.decisions[name] = Blocked(())
+        record = self.appraiser.world.lock.records.get(name)
+        if record is not None:
+            self.appraiser.world.settle(name, record)
+
+    def _try_expand(self, node: ForeachStage) -> bool:
+        world = self.appraiser.world
+        producers = source_producers(world.plan, node)
+        if any(up in world.unsettled or isinstance(self.decisions.get(up), Blocked | Edited) for up in producers):
+            return False
+        expansion = expand_now(self.appraiser, node)
+        if expansion is None:
+            return False
+        if expansion.problems:
+            raise InvalidInputError(*expansion.problems)
+        plan, problems = extend(world.plan, node.name, expansion.stages)
+        if plan is None:
+            raise InvalidInputError(*problems)
+        world.extend(plan)
+        return True
+
+    def _predict_unexpanded(self, node: ForeachStage) -> None:
+        world = self.appraiser.world
+        upstream = world.plan.upstream[node.name]
+        stuck = tuple(u for u in upstream if isinstance(self.decisions.get(u), Edited | Blocked))
+        items = [name for name in world.lock.records if name.partition("@")[0] == node.name and "@" in name]
+        for name in items:
+            world.settle(name, world.lock.records[name])
+            world.unsettled.add(name)
+        world.unsettled.add(node.name)
+        waiting = tuple(u for u in upstream if u in world.unsettled)
+        self.decisions[node.name] = Blocked(stuck) if stuck else Expand(waiting, len(items))
+
+
+def source_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
+    """Return the stages that make the file a foreach runs over: it can be expanded when they are settled."""
+    source = node.foreach.source
+    if source is None:
+        return ()
+    return tuple(up for up in plan.upstream[node.name] if any(meets(w, source) for w in writes_of(plan.nodes[up])))
+
+
+def needs_intermediate(appraiser: Appraiser, stage: Stage) -> bool:
+    """Say whether a later item of the stage's chain has no record of today's key, so that earlier versions are needed.
+
+    The chain is walked with today's records as far as they reach; the world is left as it was.
+    """
+    world = appraiser.world
+    if stage.chain is None or len(world.plan.chains[stage.chain.chain]) == 1:
+        return False
+    if stage.chain.chain in appraiser.stale_chains:
+        return appraiser.stale_chains[stage.chain.chain]
+    walked: list[str] = []
+    stale = False
+    for name in world.plan.chains[stage.chain.chain][stage.chain.index :]:
+        decision = appraiser.appraise(name).decision
+        if not isinstance(decision, Fresh | Restore):
+            stale = True
+            break
+        world.settle(name, decision.record)
+        walked.append(name)
+    for name in walked:
+        world.forget(name)
+    appraiser.stale_chains[stage.chain.chain] = stale
+    return stale
+
+
+def predict(appraiser: Appraiser, name: str) -> None:
+    """Let a stage that is not settled stand with its last result, marked as such."""
+    world = appraiser.world
+    record = world.lock.records.get(name)
+    if record is not None:
+        world.settle(name, record)
+    world.unsettled.add(name)
+
+
+def expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
+    """Expand a foreach from what its source holds now; None where that cannot be read yet."""
+    world = appraiser.world
+    place = world.plan.pipeline.locate("stages", node.name, "foreach")
+    text = None
+    if node.foreach.source is not None:
+        entry = world.view(node.name, node.foreach.source)
+        if entry is None:
+            hint = "create it, or give it to the outputs of the stage that makes it"
+            missing = Diagnostic("E822", f"`{node.foreach.source}` does not exist, and no stage makes it", place, hint)
+            return Expansion((), (missing,))
+        try:
+            text = world.read(node.foreach.source, entry).decode("utf-8", errors="replace")
+        except MissingBytesError:
+            return None
+    return expand(node, text, variables=world.plan.pipeline.vars, read_yaml=appraiser.read_yaml, place=place)

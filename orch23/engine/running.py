@@ -1,0 +1,158 @@
+"""Run processes of a stage: spell the action out, submit it, turn what came of it into a value or a failure."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from orch23.decide.verdict import Verdict, expected_tests, judge_pytest, selects_tests
+from orch23.engine.failure import Failure, below, command_failed, refusal
+from orch23.model.action import (
+    Action,
+    ActionOutcome,
+    ActionResult,
+    Cancelled,
+    Completed,
+    EngineUnavailable,
+    InputsChanged,
+    TimedOut,
+)
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import ConfigurationError
+from orch23.model.pipeline import PytestStep, ShellStep, Stage
+from orch23.resolve.commands import display_command, pytest_command, shell_command
+from orch23.resolve.resolution import Facts
+from orch23.resolve.tree import Tree
+
+
+class Executor(Protocol):
+    """The port to wherever processes run."""
+
+    def submit(self, action: Action) -> Future[ActionOutcome]:
+        """Start an action; the future holds what came of it and never raises."""
+
+    def cancel(self) -> None:
+        """Kill everything that runs or waits."""
+
+    def close(self) -> None:
+        """Let go of all resources."""
+
+
+class CancelledBuildError(Exception):
+    """The build was asked to stop while the stage ran."""
+
+
+class InputsChangedError(Exception):
+    """Inputs changed between being resolved and being copied into the room."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        """Keep the paths."""
+        super().__init__(", ".join(paths))
+        self.paths = paths
+
+
+Files = Mapping[str, FileEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A process that ended by itself, with the verdict if it was pytest."""
+
+    command: str
+    result: ActionResult
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs the process steps of one stage."""
+
+    stage: Stage
+    facts: Facts
+    executor: Executor
+    tree: Tree
+
+    def run(self, step: ShellStep | PytestStep, files: Files) -> Ran | Failure:
+        """Run a step on these files and judge how it ended.
+
+        Raises:
+            CancelledBuildError: the build was asked to stop.
+            InputsChangedError: an input is no longer what it was when it was resolved.
+            ConfigurationError: the process could not be started at all.
+
+        """
+        action = self._action(step, files)
+        command = display_command(action.argv)
+        outcome = self.executor.submit(action).result()
+        match outcome:
+            case Completed(result=result):
+                return self._judge(step, files, command, result)
+            case TimedOut():
+                message = f"killed after {outcome.timeout_s:g} s"
+                late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
+                text = f"{outcome.output.text}\n{message}"
+                return command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
+            case Cancelled():
+                raise CancelledBuildError
+            case InputsChanged(paths=paths):
+                raise InputsChangedError(paths)
+            case EngineUnavailable(reason=reason):
+                hint = "check that the program exists: PATH is set by orch23, not inherited"
+                problem = Diagnostic("E309", f"`{command}` could not be started: {reason}", hint=hint)
+                return command_failed("exception", command, exit_code=None, output=reason, diagnostics=(problem,))
+            case _ as never:
+                assert_never(never)
+
+    def _action(self, step: ShellStep | PytestStep, files: Files) -> Action:
+        if isinstance(step, ShellStep):
+            argv, env = shell_command(step), dict(self.stage.env)
+        else:
+            command = pytest_command(step)
+            argv, env = command.argv, {**self.stage.env, **command.env}
+        if not self.facts.interpreter:
+            problem = Diagnostic("E309", "no Python interpreter was found", subject=self.stage.name)
+            raise ConfigurationError(problem)
+        return Action(
+            argv=argv,
+            inputs=dict(sorted(files.items())),
+            interpreter=self.facts.interpreter,
+            working_directory=self.stage.cwd,
+            env=env,
+            scratch=self.stage.scratch,
+            timeout_s=self.stage.timeout_s,
+            network=self.stage.network,
+            reports=isinstance(step, PytestStep),
+        )
+
+    def _judge(self, step: ShellStep | PytestStep, files: Files, command: str, result: ActionResult) -> Ran | Failure:
+        if result.violations:
+            return refusal("write_scope_violation", result.violations, safety=True, retryable=False)
+        if isinstance(step, PytestStep):
+            expected = step.expect or self._expected(step, files)
+            verdict = judge_pytest(result.exit_code, result.report, expected, result.output.text)
+            if verdict.passed:
+                return Ran(command, result, verdict)
+            return command_failed(
+                "verify_failed",
+                command,
+                exit_code=result.exit_code,
+                output=verdict.excerpt or result.output.text,
+                failing=verdict.failing,
+                diagnostics=verdict.diagnostics,
+            )
+        if result.exit_code != 0:
+            return command_failed("verify_failed", command, exit_code=result.exit_code, output=result.output.text)
+        return Ran(command, result)
+
+    def _expected(self, step: PytestStep, files: Files) -> tuple[str, ...]:
+        """Return the tests that the staged files define and the step asks for; none where its arguments choose."""
+        if selects_tests(step.args):
+            return ()
+        cwd = self.stage.cwd
+        texts = {
+            below(path, cwd): self.tree.read(path, entry).decode("utf-8", errors="replace")
+            for path, entry in files.items()
+            if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/"))
+        }
+        return tuple(sorted(expected_tests(texts, step.paths)))

@@ -1,0 +1,171 @@
+"""Open a pipeline for planning or building: the plan, the world as the records say, everything that is wrong with it."""
+
+import difflib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orch23.checks.registry import CHECKS
+from orch23.engine.appraise import Appraiser, FactsOf
+from orch23.engine.world import World
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import InvalidInputError
+from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import LockFile, Record
+from orch23.plan.graph import build_plan, literal_reads, missing_inputs
+from orch23.resolve.prompts import Sources
+from orch23.resolve.slices import YamlReader
+from orch23.store.history import History, read_history
+from orch23.store.lock_file import read_lock
+from orch23.store.opening import Store
+
+CheckStepOf = Callable[[Stage, LLMStep], tuple[Diagnostic, ...]]
+"""Say what keeps a stage's provider from being asked, as far as can be known before any stage starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machinery:
+    """What planning needs besides the pipeline: facts of the machine, files of the author, providers' own checks."""
+
+    facts_of: FactsOf
+    sources: Sources
+    read_yaml: YamlReader
+    check_provider: CheckStepOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One pipeline, opened: what decisions are taken from."""
+
+    pipeline: Pipeline
+    store: Store
+    lock_path: Path
+    lock: LockFile
+    history: History
+    appraiser: Appraiser
+
+    @property
+    def world(self) -> World:
+        """Give the world that is decided on."""
+        return self.appraiser.world
+
+
+def lock_path(root: Path, pipeline_file: str) -> Path:
+    """Return the lock file's place: beside the pipeline, `x.yaml` -> `x.lock`."""
+    return (root / pipeline_file).with_suffix(".lock")
+
+
+def open_session(
+    pipeline: Pipeline,
+    store: Store,
+    machinery: Machinery,
+    *,
+    forced: Collection[str] = (),
+    overwrite_edited: bool = False,
+) -> Session:
+    """Return the pipeline opened on the store's records and the lock file.
+
+    Raises:
+        InvalidInputError: the graph has complaints, an input is made by nobody, a provider or check is unknown.
+        CorruptStateError: the lock file or the journal is damaged.
+
+    """
+    plan = check_plan(pipeline, store, machinery)
+    place = lock_path(store.root, pipeline.file)
+    history = read_history(store.logs, pipeline.file)
+    lock = _with_interrupted(read_lock(place), history, store)
+    world = World(plan, store, lock)
+    appraiser = Appraiser(
+        world,
+        machinery.facts_of,
+        machinery.sources,
+        machinery.read_yaml,
+        forced=forced,
+        overwrite_edited=overwrite_edited,
+        failed_before=history.failed,
+    )
+    return Session(
+        pipeline=pipeline, store=store, lock_path=place, lock=lock, history=history, appraiser=appraiser
+    )
+
+
+def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
+    """Return the plan of a pipeline before any expansion, or raise all that is wrong with it at once.
+
+    Raises:
+        InvalidInputError: with every complaint.
+
+    """
+    problems = [*_unknown_checks(pipeline), *_prompt_files(pipeline, machinery), *_providers(pipeline, machinery)]
+    plan, found = build_plan(pipeline)
+    problems += found
+    if plan is not None:
+        exists = {path: store.workspace.entry(path) is not None for path in literal_reads(plan)}
+        problems += missing_inputs(plan, exists)
+    if problems or plan is None:
+        raise InvalidInputError(*problems)
+    return plan
+
+
+def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFile:
+    """Return the lock with what an interrupted run had finished, since it had no time to write it."""
+    records: dict[str, Record] = dict(lock.records)
+    for name, key in history.unlocked.items():
+        found = next((r for r in store.records.by_key(key) if not r.failed), None)
+        if found is not None:
+            records[name] = replace(found, stage=name)
+    return LockFile(records)
+
+
+def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
+    problems = []
+    for stage in pipeline.stages:
+        steps = stage.verify.steps if isinstance(stage, Stage) else ()
+        for position, step in enumerate(steps):
+            if isinstance(step, CheckStep) and step.name not in CHECKS:
+                close = difflib.get_close_matches(step.name, list(CHECKS), n=1)
+                hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(CHECKS))}"
+                place = pipeline.locate("stages", stage.name, "verify", position, "check")
+                problems.append(Diagnostic("E828", f"no check is named `{step.name}`", place, hint))
+    return problems
+
+
+def _prompt_files(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
+    """Complain of every prompt, template and schema file that cannot be read."""
+    problems = []
+    for stage in pipeline.stages:
+        if isinstance(stage, ForeachStage):
+            continue
+        for field, path in _author_files(stage):
+            text, problem = machinery.sources.text(path)
+            if text is None and problem is not None:
+                place = pipeline.locate("stages", stage.name, *field)
+                problems.append(replace(problem, location=place, subject=None))
+    return problems
+
+
+def _author_files(stage: Stage) -> list[tuple[tuple[str, ...], str]]:
+    step = stage.step
+    files: list[tuple[tuple[str, ...], str | None]] = []
+    if isinstance(step, LLMStep):
+        files = [
+            (("llm", "prompt"), step.prompt),
+            (("llm", "system"), step.system),
+            (("llm", "schema"), step.schema),
+            (("retry", "prompt"), stage.retry.prompt),
+        ]
+    elif hasattr(step, "template"):
+        files = [(("render", "template"), step.template)]
+    return [(field, path) for field, path in files if path is not None]
+
+
+def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
+    problems: list[Diagnostic] = []
+    for stage in pipeline.stages:
+        if isinstance(stage, Stage) and isinstance(stage.step, LLMStep):
+            place = pipeline.locate("stages", stage.name, "llm", "provider")
+            problems += [replace(d, location=d.location or place) for d in machinery.check_provider(stage, stage.step)]
+    return problems
+
+

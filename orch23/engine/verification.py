@@ -1,0 +1,176 @@
+"""Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from orch23.checks.check import CheckInput
+from orch23.checks.registry import CHECKS
+from orch23.engine.failure import Failure, command_failed, refusal
+from orch23.engine.running import Files, Ran, Runner
+from orch23.model.diagnostic import Diagnostic, errors
+from orch23.model.digest import FileEntry
+from orch23.model.event import Event
+from orch23.model.paths import is_glob, match_any
+from orch23.model.pipeline import CheckStep, Condition, EnsuresStep, PytestStep, ShellStep, Stage, VerifyStep
+from orch23.resolve.resolution import Resolved
+from orch23.resolve.tree import Tree
+
+Trial: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
+"""Expand every foreach that reads these files, on trial; return what is wrong with them."""
+
+Notice: TypeAlias = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """Verifies results of one resolved stage. Each step gets a copy of its own: what it writes is thrown away."""
+
+    resolved: Resolved
+    runner: Runner
+    tree: Tree
+    trial: Trial
+    notice: Notice
+    previous: Files = field(default_factory=dict)
+
+    def verify(self, result: Files, tree: Files) -> Failure | None:
+        """Return the first failure (or all, with `all: true`, as one), or None.
+
+        `result` is what the stage owns of it; `tree` holds also what it left of its base as it was.
+        """
+        stage = self.resolved.stage
+        missing = missing_outputs(stage, result)
+        if missing:
+            return refusal("verify_failed", missing)
+        inputs = {**self.resolved.files, **self.resolved.verify_files}
+        room = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
+        failures: list[Failure] = []
+        checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
+        steps = (*checks_first, EnsuresStep(stage.ensures)) if stage.ensures else tuple(checks_first)
+        for step in steps:
+            failure = self._step(step, result, room)
+            self._tell(step, failure)
+            if failure is not None:
+                failures.append(failure)
+                if not stage.verify.run_all:
+                    break
+        if failures:
+            return _together(failures)
+        problems = self.trial(result)
+        return refusal("verify_failed", problems) if problems else None
+
+    def _step(self, step: VerifyStep, result: Files, room: Files) -> Failure | None:
+        match step:
+            case CheckStep():
+                return self._check(step, result)
+            case EnsuresStep():
+                broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
+                return refusal("verify_failed", broken) if broken else None
+            case ShellStep() | PytestStep():
+                ran = self.runner.run(step, room)
+                return None if isinstance(ran, Ran) else ran
+            case _ as never:
+                assert_never(never)
+
+    def _check(self, step: CheckStep, result: Files) -> Failure | None:
+        check = CHECKS[step.name]
+        given = CheckInput(
+            outputs=self._bytes(result),
+            previous=self._bytes(self.previous),
+            inputs=self._bytes({**self.resolved.files, **self.resolved.verify_files}),
+            listing=tuple(sorted({*self.resolved.files, *result})),
+            options=step.options,
+        )
+        found = errors(check.run(given))
+        if not found:
+            return None
+        failure = refusal("verify_failed", found)
+        return command_failed(
+            "verify_failed", f"check {step.name}", exit_code=None, output=failure.brief.excerpt, diagnostics=found
+        )
+
+    def _bytes(self, files: Files) -> dict[str, bytes]:
+        return {path: self.tree.read(path, entry) for path, entry in files.items()}
+
+    def _tell(self, step: VerifyStep, failure: Failure | None) -> None:
+        brief = failure.brief if failure else None
+        self.notice(
+            Event(
+                "check_result",
+                f"{_name(step)} {'failed' if failure else 'passed'}",
+                role=self.resolved.stage.name,
+                level="warning" if failure else "info",
+                data={
+                    "step": _name(step),
+                    "passed": failure is None,
+                    "exit_code": brief.exit_code if brief else 0,
+                    "excerpt": brief.excerpt[:2000] if brief else "",
+                },
+            )
+        )
+
+
+def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
+    """Return a complaint for each declared output that is not in a result: a file, or at least one in a directory."""
+    problems = []
+    for pattern in stage.outputs:
+        made = any(match_any((pattern,), path) for path in result) if is_glob(pattern) else pattern in result
+        if not made:
+            what = f"nothing was written below `{pattern}`" if is_glob(pattern) else f"`{pattern}` was not written"
+            hint = "a stage must make every output that it declares; undeclare it, or mend the command"
+            problems.append(Diagnostic("E303", what, hint=hint))
+    return tuple(problems)
+
+
+def undeclared_writes(stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files) -> tuple[Diagnostic, ...]:
+    """Return a complaint for each path that a process changed and must not: outside the fence, protected, or an input."""
+    problems = []
+    for path in sorted(changed):
+        verb = "removed" if changed[path] is None else "wrote"
+        if path in inputs:
+            why = "it is an input of the stage"
+        elif match_any(stage.fence.protect, path):
+            why = "it is protected"
+        elif not match_any((*stage.fence.write, *stage.outputs), path):
+            why = "it is outside the fence"
+        else:
+            continue
+        hint = "declare it in `outputs` or `allowed_paths.write`, or list its name in `scratch`"
+        problems.append(Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint))
+    return tuple(problems)
+
+
+def _broken(condition: Condition, files: Files) -> Diagnostic | None:
+    present = any(match_any((condition.path,), path) for path in files)
+    if present == (condition.kind == "file_exists"):
+        return None
+    state = "is not there" if condition.kind == "file_exists" else "is there"
+    return Diagnostic("E302", f"{condition.kind} {condition.path}: it {state}", hint="make it so, or drop the condition")
+
+
+def _together(failures: list[Failure]) -> Failure:
+    if len(failures) == 1:
+        return failures[0]
+    text = "\n".join(f"{f.brief.command or f.kind}:\n{f.brief.excerpt}" for f in failures)
+    return command_failed(
+        failures[0].kind,
+        "; ".join(f.brief.command for f in failures if f.brief.command),
+        exit_code=failures[0].brief.exit_code,
+        output=text,
+        failing=[one for f in failures for one in f.brief.failing],
+        diagnostics=[d for f in failures for d in f.diagnostics],
+    )
+
+
+def _name(step: VerifyStep) -> str:
+    match step:
+        case CheckStep():
+            return f"check {step.name}"
+        case ShellStep():
+            return step.command.strip().splitlines()[0][:60] if isinstance(step.command, str) else " ".join(step.command)
+        case PytestStep():
+            return " ".join(("pytest", *step.args, *step.paths))
+        case EnsuresStep():
+            return "ensures"
+        case _ as never:
+            assert_never(never)

@@ -1,0 +1,201 @@
+"""Do one stage's work in a worker thread: verify what is recorded, or go through the attempts."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from orch23.engine.attempt import Attempted, Attempts, Converse, Keep, Validate
+from orch23.engine.failure import Failure
+from orch23.engine.outlook import source_producers
+from orch23.engine.running import Executor, Files, Runner
+from orch23.engine.session import Session
+from orch23.engine.verification import Verifier
+from orch23.engine.world import StageTree
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
+from orch23.model.event import Observer
+from orch23.model.paths import is_glob, meets
+from orch23.model.pipeline import ForeachStage, SliceInput, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import Record
+from orch23.plan.graph import extend, literal_reads, missing_inputs, writes_of
+from orch23.resolve.expand import expand
+from orch23.resolve.prompts import GivenInput, Sources
+from orch23.resolve.resolution import Resolved
+from orch23.resolve.slices import SliceError, take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """Makes and runs the attempts of stages. Called from many threads; reads the world, never changes it."""
+
+    session: Session
+    executor: Executor
+    converse: Converse
+    sources: Sources
+    validate: Validate
+    observer: Observer
+    keep: Keep
+
+    def work(self, resolved: Resolved, recorded: Record | None) -> Attempted:
+        """Return how the stage ended. With a recorded result, verify that first; red briefs the first attempt.
+
+        Raises:
+            CancelledBuildError: the build was asked to stop.
+            InputsChangedError: a source input changed since it was resolved.
+            ProviderError, LimitError, ConfigurationError: what stops more than this stage.
+
+        """
+        attempts = self._attempts(resolved)
+        if recorded is None:
+            return attempts.run()
+        failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        if failure is None:
+            return Attempted(
+                outputs=recorded.outputs,
+                deleted=recorded.deleted,
+                exchanges=recorded.exchanges,
+                attempts=0,
+                note="verified",
+            )
+        base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
+        return attempts.run(({**base, **recorded.outputs}, failure))
+
+    def verify(self, resolved: Resolved, outputs: Files) -> Failure | None:
+        """Verify some outputs of a stage as they are; return what is wrong, or None."""
+        return self._attempts(resolved).verify_recorded(outputs, ())
+
+    def _attempts(self, resolved: Resolved) -> Attempts:
+        stage, session = resolved.stage, self.session
+        tree = StageTree(session.world, stage.name)
+        held = _Held(tree, session, {**resolved.files, **resolved.verify_files, **resolved.base})
+        runner = Runner(stage, resolved.facts, self.executor, held)
+        previous = session.lock.records.get(stage.name)
+        verifier = Verifier(
+            resolved=resolved,
+            runner=runner,
+            tree=held,
+            trial=lambda files: self._trial(stage, files),
+            notice=self.observer.notice,
+            previous=self._readable(previous.outputs) if previous else {},
+        )
+        return Attempts(
+            resolved=resolved,
+            tree=held,
+            runner=runner,
+            verifier=verifier,
+            contents=session.store.contents,
+            converse=self.converse,
+            sources=self.sources,
+            validate=self.validate,
+            variables=session.pipeline.vars,
+            notice=self.observer.notice,
+            keep=self.keep,
+            own=self._own(previous, held),
+            hidden=self._hidden(resolved),
+            protected=(session.pipeline.file,),
+        )
+
+    def _readable(self, files: Files) -> dict[str, FileEntry]:
+        return {path: entry for path, entry in files.items() if self.session.world.has_bytes(path, entry)}
+
+    def _own(self, previous: Record | None, tree: "_Held") -> tuple[GivenInput, ...]:
+        """Return the stage's last accepted result, for prompts that show it."""
+        if previous is None:
+            return ()
+        return tuple(
+            GivenInput(path, "", entry.digest.sha256, _text_of(tree, path, entry))
+            for path, entry in sorted(self._readable(previous.outputs).items())
+        )
+
+    def _hidden(self, resolved: Resolved) -> frozenset[str]:
+        """Return the files inside the fence that exist and that the model is not shown: it may not write over them."""
+        world, stage = self.session.world, resolved.stage
+        former = self.session.lock.records.get(stage.name)
+        mine = set(former.outputs) if former else set()
+        shown = set(resolved.base) | set(resolved.files)
+        patterns = [pattern for pattern in writes_of(stage)]
+        found = {p for pattern in patterns if is_glob(pattern) for p in world.store.workspace.listing(pattern)}
+        return frozenset(path for path in found - shown - mine if not world.dead(path) and not world.made_by_chain(stage, path))
+
+    def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
+        """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
+        plan: Plan = self.session.world.plan
+        problems: list[Diagnostic] = []
+        for node in plan.nodes.values():
+            source = node.foreach.source if isinstance(node, ForeachStage) else None
+            if not isinstance(node, ForeachStage) or source is None or source not in files:
+                continue
+            if any(up != stage.name for up in source_producers(plan, node)):
+                continue
+            text = self.session.world.read(source, files[source]).decode("utf-8", "replace")
+            expansion = expand(
+                node,
+                text,
+                variables=self.session.pipeline.vars,
+                read_yaml=self.session.appraiser.read_yaml,
+                place=plan.pipeline.locate("stages", node.name, "foreach"),
+            )
+            problems += expansion.problems
+            if expansion.problems:
+                continue
+            extended, found = extend(plan, node.name, expansion.stages)
+            problems += found
+            if extended is not None:
+                plan = extended
+                problems += self._item_inputs(plan, expansion.stages)
+        return tuple(problems)
+
+    def _item_inputs(self, plan: Plan, items: tuple[Stage, ...]) -> list[Diagnostic]:
+        """Complain of inputs of items that nobody makes, and of slices of source files that are not there."""
+        workspace = self.session.store.workspace
+        exists = {path: workspace.entry(path) is not None for path in literal_reads(plan)}
+        names = {stage.name for stage in items}
+        missing = [d for d in missing_inputs(plan, exists) if any(f"`{name}`" in d.message for name in names)]
+        writers = [pattern for node in plan.nodes.values() for pattern in writes_of(node)]
+        for stage in items:
+            for one in (*stage.inputs, *stage.verify.inputs):
+                if not isinstance(one, SliceInput) or any(meets(pattern, one.path) for pattern in writers):
+                    continue
+                data = workspace.read(one.path)
+                if data is None:
+                    continue
+                try:
+                    take(data.decode("utf-8", "replace"), one.path, one.selector, self.session.appraiser.read_yaml)
+                except SliceError as error:
+                    text = f"`{one.path}#{one.selector}`: {error}"
+                    missing.append(Diagnostic("E833", text, hint=error.hint, subject=stage.name))
+        return missing
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A stage's tree that also reads what the stage itself just made, from the store."""
+
+    inner: StageTree
+    session: Session
+    inputs: Mapping[str, FileEntry]
+
+    def entry(self, path: str) -> FileEntry | None:
+        return self.inner.entry(path)
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        return self.inner.matching(pattern)
+
+    def listed(self, pattern: str) -> tuple[str, ...]:
+        return self.inner.listed(pattern)
+
+    def versions(self) -> dict[str, FileEntry]:
+        return self.inner.versions()
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        try:
+            return self.session.store.contents.read(entry.digest)
+        except MissingBytesError:
+            return self.inner.read(path, entry)
+
+
+def _text_of(tree: _Held, path: str, entry: FileEntry) -> Callable[[], str]:
+    return lambda: tree.read(path, entry).decode("utf-8", errors="replace")
+
+

@@ -1,0 +1,327 @@
+"""The project as a build knows it: settled results, versions of chains, and what each stage sees of them.
+
+Rules 2, 3, 5 and 7 of the staleness rules live here. Nothing here writes.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
+from orch23.model.paths import match, match_any
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import LockFile, Record
+from orch23.plan.graph import writes_of
+from orch23.store.opening import Store
+
+
+@dataclass(slots=True)
+class World:
+    """What is settled so far, over what is on disk.
+
+    `results` holds the record of every settled stage and, in a dry-run, the predicted record of those that are not;
+    `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256.
+    """
+
+    plan: Plan
+    store: Store
+    lock: LockFile
+    results: dict[str, Record] = field(default_factory=dict)
+    unsettled: set[str] = field(default_factory=set)
+    laid: dict[str, bytes] = field(default_factory=dict)
+    _owners: dict[str, list[str]] = field(default_factory=dict)
+    _locked: dict[str, list[Record]] = field(default_factory=dict)
+    _originals: dict[str, FileEntry | None] = field(default_factory=dict)
+    _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Index the lock by path and take the versions 0 that it fixes."""
+        for name in sorted(self.lock.records):
+            for path in self.lock.records[name].outputs:
+                self._locked.setdefault(path, []).append(self.lock.records[name])
+        self._originals.update(self.lock.originals())
+
+    # ---- results --------------------------------------------------------------------------
+
+    def settle(self, name: str, record: Record) -> None:
+        """Take a stage's record as today's result."""
+        self.forget(name)
+        self.results[name] = record
+        for path in (*record.outputs, *record.deleted):
+            self._owners.setdefault(path, []).append(name)
+
+    def forget(self, name: str) -> None:
+        """Take a stage's result back."""
+        record = self.results.pop(name, None)
+        for path in (*record.outputs, *record.deleted) if record else ():
+            self._owners[path].remove(name)
+
+    def extend(self, plan: Plan) -> None:
+        """Go on with a plan that has more stages."""
+        self.plan = plan
+        self._chain_writes.clear()
+
+    def predicted(self, name: str) -> Record | None:
+        """Return the result of a stage as far as it is known: today's, else its last."""
+        return self.results.get(name) or self.lock.records.get(name)
+
+    # ---- paths ----------------------------------------------------------------------------
+
+    def known_bytes(self, path: str, entry: FileEntry) -> bool:
+        """Say whether some record, of any key, has these bytes at this path."""
+        if any(record.outputs[path] == entry for record in self._locked.get(path, ())):
+            return True
+        return bool(self.store.records.having(path, entry))
+
+    def original(self, path: str) -> FileEntry | None:
+        """Return version 0 of a path: what a person had there before any stage of a chain wrote it.
+
+        The lock fixes it. Without the lock it is the file on disk, unless a record has these bytes: then it is what
+        that record says it found.
+        """
+        if path not in self._originals:
+            entry = self.store.workspace.entry(path)
+            if entry is not None:
+                makers = [r for r in self.store.records.having(path, entry) if path in r.originals]
+                entry = makers[0].originals[path] if makers else entry
+            self._originals[path] = entry
+        return self._originals[path]
+
+    def originals(self) -> Mapping[str, FileEntry | None]:
+        """Return every version 0 that is known so far."""
+        return self._originals
+
+    def made(self, path: str) -> bool:
+        """Say whether this pipeline made what is at a path."""
+        if self._owners.get(path) or path in self._locked:
+            return True
+        entry = self.store.workspace.entry(path)
+        kept = self.store.records.having(path, entry) if entry is not None else ()
+        return any(record.failed and self.alive(record.stage) for record in kept)
+
+    def dead(self, path: str) -> bool:
+        """Say whether a path is a dead file: a record in the lock has these bytes there, and no stage makes it any more."""
+        if self._owners.get(path):
+            return False
+        gone = [r for r in self._locked.get(path, ()) if r.stage in self.results or not self.alive(r.stage)]
+        return bool(gone) and any(r.outputs[path] == self.store.workspace.entry(path) for r in gone)
+
+    def made_by_chain(self, stage: Stage, path: str) -> bool:
+        """Say whether the bytes at a path are a later version of the stage's own chain, not a person's file."""
+        records = [r for r in self._locked.get(path, ()) if stage.chain and r.stage.partition("@")[0] == stage.family]
+        return any(record.outputs[path] == self.store.workspace.entry(path) for record in records)
+
+    def dead_files(self) -> dict[str, FileEntry | None]:
+        """Return every dead file with what takes its place: version 0, or None."""
+        if any(isinstance(node, ForeachStage) for node in self.plan.nodes.values()):
+            return {}
+        return {path: self._originals.get(path) for path in sorted(self._locked) if self.dead(path)}
+
+    def alive(self, name: str) -> bool:
+        """Say whether a stage is in the plan, or may yet come out of a foreach that is not expanded."""
+        family = name.partition("@")[0]
+        return name in self.plan.nodes or isinstance(self.plan.nodes.get(family), ForeachStage)
+
+    def chain_writes(self, chain: str) -> tuple[str, ...]:
+        """Return the patterns that any item of a chain may write."""
+        if chain not in self._chain_writes:
+            patterns = [p for name in self.plan.chains.get(chain, ()) for p in writes_of(self.plan.nodes[name])]
+            foreach = self.plan.nodes.get(chain)
+            patterns += foreach.writes if isinstance(foreach, ForeachStage) else ()
+            self._chain_writes[chain] = tuple(dict.fromkeys(patterns))
+        return self._chain_writes[chain]
+
+    # ---- what one stage sees --------------------------------------------------------------
+
+    def view(self, name: str, path: str) -> FileEntry | None:
+        """Return what a stage sees at a path, or None."""
+        stage = self.plan.nodes[name]
+        chain = stage.chain if isinstance(stage, Stage) else None
+        owners = self._owners.get(path, [])
+        if chain is not None and (
+            any(self._chain_of(o) == chain.chain for o in owners) or match_any(self.chain_writes(chain.chain), path)
+        ):
+            return self.version_before(name, path)
+        if name in owners or (chain is None and isinstance(stage, Stage) and self._is_own(stage, path)):
+            return None
+        above = self.plan.above.get(name, frozenset())
+        visible = [owner for owner in owners if (self._chain_of(owner) or owner) not in above]
+        if visible:
+            return self.results[max(visible, key=self._rank)].outputs.get(path)
+        if any(match_any(self.chain_writes(chain_above), path) for chain_above in above):
+            return self.original(path)
+        if self.dead(path):
+            return self._originals.get(path)
+        return self.store.workspace.entry(path)
+
+    def version_before(self, name: str, path: str) -> FileEntry | None:
+        """Return the newest version of a path by an earlier item of the stage's chain, else version 0."""
+        stage = self.plan.nodes[name]
+        if isinstance(stage, ForeachStage) or stage.chain is None:
+            return None
+        for earlier in reversed(self.plan.chains[stage.chain.chain][: stage.chain.index]):
+            record = self.results.get(earlier)
+            if record is not None and (path in record.outputs or path in record.deleted):
+                return record.outputs.get(path)
+        return self.original(path)
+
+    def matching(self, name: str, pattern: str) -> tuple[str, ...]:
+        """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
+        return tuple(path for path in self._candidates(pattern) if self.view(name, path) is not None)
+
+    def listed(self, pattern: str) -> tuple[str, ...]:
+        """Return the sorted paths of a listing: without what this pipeline made, with what a person had there before."""
+        on_disk = {path for path in self.store.workspace.listing(pattern) if not self.made(path)}
+        before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
+        for path in (p for p in self.store.workspace.listing(pattern) if p not in on_disk):
+            if self.original(path) is not None:
+                before.add(path)
+        return tuple(sorted(on_disk | before))
+
+    def versions(self, name: str) -> dict[str, FileEntry]:
+        """Return the base of a stage in a chain: path -> the version its outputs start from."""
+        stage = self.plan.nodes[name]
+        found: dict[str, FileEntry] = {}
+        for pattern in stage.outputs if isinstance(stage, Stage) else ():
+            for path in self._candidates(pattern):
+                entry = self.view(name, path)
+                if entry is not None:
+                    found[path] = entry
+        return found
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        """Return the bytes of an entry; what an unsettled stage last made and nobody has any more reads as empty.
+
+        Raises:
+            MissingBytesError: nobody has the bytes.
+
+        """
+        if entry.digest.sha256 in self.laid:
+            return self.laid[entry.digest.sha256]
+        try:
+            return self.store.sources.read(path, entry)
+        except MissingBytesError:
+            if self.unsettled.intersection(self._owners.get(path, ())):
+                return b""
+            raise
+
+    def has_bytes(self, path: str, entry: FileEntry) -> bool:
+        """Say whether the bytes of an entry can be had without making them again."""
+        return (
+            entry.digest.sha256 in self.laid
+            or self.store.contents.has(entry.digest)
+            or self.store.workspace.entry(path) == entry
+        )
+
+    # ---- what a result wants of the workspace ---------------------------------------------
+
+    def target(self, name: str, record: Record) -> dict[str, FileEntry | None]:
+        """Return what a result wants of the workspace, path -> entry or None.
+
+        An item of a chain wants only the paths of which no later item makes a version. A path that the stage's last
+        result owned, and this one lacks, goes back to its newest remaining version.
+        """
+        wanted: dict[str, FileEntry | None] = {}
+        for path in (*record.outputs, *record.deleted):
+            if not self._made_later(name, path):
+                wanted[path] = record.outputs.get(path)
+        former = self.lock.records.get(name)
+        for path in former.outputs if former else ():
+            if path in record.outputs or path in record.deleted or self._made_later(name, path):
+                continue
+            if any(owner != name and not self._one_chain(owner, name) for owner in self._owners.get(path, ())):
+                continue
+            wanted[path] = self._remaining(name, path)
+        if self._is_last(name):
+            wanted |= {p: e for p, e in self._finals(name).items() if p not in wanted}
+        return wanted
+
+    def _remaining(self, name: str, path: str) -> FileEntry | None:
+        before = self.version_before(name, path)
+        return before if before is not None else self._originals.get(path)
+
+    def _finals(self, name: str) -> dict[str, FileEntry | None]:
+        """Return the last version of every path that earlier items of a chain made: what its last item leaves in order."""
+        chain = self._chain_of(name)
+        finals: dict[str, FileEntry | None] = {}
+        for item in self.plan.chains.get(chain or "", ()):
+            record = self.results.get(item)
+            if item != name and record is not None:
+                finals |= {path: record.outputs.get(path) for path in (*record.outputs, *record.deleted)}
+        return finals
+
+    def _made_later(self, name: str, path: str) -> bool:
+        stage = self.plan.nodes[name]
+        if isinstance(stage, ForeachStage) or stage.chain is None:
+            return False
+        for later in self.plan.chains[stage.chain.chain][stage.chain.index + 1 :]:
+            record, node = self.predicted(later), self.plan.nodes[later]
+            if isinstance(node, Stage) and path in node.outputs:
+                return True
+            if record is not None and (path in record.outputs or path in record.deleted):
+                return True
+        return False
+
+    def _is_last(self, name: str) -> bool:
+        chain = self._chain_of(name)
+        return chain is not None and self.plan.chains[chain][-1] == name
+
+    # ---- small questions ------------------------------------------------------------------
+
+    def _candidates(self, pattern: str) -> Iterable[str]:
+        found = set(self.store.workspace.listing(pattern))
+        found.update(path for path in self._owners if match(pattern, path))
+        found.update(path for path, entry in self._originals.items() if entry is not None and match(pattern, path))
+        return sorted(found)
+
+    def _is_own(self, stage: Stage, path: str) -> bool:
+        if match_any(stage.outputs, path):
+            return True
+        record = self.lock.records.get(stage.name)
+        return record is not None and path in record.outputs
+
+    def _chain_of(self, name: str) -> str | None:
+        stage = self.plan.nodes.get(name)
+        return stage.chain.chain if isinstance(stage, Stage) and stage.chain else None
+
+    def _one_chain(self, one: str, other: str) -> bool:
+        chain = self._chain_of(one)
+        return chain is not None and chain == self._chain_of(other)
+
+    def _rank(self, name: str) -> int:
+        stage = self.plan.nodes.get(name)
+        return stage.chain.index if isinstance(stage, Stage) and stage.chain else 0
+
+
+@dataclass(frozen=True, slots=True)
+class StageTree:
+    """One stage's view of a world: fills the `Tree` port of resolving."""
+
+    world: World
+    name: str
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path for this stage, or None."""
+        return self.world.view(self.name, path)
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        """Return the sorted paths that a glob means for this stage."""
+        return self.world.matching(self.name, pattern)
+
+    def listed(self, pattern: str) -> tuple[str, ...]:
+        """Return the sorted paths of a listing."""
+        return self.world.listed(pattern)
+
+    def versions(self) -> dict[str, FileEntry]:
+        """Return the base of this stage."""
+        return self.world.versions(self.name)
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        """Return the bytes of an entry.
+
+        Raises:
+            MissingBytesError: nobody has them.
+
+        """
+        return self.world.read(path, entry)

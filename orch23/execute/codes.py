@@ -1,0 +1,64 @@
+"""The diagnostics of running and of judging pytest: code -> (title, what it means and the way out)."""
+
+from collections.abc import Mapping
+
+CODES: Mapping[str, tuple[str, str]] = {
+    "E301": (
+        "a test failed",
+        "pytest ran and at least one test, fixture or import of a test file failed. Mend the code, or the test.",
+    ),
+    "E320": (
+        "pytest did not succeed",
+        "No test was seen to fail, and yet pytest ended with another exit code than 0: a wrong option, an internal "
+        "error, a missing pytest. The last lines of its output say which. Run the same command in the stage's cwd.",
+    ),
+    "E305": (
+        "tests are missing",
+        "Nothing was collected, everything was skipped, or a test that stands in the staged test files (or in "
+        "`pytest.expect`) was not collected or not run. Stage the tests as inputs, and do not deselect them; where "
+        "a selection is meant, name it in `pytest.expect`.",
+    ),
+    "E307": (
+        "a module of the project was loaded from elsewhere",
+        "A module that stands in the room was imported from outside it, so the code that would be promoted is not "
+        "what was tested. Usually the project is installed in the interpreter (an editable install), or a module is "
+        "called like one of the standard library. Uninstall it, set `pytest.pythonpath`, or rename the module.",
+    ),
+    "E308": (
+        "the report of pytest is incomplete or forged",
+        "The process ended without a complete report of its own tests: it left by os._exit, a hook changed the "
+        "outcome, something else wrote the report. No exit code is believed without it. Let the tests end normally.",
+    ),
+    "E480": (
+        "no Python interpreter",
+        "The interpreter that the pipeline or the environment names does not exist or cannot be run. Set "
+        "`python:` to one that does, or make a virtual environment at `.venv`.",
+    ),
+    "E481": (
+        "the interpreter's version is unknown",
+        "The version is read from pyvenv.cfg, from the name pythonX.Y or from the library folder, never by "
+        "starting it. Name the interpreter itself in `python:`, not a wrapper script.",
+    ),
+    "E610": ("a result holds a symbolic link", "Results are regular files and directories. Copy the file instead."),
+    "E611": (
+        "a result holds a special file",
+        "FIFOs, sockets and devices cannot be promoted. Make them below TMPDIR, or name them in `scratch`.",
+    ),
+    "E612": ("a result holds a hard link", "Each file must be its own. Copy the file instead of linking it."),
+    "E613": ("a result holds a setuid or setgid file", "Results carry an executable bit and nothing more."),
+    "E614": (
+        "a result has a name that no project can hold",
+        "Names are UTF-8, without control characters, and at most 200 bytes long. Choose another name.",
+    ),
+    "E615": ("a result has too many files", "More files than the cap. Write fewer, or name them in `scratch`."),
+    "E616": ("a result is nested too deep", "More levels than the cap. Write to flatter directories."),
+    "E617": ("a result is too large", "More bytes than the cap, as their sizes say. Write less into the room."),
+    "E619": (
+        "processes of a step could not be killed",
+        "They were sent SIGKILL and still exist, which a process stuck in the kernel can do. End them by hand.",
+    ),
+    "E618": (
+        "the room's own directory was replaced",
+        "The process removed or replaced the directory it worked in. Leave the working tree itself in place.",
+    ),
+}

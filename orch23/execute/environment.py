@@ -1,0 +1,52 @@
+"""The environment of a process, made from nothing: the same on every machine but for the folders of its room."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from orch23.execute.kinship import MARKER_NAME
+from orch23.execute.rooms import ROOM_EPOCH, Room
+
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+_ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}  # what orch23 itself puts into the action of a pytest step
+_REFUSED = re.compile(
+    r".*_KEY|.*_TOKEN|.*_SECRET|.*PASSWORD|LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR"
+    r"|(?:.*[^A-Za-z0-9_].*)|[0-9].*|",
+    re.DOTALL,
+)
+_OF_PYTEST = frozenset(
+    {"PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONSAFEPATH", "PYTHONUSERBASE"}
+)
+
+
+def refused_names(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that no step may be given: secrets, what steers loader, git and pytest, and what orch23 sets."""
+    return tuple(
+        sorted(
+            name
+            for name, value in env.items()
+            if (name, value) not in _ALLOWED and (_REFUSED.fullmatch(name.upper()) or "\0" in value)
+        )
+    )
+
+
+def refused_for_pytest(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that would decide which pytest, or which code, is loaded; `pytest.pythonpath` is the way."""
+    return tuple(sorted(_OF_PYTEST & set(env)))
+
+
+def room_environment(room: Room, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a process in a room; nothing of it is inherited."""
+    directories = dict.fromkeys((str(interpreter.parent), *SYSTEM_PATH))
+    return {
+        "PATH": ":".join(directories),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SOURCE_DATE_EPOCH": str(ROOM_EPOCH),
+        **declared,
+        "HOME": str(room.home),
+        "TMPDIR": str(room.tmp),
+        MARKER_NAME: room.marker,
+    }

@@ -1,0 +1,156 @@
+"""Find the project's interpreter and what must be known of it, by reading files alone: no process is started."""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError
+
+_VERSION_IN_NAME = re.compile(r"(?:python|pypy)(\d+\.\d+)t?$")
+_VERSION = re.compile(r"(\d+\.\d+)(?:\.|$)")
+_PYTEST = re.compile(r"pytest-(\d+)[.\d].*\.(?:dist-info|egg-info)$")
+
+
+@dataclass(frozen=True, slots=True)
+class InterpreterFacts:
+    """What counts for staleness: the version as X.Y, and pytest's major version, None where it has no pytest."""
+
+    version: str
+    pytest_major: str | None
+
+
+def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str]) -> Path:
+    """Return the declared interpreter, else the active virtual environment's, else `.venv`'s, else orch23's own.
+
+    `declared` is a path (relative to the root), a virtual environment's folder, or a name to be found on PATH.
+    The path is not resolved: a virtual environment is known by where its link stands.
+
+    Raises:
+        ConfigurationError: the declared one, or that of the active environment, is not there.
+
+    """
+    if declared is not None:
+        return _declared(declared, root, environ)
+    active = environ.get("VIRTUAL_ENV")
+    if active:
+        found = _in_environment(root / active)
+        if found is None:
+            raise _missing(active, "VIRTUAL_ENV names it", "deactivate it, make it anew, or set `python:`")
+        return found
+    return _in_environment(root / ".venv") or Path(sys.executable)
+
+
+def interpreter_facts(path: Path) -> InterpreterFacts:
+    """Return the facts of an interpreter.
+
+    Raises:
+        ConfigurationError: nothing on disk says its version.
+
+    """
+    config = _read_config(path.parent.parent / "pyvenv.cfg")
+    version = _version(path, config)
+    if version is None:
+        message = f"the version of the interpreter {path} cannot be read from its files"
+        raise ConfigurationError(
+            Diagnostic("E481", message, hint="name pythonX.Y itself in `python:`, not a script that starts it")
+        )
+    return InterpreterFacts(version, _pytest_major(_libraries(path, version, config)))
+
+
+def tool_identity(name: str, path_dirs: Iterable[str | Path]) -> str | None:
+    """Return the sha256, in hex, of the program that a name stands for in these folders; None if there is none."""
+    found = shutil.which(name, path=os.pathsep.join(str(folder) for folder in path_dirs))
+    if found is None:
+        return None
+    with Path(found).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
+    if "/" not in declared and not (root / declared).is_dir():
+        on_path = shutil.which(declared, path=environ.get("PATH", os.defpath))
+        if on_path is None:
+            raise _missing(declared, "it is not on PATH", "install it, or give its path in `python:`")
+        return Path(on_path).absolute()
+    path = Path(os.path.normpath(root / Path(declared).expanduser()))
+    if path.is_dir():
+        found = _in_environment(path)
+        if found is None:
+            raise _missing(declared, "it is a folder without bin/python", "make a virtual environment there")
+        return found
+    if not _is_program(path):
+        raise _missing(declared, "there is no program at that path", "make the environment, or correct `python:`")
+    return path
+
+
+def _missing(name: str, why: str, way_out: str) -> ConfigurationError:
+    return ConfigurationError(Diagnostic("E480", f"no Python interpreter {name!r}: {why}", hint=way_out))
+
+
+def _in_environment(folder: Path) -> Path | None:
+    found = folder.absolute() / "bin" / "python"
+    return found if _is_program(found) else None
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _read_config(path: Path) -> dict[str, str]:
+    """Return the keys of a pyvenv.cfg; none where there is none."""
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key.strip().lower(): value.strip() for key, sign, value in pairs if sign}
+
+
+def _version(path: Path, config: Mapping[str, str]) -> str | None:
+    for key in ("version_info", "version"):
+        if found := _VERSION.match(config.get(key, "")):
+            return found[1]
+    if path.exists() and Path(sys.executable).exists() and path.samefile(sys.executable):
+        return f"{sys.version_info.major}.{sys.version_info.minor}"
+    if found := _VERSION_IN_NAME.search(path.resolve().name):
+        return found[1]
+    libraries = [p.name for p in path.resolve().parent.parent.glob("lib/python3.*") if (p / "os.py").is_file()]
+    return libraries[0].removeprefix("python").removesuffix("t") if len(libraries) == 1 else None
+
+
+def _libraries(path: Path, version: str, config: Mapping[str, str]) -> list[Path]:
+    """Return the folders of installed packages, in the order they are searched."""
+    if not config:
+        return _system_libraries(path.resolve().parent.parent, version)
+    prefix = path.parent.parent
+    own = [prefix / lib / f"python{version}" / "site-packages" for lib in ("lib", "lib64")]
+    if config.get("include-system-site-packages", "false").lower() == "true" and "home" in config:
+        own.extend(_system_libraries(Path(config["home"]).parent, version))
+    return own
+
+
+def _system_libraries(prefix: Path, version: str) -> list[Path]:
+    """Return where an interpreter outside any environment keeps its packages; Debian has folders of its own."""
+    folders = [prefix / lib / f"python{version}" / "site-packages" for lib in ("lib", "lib64")]
+    folders.append(prefix / "local" / "lib" / f"python{version}" / "dist-packages")
+    folders.append(prefix / "lib" / f"python{version}" / "dist-packages")
+    folders.append(prefix / "lib" / "python3" / "dist-packages")
+    return folders
+
+
+def _pytest_major(folders: Iterable[Path]) -> str | None:
+    for folder in folders:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            if found := _PYTEST.match(name):
+                return found[1]
+    return None

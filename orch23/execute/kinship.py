@@ -1,0 +1,267 @@
+"""Find and kill all processes of a step, also those that left its group, its session or its environment.
+
+orch23 is the subreaper of what it starts, so whatever a step leaves behind becomes a direct child of orch23. Whose it
+is, is told by its session, by a limit that each step has at a value of its own (processes inherit it through fork, exec
+and setsid, and cannot raise it), by the marker in its environment, or by having been seen below the leader. That it is
+a step's at all, and no helper of orch23's own, is told by a blocked signal that every leader is born with.
+"""
+
+import contextlib
+import ctypes
+import itertools
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_KILL_WITHIN_S = 5.0
+_PAUSE_S = 0.002
+_NO_LIMIT = 1 << 63
+_MARK = signal.SIGRTMAX - 7  # of the realtime signals, one that nobody is known to use
+_NUMBERS = itertools.count(1)
+
+MARKER_NAME = "ORCH23_ROOM"
+"""The variable that holds the marker of a step's room."""
+
+_STEPS_LOCK = threading.Lock()
+_STEPS: dict[int, "Family"] = {}  # leader -> family; a subreaper is one for the whole process, so this is too
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """One process as /proc shows it; `started` (in clock ticks) tells it from a later one of the same number."""
+
+    pid: int
+    state: str
+    parent: int
+    session: int
+    started: int
+
+
+@dataclass(slots=True)
+class Family:
+    """The processes of one step: the leader that was started, its marker, its limit, and whom we saw below it."""
+
+    leader: int
+    marker: str
+    limit: int
+    seen: dict[int, int] = field(default_factory=dict)
+
+
+def become_subreaper() -> bool:
+    """Make orphans of our children ours; say if it worked."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def hide_memory() -> bool:
+    """Forbid other processes of this user to read our memory and environment, keys above all; say if it worked."""
+    return _prctl(_PR_SET_DUMPABLE, 0)
+
+
+@contextlib.contextmanager
+def births() -> Iterator[None]:
+    """Mark what is started within; hold off all looking for orphans, which it looks like until it is adopted.
+
+    The mask is the thread's own, so nothing else that is started meanwhile gets the mark. The limit of `adopt` alone
+    would come too late: on a busy machine a shell forks before its parent runs again.
+    """
+    with _STEPS_LOCK:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {_MARK})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def adopt(leader: int, marker: str, file_bytes: int) -> Family:
+    """Register a process that was just started as the leader of a step; call it within `births`.
+
+    Its largest file is set to `file_bytes`, less a few: that number is the step's own. It is set from outside, since a
+    function between fork and exec is not safe in a process with threads.
+    """
+    limit = min(file_bytes, _own_limit()) - next(_NUMBERS)
+    with contextlib.suppress(OSError, ValueError):
+        resource.prlimit(leader, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(leader, resource.RLIMIT_FSIZE, (limit, limit))
+    family = Family(leader, marker, limit)
+    _STEPS[leader] = family
+    return family
+
+
+def watch(family: Family) -> None:
+    """Note who is below the leader now; called now and then while the step runs."""
+    for kin in _below(family.leader, _children):
+        family.seen[kin.pid] = kin.started
+
+
+def end(family: Family) -> tuple[int, ...]:
+    """Kill the leader, which is not reaped yet, and everything of its step; return the pids that resisted."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(family.leader, signal.SIGKILL)
+    # Only when it is dead have its children become ours; before, one look could miss those on their way.
+    os.waitid(os.P_PID, family.leader, os.WEXITED | os.WNOWAIT)
+    deadline = time.monotonic() + _KILL_WITHIN_S
+    children = _children
+    while left := _members(family, children):
+        if time.monotonic() > deadline:
+            return tuple(kin.pid for kin in left)
+        for kin in left:
+            _kill(kin)
+        children = _snapshot()  # slower, but it never misses one while others exit
+    return ()
+
+
+def end_strays() -> tuple[int, ...]:
+    """Kill what steps left that could not be told apart while several ran; call it when none runs. Return who resisted."""
+    nobody = Family(leader=-1, marker="", limit=-1)
+    deadline = time.monotonic() + _KILL_WITHIN_S
+    while left := _members(nobody, _children):
+        for kin in left:
+            _kill(kin)
+        if time.monotonic() > deadline:
+            return tuple(kin.pid for kin in left)
+        time.sleep(_PAUSE_S)
+    return ()
+
+
+def release(family: Family) -> None:
+    """Forget a step that has ended; whoever is left without a family is killed when the last step has ended."""
+    with _STEPS_LOCK:
+        _STEPS.pop(family.leader, None)
+
+
+def _members(family: Family, children: Callable[[int], list[int]]) -> list[Kin]:
+    """Return the living and the dead (zombies, to be reaped) of a family, without its leader."""
+    with _STEPS_LOCK:
+        others = _STEPS.keys() - {family.leader}
+        roots = [kin for pid in children(os.getpid()) if pid not in _STEPS and (kin := _look(pid))]
+        mine = [kin for kin in roots if _is_of(kin, family, alone=not others)]
+    found = {kin.pid: kin for kin in mine}
+    for root in (family.leader, *(kin.pid for kin in mine)):
+        found.update((kin.pid, kin) for kin in _below(root, children))
+    return list(found.values())
+
+
+def _is_of(kin: Kin, family: Family, *, alone: bool) -> bool:
+    """Say whether a child of ours that is no leader belongs to a step. Helpers of our own have our own limits."""
+    if kin.session == family.leader or family.seen.get(kin.pid) == kin.started or kin.session in family.seen:
+        return True
+    limit = _limit_of(kin.pid)
+    if limit in (None, family.limit):
+        return limit is not None
+    if family.marker and f"{MARKER_NAME}={family.marker}".encode() in _environ(kin.pid):
+        return True
+    # It was born before its step had its limit, or lowered it: a step's, and no other step runs.
+    return alone and (limit != _own_limit() or _is_marked(kin.pid))
+
+
+def _is_marked(pid: int) -> bool:
+    """Say whether a process was born, through whatever parents, within `births`."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return False
+    blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
+    return bool(blocked >> (_MARK - 1) & 1)
+
+
+def _limit_of(pid: int) -> int | None:
+    """Return the largest file that a process may write, None for one that is gone or dead."""
+    try:
+        return _size(resource.prlimit(pid, resource.RLIMIT_FSIZE)[1])
+    except (OSError, ValueError):
+        return None
+
+
+def _own_limit() -> int:
+    return _size(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+
+
+def _size(limit: int) -> int:
+    return _NO_LIMIT if limit == resource.RLIM_INFINITY else limit
+
+
+def _kill(kin: Kin) -> None:
+    """Kill one process, and reap it where it is our child; never another that got its number meanwhile."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        handle = os.pidfd_open(kin.pid)
+        try:
+            now = _look(kin.pid)
+            if now is not None and now.started == kin.started:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+    if kin.parent == os.getpid():
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(kin.pid, os.WNOHANG)
+
+
+def _below(root: int, children: Callable[[int], list[int]]) -> list[Kin]:
+    """Return all that descend from a process, as far as their parents live."""
+    found: list[Kin] = []
+    seen = {root}
+    todo = [root]
+    while todo:
+        for pid in children(todo.pop()):
+            if pid not in seen and (kin := _look(pid)):
+                seen.add(pid)
+                found.append(kin)
+                todo.append(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """Return the children of all threads of a process; those of a process that is gone are none."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            found.extend(int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+        except FileNotFoundError:
+            if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
+                return _snapshot()(pid)  # a kernel built without CONFIG_PROC_CHILDREN
+        except OSError:
+            continue
+    return found
+
+
+def _snapshot() -> Callable[[int], list[int]]:
+    """Look at the parent of every process once; the function returned says who its children were."""
+    time.sleep(_PAUSE_S)  # the dying take a moment; nothing is decided by this time
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (kin := _look(int(name))):
+            found.setdefault(kin.parent, []).append(kin.pid)
+    return lambda pid: found.get(pid, [])
+
+
+def _look(pid: int) -> Kin | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold anything, parentheses too
+    return Kin(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _environ(pid: int) -> frozenset[bytes]:
+    try:
+        return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
+def _prctl(option: int, value: int) -> bool:
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    except (AttributeError, OSError):
+        return False

@@ -1,0 +1,266 @@
+"""Run actions on this machine, each in a room of its own, a bounded number at once."""
+
+import errno
+import shutil
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from orch23.execute import kinship
+from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
+from orch23.execute.process import OutputCaps, ProcessEnd, run_process
+from orch23.execute.report_channel import ReportChannel, pass_environment
+from orch23.execute.rooms import Room, Rooms, Scan
+from orch23.model.action import (
+    Action,
+    ActionOutcome,
+    ActionResult,
+    Cancelled,
+    Completed,
+    EngineUnavailable,
+    InputsChanged,
+    Output,
+    TimedOut,
+)
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry
+from orch23.resolve.commands import EMPTY_CONFIG, REPORTER_FOLDER, REPORTER_MODULE, WORKING_DIRECTORY
+
+ROOM_NAME = "/room"
+"""What stands for the room's path in everything that a process printed: the path itself differs each time."""
+
+_PLUGIN = Path(__file__).parent / "pytest_plugin"
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
+
+
+class Contents(Protocol):
+    """Where results go: bytes in, digest out."""
+
+    def put_file(self, path: Path) -> Digest:
+        """Keep the bytes of a file."""
+
+    def put_bytes(self, data: bytes) -> Digest:
+        """Keep some bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is about to be started: its command, its environment, its room, and if it may use the network."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    room: Room
+    network: bool
+
+
+class Launcher(Protocol):
+    """The port of a sandbox: what is started instead, so that the same happens inside it."""
+
+    tier: str
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Return the launch that runs this one confined."""
+
+
+class PlainLauncher:
+    """No sandbox: the process may do what this user may."""
+
+    tier = "none"
+
+    def prepare(self, launch: Launch) -> Launch:
+        """Return the launch as it is."""
+        return launch
+
+
+class LocalExecutor:
+    """Submit an action, get its outcome in a future. Nothing of a process is running when its future is done."""
+
+    def __init__(
+        self,
+        *,
+        rooms: Rooms,
+        contents: Contents,
+        workers: int,
+        launcher: Launcher | None = None,
+        caps: OutputCaps | None = None,
+    ) -> None:
+        """Make `workers` threads at most, and become the one to whom lost children return."""
+        self._rooms = rooms
+        self._contents = contents
+        self._launcher = launcher if launcher is not None else PlainLauncher()
+        self._caps = caps if caps is not None else OutputCaps()
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="orch23-action")
+        kinship.become_subreaper()
+
+    @property
+    def sandbox(self) -> str:
+        """Name the tier of the sandbox that processes run in."""
+        return self._launcher.tier
+
+    def submit(self, action: Action) -> Future[ActionOutcome]:
+        """Run an action as soon as a worker is free. The future holds an outcome, never an exception but for a bug."""
+        if self._stop.is_set():
+            done: Future[ActionOutcome] = Future()
+            done.set_result(Cancelled())
+            return done
+        return self._pool.submit(self._run, action)
+
+    def cancel(self) -> None:
+        """Kill everything that runs, and start nothing more: the outcomes are Cancelled."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stop whatever still runs, wait for its end, and let the threads go."""
+        self.cancel()
+        self._pool.shutdown(wait=True)
+        kinship.end_strays()
+
+    def _run(self, action: Action) -> ActionOutcome:
+        if self._stop.is_set():
+            return Cancelled()
+        if (refusal := _refusal(action)) is not None:
+            return EngineUnavailable(refusal)
+        try:
+            room = self._rooms.lay(action.inputs, action.working_directory)
+        except OSError as problem:
+            return EngineUnavailable(f"no room could be made: {problem}", "room")
+        if isinstance(room, InputsChanged):
+            return room
+        try:
+            return self._run_in(room, action)
+        finally:
+            self._rooms.discard(room)
+
+    def _run_in(self, room: Room, action: Action) -> ActionOutcome:
+        channel = ReportChannel() if action.reports else None
+        report = None
+        try:
+            try:
+                end = self._start(room, action, channel)
+            finally:
+                report = channel.finish() if channel is not None else None
+        except OSError as problem:
+            return _not_started(action, problem)
+        try:
+            return self._outcome(room, action, end, report)
+        except OSError as problem:
+            return EngineUnavailable(f"the result could not be kept: {problem}", "room")
+
+    def _start(self, room: Room, action: Action, channel: ReportChannel | None) -> ProcessEnd:
+        interpreter = Path(action.interpreter)
+        env = room_environment(room, interpreter, action.env)
+        argv = action.argv
+        if argv[0] == "python":
+            argv = (str(interpreter), *argv[1:])
+        if channel is not None:
+            reporter = _lay_reporter(room)
+            env |= pass_environment(channel) | {"PYTHONPATH": str(reporter)}
+            cwd = str(room.work / action.working_directory)
+            argv = tuple(a.replace(REPORTER_FOLDER, str(reporter)).replace(WORKING_DIRECTORY, cwd) for a in argv)
+            channel.start()
+        launch = self._launcher.prepare(Launch(argv, env, room, action.network))
+        return run_process(
+            launch.argv,
+            cwd=room.work / action.working_directory,
+            env=launch.env,
+            timeout_s=action.timeout_s,
+            cancel=self._stop,
+            log=room.root / "output.log",
+            caps=self._caps,
+            marker=room.marker,
+            pass_fds=(channel.far_fd,) if channel is not None else (),
+        )
+
+    def _outcome(self, room: Room, action: Action, end: ProcessEnd, report: bytes | None) -> ActionOutcome:
+        if end.end == "cancelled":
+            return Cancelled()
+        output = self._output(room, end)
+        if end.end == "timed_out":
+            return TimedOut(output, action.timeout_s)
+        scan = self._rooms.scan(room, action.inputs, action.scratch)
+        return Completed(
+            ActionResult(
+                exit_code=end.exit_code,
+                written=self._keep(scan),
+                removed=scan.removed,
+                output=output,
+                report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
+                violations=(*scan.violations, *_survivors(end)),
+                duration_s=end.duration_s,
+            )
+        )
+
+    def _keep(self, scan: Scan) -> dict[str, FileEntry]:
+        """Put what was written into the store; nothing of a tree that no result may be."""
+        if scan.violations:
+            return {}
+        return {
+            path: FileEntry(self._contents.put_file(file.path), file.executable) for path, file in scan.written.items()
+        }
+
+    def _output(self, room: Room, end: ProcessEnd) -> Output:
+        """Return what was printed, with one name for every room."""
+        path = str(room.root).encode()
+        name = ROOM_NAME.encode()
+        if end.log is None:
+            return Output(_text((end.head + end.tail).replace(path, name)), end.size_bytes)
+        left_out = end.size_bytes - len(end.head) - len(end.tail)
+        text = "\n".join(
+            (
+                _text(end.head.replace(path, name)),
+                f"... {left_out} bytes are left out here; the log has them ...",
+                _text(end.tail.replace(path, name)),
+            )
+        )
+        if end.end == "flooded":
+            text += f"\nkilled: it printed more than {self._caps.log_bytes} bytes\n"
+        log = self._contents.put_bytes(end.log.read_bytes().replace(path, name))
+        return Output(text, end.size_bytes, log)
+
+
+def _refusal(action: Action) -> str | None:
+    """Return why an action is not started at all, or None."""
+    names = refused_names(action.env) + (refused_for_pytest(action.env) if action.reports else ())
+    if names:
+        return f"the environment of a step may not hold {', '.join(names)}; take them out of `env`"
+    if not action.argv or any("\0" in part for part in action.argv):
+        return "the command is empty or holds a NUL character"
+    return None
+
+
+def _lay_reporter(room: Room) -> Path:
+    """Put the plugin and the empty config beside the tree, and return their folder."""
+    folder = room.root / "reporter"
+    folder.mkdir()
+    for name in (f"{REPORTER_MODULE}.py", EMPTY_CONFIG):
+        shutil.copyfile(_PLUGIN / name, folder / name)
+    return folder
+
+
+def _not_started(action: Action, problem: OSError) -> ActionOutcome:
+    """A program that is not there is the stage's failure, as in a shell; no memory or no processes is not."""
+    if problem.errno in (errno.ENOENT, errno.ENOTDIR):
+        return Completed(replace(_NOTHING, exit_code=_NOT_FOUND, output=Output(f"{action.argv[0]}: not found\n")))
+    if problem.errno in (errno.EACCES, errno.ENOEXEC):
+        return Completed(
+            replace(_NOTHING, exit_code=_NOT_EXECUTABLE, output=Output(f"{action.argv[0]}: not executable\n"))
+        )
+    return EngineUnavailable(f"{action.argv[0]} could not be started: {problem.strerror}")
+
+
+_NOTHING = ActionResult(exit_code=0, written={})
+
+
+def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
+    if not end.survivors:
+        return ()
+    message = f"{len(end.survivors)} of its processes could not be killed"
+    return (Diagnostic("E619", message, hint="see with ps what holds them, and end them by hand"),)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace").replace("\r\n", "\n")

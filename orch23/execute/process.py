@@ -1,0 +1,228 @@
+"""Run one process with bounded time and output, and leave nothing of it running."""
+
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, Protocol, TypeAlias
+
+from orch23.execute import kinship
+
+_READ_BYTES = 1 << 16
+_WAKE_S = 0.1
+_AFTER_LEADER_S = 2.0
+
+
+class CancelSignal(Protocol):
+    """What says that a process must stop: a threading.Event, or the like."""
+
+    def is_set(self) -> bool:
+        """Say whether it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCaps:
+    """How much is kept of what a process prints: in memory the head and the tail, in the log all up to a cap.
+
+    A process that prints more than `log_bytes` is killed. `file_bytes` is the largest file that it may write.
+    """
+
+    head_bytes: int = 64 << 10
+    tail_bytes: int = 192 << 10
+    log_bytes: int = 16 << 20
+    file_bytes: int = 4 << 30
+
+
+End: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEnd:
+    """How a process ended and what it printed. `log` holds all of it where `head` and `tail` do not.
+
+    `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed.
+    """
+
+    end: End
+    exit_code: int
+    head: bytes
+    tail: bytes
+    size_bytes: int
+    log: Path | None
+    duration_s: float
+    survivors: tuple[int, ...] = ()
+
+
+class _Capture:
+    """The head and the tail of a stream in memory; the whole in a file, from the moment that they cannot hold it."""
+
+    def __init__(self, caps: OutputCaps, log: Path) -> None:
+        self.head = bytearray()
+        self.tail = bytearray()
+        self.size_bytes = 0
+        self._caps = caps
+        self._path = log
+        self._file: BinaryIO | None = None
+
+    @property
+    def log(self) -> Path | None:
+        return self._path if self._file is not None else None
+
+    @property
+    def flooded(self) -> bool:
+        return self.size_bytes > self._caps.log_bytes
+
+    def add(self, data: bytes) -> None:
+        self.size_bytes += len(data)
+        room = self._caps.head_bytes - len(self.head)
+        if self._file is None and self.size_bytes > self._caps.head_bytes + self._caps.tail_bytes:
+            self._file = self._path.open("wb")
+            self._file.write(self.head + self.tail)
+        if self._file is not None:
+            left = self._caps.log_bytes - self._file.tell()
+            self._file.write(data[: max(0, left)])
+        self.head += data[:room] if room > 0 else b""
+        self.tail += data[max(0, room) :]
+        if len(self.tail) > 2 * self._caps.tail_bytes + _READ_BYTES:
+            del self.tail[: -self._caps.tail_bytes]
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            del self.tail[: max(0, len(self.tail) - self._caps.tail_bytes)]
+
+
+def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keyword
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout_s: float,
+    cancel: CancelSignal,
+    log: Path,
+    caps: OutputCaps | None = None,
+    marker: str = "",
+    pass_fds: tuple[int, ...] = (),
+) -> ProcessEnd:
+    """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
+
+    stdin is /dev/null; stdout and stderr are one stream, in order. `marker` is the value of ORCH23_ROOM in `env`.
+
+    Raises:
+        OSError: it could not be started.
+
+    """
+    caps = caps if caps is not None else OutputCaps()
+    capture = _Capture(caps, log)
+    began = time.monotonic()
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.set_blocking(writing, True)
+        try:
+            with kinship.births():
+                process = subprocess.Popen(  # noqa: S603 - the argv is what the pipeline's author declared
+                    list(argv),
+                    cwd=cwd,
+                    env=dict(env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=writing,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=pass_fds,
+                )
+                family = kinship.adopt(process.pid, marker, caps.file_bytes)
+        finally:
+            os.close(writing)
+        survivors: tuple[int, ...] = ()
+        try:
+            end = _follow(family, reading, capture, cancel, began + timeout_s)
+        finally:
+            survivors = kinship.end(family)
+            status = process.wait()
+            kinship.release(family)
+        if end == "exited":
+            _drain(reading, capture)
+            end = "flooded" if capture.flooded else end
+    finally:
+        os.close(reading)
+        capture.close()
+    return ProcessEnd(
+        end=end,
+        exit_code=status if status >= 0 else 128 - status,
+        head=bytes(capture.head),
+        tail=bytes(capture.tail),
+        size_bytes=capture.size_bytes,
+        log=capture.log,
+        duration_s=time.monotonic() - began,
+        survivors=survivors,
+    )
+
+
+def _follow(family: kinship.Family, reading: int, capture: _Capture, cancel: CancelSignal, deadline: float) -> End:
+    """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
+    leader = os.pidfd_open(family.leader)
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(reading, selectors.EVENT_READ)
+            selector.register(leader, selectors.EVENT_READ)
+            exited_at: float | None = None
+            while True:
+                ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
+                now = time.monotonic()
+                if reading in ready and not _read(reading, capture):
+                    selector.unregister(reading)
+                if leader in ready:
+                    selector.unregister(leader)
+                    exited_at = now
+                if (end := _stop_reason(capture, cancel, deadline, exited_at, now)) is not None:
+                    return end
+                watched = selector.get_map() or {}
+                if exited_at is not None and (reading not in watched or now >= exited_at + _AFTER_LEADER_S):
+                    return "exited"
+                if not ready and exited_at is None:
+                    kinship.watch(family)
+    finally:
+        os.close(leader)
+
+
+def _patience(deadline: float, exited_at: float | None) -> float:
+    """Return how long to wait for something to happen before looking at the clock and the wish to stop."""
+    until = deadline if exited_at is None else exited_at + _AFTER_LEADER_S
+    return max(0.0, min(_WAKE_S, until - time.monotonic()))
+
+
+def _stop_reason(
+    capture: _Capture, cancel: CancelSignal, deadline: float, exited_at: float | None, now: float
+) -> End | None:
+    if capture.flooded:
+        return "flooded"
+    if cancel.is_set() and exited_at is None:
+        return "cancelled"
+    if now >= deadline and exited_at is None:
+        return "timed_out"
+    return None
+
+
+def _read(reading: int, capture: _Capture) -> bool:
+    """Take what is there now; False at the end of the stream."""
+    try:
+        data = os.read(reading, _READ_BYTES)
+    except BlockingIOError:
+        return True
+    capture.add(data)
+    return bool(data)
+
+
+def _drain(reading: int, capture: _Capture) -> None:
+    """Take what the killed had still written; nobody writes any more, so this ends."""
+    while not capture.flooded:
+        try:
+            data = os.read(reading, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            return
+        capture.add(data)

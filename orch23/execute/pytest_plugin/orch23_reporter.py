@@ -1,0 +1,227 @@
+"""Tell orch23 over an inherited socket what pytest collected and how each test ended.
+
+Runs inside the tested project's own interpreter: standard library and pytest (7 to 9) alone, Python 3.8 and newer.
+Each line is `<mac> <json>`; the key of the mac is read from the socket at import and kept in a closure, so that
+neither a line that a test writes, nor one that it repeats or drops, is taken for ours.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import sys
+
+import pytest
+
+_FD = "ORCH23_REPORT_FD"
+_IDS_PER_LINE = 200
+_TEXT_LIMIT = 20000
+
+
+def _open_channel():
+    """Return the function that sends one event, or None where nobody listens (a worker of xdist)."""
+    number = os.environ.pop(_FD, None)
+    if number is None:
+        return None
+    fd = int(number)
+    os.set_inheritable(fd, False)
+    key = b""
+    while len(key) < 32:
+        part = os.read(fd, 32 - len(key))
+        if not part:
+            return None
+        key += part
+    owner = os.getpid()
+    sent = [0]
+    dumps, new_mac, write, getpid = json.dumps, hmac.new, os.write, os.getpid
+
+    def send(event):
+        if getpid() != owner:  # a forked child that runs on into pytest speaks for nobody
+            return
+        body = dumps(event, sort_keys=True).encode("ascii")
+        mac = new_mac(key, b"%d %s" % (sent[0], body), hashlib.sha256).hexdigest()
+        sent[0] += 1
+        line = mac.encode("ascii") + b" " + body + b"\n"
+        while line:
+            line = line[write(fd, line) :]
+
+    return send
+
+
+class _Reporter:
+    """The hooks. Each report carries what was seen when it was made, so that later hooks cannot better it."""
+
+    def __init__(self, send, config):
+        self.send = send
+        self.root = os.path.realpath(str(config.rootpath))
+        self.config = config
+        self.early = frozenset(sys.modules)
+
+    # ---- collection ---------------------------------------------------------------------------
+
+    def pytest_sessionstart(self):
+        self.send({"event": "start", "pytest": pytest.__version__.split(".")[0]})
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collectreport(self, report):
+        if report.outcome != "passed":
+            call = getattr(report, "call", None)
+            excinfo = getattr(call, "excinfo", None)
+            self.send(
+                {
+                    "event": "collect",
+                    "id": report.nodeid,
+                    "outcome": report.outcome,
+                    "error": excinfo.typename if excinfo is not None else _error_in(str(report.longrepr)),
+                    "place": self._place(excinfo),
+                    "text": _cut(str(getattr(report, "longreprtext", "") or report.longrepr or "")),
+                }
+            )
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session):
+        self._send_ids("collected", [item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids):
+        self._send_ids("collected", list(ids))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_deselected(self, items):
+        self._send_ids("deselected", [item.nodeid for item in items])
+
+    def _send_ids(self, event, ids):
+        for start in range(0, len(ids), _IDS_PER_LINE):
+            self.send({"event": event, "ids": ids[start : start + _IDS_PER_LINE]})
+
+    # ---- tests --------------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report):
+        seen = getattr(report, "orch23_seen", None)
+        if report.when == "setup" and report.outcome == "passed" and seen is not None:
+            return
+        event = dict(seen or {"raised": "", "place": "", "made": ""})
+        event.update(
+            event="test",
+            id=report.nodeid,
+            when=report.when,
+            outcome=report.outcome,
+            xfail=hasattr(report, "wasxfail"),
+            text=_cut(report.longreprtext) if report.outcome == "failed" else "",
+        )
+        self.send(event)
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus):
+        foreign = self._foreign_modules()
+        if foreign:
+            self.send({"event": "foreign", "modules": foreign})
+        self.send({"event": "finish", "status": int(exitstatus)})
+
+    def _foreign_modules(self):
+        """Return [name, file] of loaded modules that stand below the root too, but came from elsewhere."""
+        root = os.path.join(self.root, "")
+        bases = [self.root] + [os.path.realpath(p) for p in sys.path if os.path.realpath(p).startswith(root)]
+        bases = list(dict.fromkeys(bases))
+        tops = {base: set(_listed(base)) for base in bases}
+        standard = os.path.join(os.path.dirname(os.path.realpath(os.__file__)), "")
+        mine, found = [], []
+        for name, module in sorted(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if not isinstance(file, str) or name in ("__main__", __name__):
+                continue
+            file = os.path.realpath(file)
+            if file.startswith(root):
+                mine.append(module)
+            elif any(_stands(base, name, tops[base]) for base in bases):
+                found.append((name, file))
+        used = _names_used(mine)
+        return [
+            [name, file]
+            for name, file in found
+            # A file called like a module of the standard library matters where the project imports that name.
+            if not (file.startswith(standard) and "site-packages" not in file) or name in used
+        ]
+
+    def _place(self, excinfo):
+        """Return `file:line` of the last frame that lies below the root, or an empty string."""
+        root = os.path.join(self.root, "")
+        for entry in reversed(list(getattr(excinfo, "traceback", None) or ())):
+            file = os.path.realpath(str(entry.path))
+            if file.startswith(root):
+                return "%s:%d" % (file[len(root) :].replace(os.sep, "/"), entry.lineno + 1)
+        return ""
+
+
+class _Witness:
+    """Note on each report what was raised, before any other hook can change it; in xdist's workers too."""
+
+    def __init__(self, place):
+        self.place = place
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, call):
+        raised = call.excinfo
+        answer = yield
+        report = answer.get_result()
+        report.orch23_seen = {
+            "raised": raised.typename if raised is not None else "",
+            "place": self.place(raised) if raised is not None else "",
+            "made": report.outcome,
+        }
+
+
+def _stands(base, name, top):
+    parts = name.split(".")
+    if parts[0] not in top and parts[0] + ".py" not in top:
+        return False
+    path = os.path.join(base, *parts)
+    return os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py"))
+
+
+def _listed(folder):
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _names_used(modules):
+    """Return the names of all modules that these modules hold, or hold something of."""
+    used = set()
+    for module in modules:
+        for value in list(vars(module).values()):
+            name = getattr(value, "__name__" if isinstance(value, type(sys)) else "__module__", None)
+            if isinstance(name, str):
+                used.add(name)
+    return used
+
+
+def _error_in(text):
+    """Return the exception's name of a traceback's text: pytest keeps no excinfo for import errors."""
+    for line in reversed(text.splitlines()):
+        word = line[1:].strip().split(":")[0] if line.startswith("E ") else line.split(":")[0].strip()
+        if word.replace(".", "").isidentifier() and word.endswith(("Error", "Exception", "Exit", "Interrupt")):
+            return word.rpartition(".")[2]
+    return "Error"
+
+
+def _cut(text):
+    text = str(text)
+    if len(text) <= _TEXT_LIMIT:
+        return text
+    return text[: _TEXT_LIMIT // 2] + "\n...\n" + text[-_TEXT_LIMIT // 2 :]
+
+
+_SEND = _open_channel()
+
+
+def pytest_configure(config):
+    """Register the hooks: the witness always, the reporter where orch23 listens."""
+    reporter = _Reporter(_SEND or (lambda event: None), config)
+    config.pluginmanager.register(_Witness(reporter._place), "orch23-witness")
+    if _SEND is not None:
+        config.pluginmanager.register(reporter, "orch23-reporter")

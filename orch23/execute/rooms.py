@@ -1,0 +1,314 @@
+"""Make a fresh directory of exactly the declared inputs, see exactly what was written there, and remove it."""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Protocol
+
+from orch23.model.action import InputsChanged
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.paths import match
+
+ROOM_EPOCH = 315_619_200
+"""The one mtime of everything in a room, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
+
+MAX_NAME_BYTES = 200
+_BLOCK = 1 << 20
+_LOCKED = 0o700
+
+
+class ContentSource(Protocol):
+    """Where the bytes of inputs come from: the workspace or the store."""
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        """Copy the promised bytes of `path` to `target`; False where they are no longer to be had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The place one process runs in. `marker` is random and names its processes; `work` is the tree it sees."""
+
+    root: Path
+    marker: str
+
+    @property
+    def work(self) -> Path:
+        """Give the project as the process sees it."""
+        return self.root / "work"
+
+    @property
+    def home(self) -> Path:
+        """Give the process's HOME."""
+        return self.root / "home"
+
+    @property
+    def tmp(self) -> Path:
+        """Give the process's TMPDIR."""
+        return self.root / "tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A regular file that is new or changed, where it lies, and its executable bit."""
+
+    path: Path
+    executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The difference of a room's tree to what it was laid with, and what no result may hold."""
+
+    written: Mapping[str, WrittenFile]
+    removed: tuple[str, ...]
+    violations: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomCaps:
+    """How much a room may hold at the end: files and directories, levels, bytes by their sizes."""
+
+    entries: int = 100_000
+    depth: int = 64
+    size_bytes: int = 4 << 30
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What a scan has seen so far."""
+
+    caps: RoomCaps
+    scratch: tuple[str, ...]
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    violations: list[Diagnostic] = field(default_factory=list)
+    entries: int = 0
+    size_bytes: int = 0
+
+    def complain(self, code: str, path: str, message: str, hint: str) -> None:
+        self.violations.append(Diagnostic(code, message, hint=hint, subject=printable(path)))
+
+
+class _CapReachedError(Exception):
+    """The scan stops: a cap is passed and the result is refused whatever else it holds."""
+
+
+class Rooms:
+    """Rooms below one folder, filled from one source of contents."""
+
+    def __init__(self, folder: Path, sources: ContentSource, caps: RoomCaps | None = None) -> None:
+        """Keep the folder; it is made with the first room."""
+        self.folder = folder
+        self._sources = sources
+        self._caps = caps if caps is not None else RoomCaps()
+
+    def lay(self, inputs: Mapping[str, FileEntry], working_directory: str = ".") -> Room | InputsChanged:
+        """Make a room with copies of exactly these inputs; where some changed meanwhile, none, and their paths.
+
+        Raises:
+            OSError: the disk is full or not writable.
+
+        """
+        marker = secrets.token_hex(8)
+        room = Room(self.folder / marker, marker)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            for folder in (room.root, room.work, room.home, room.tmp):
+                folder.mkdir(mode=0o700)
+            lost = self._copy(inputs, room.work)
+            if not lost:
+                (room.work / working_directory).mkdir(parents=True, exist_ok=True)
+                _set_times(room.work)
+        except BaseException:
+            self.discard(room)
+            raise
+        if lost:
+            self.discard(room)
+            return InputsChanged(lost)
+        return room
+
+    def _copy(self, inputs: Mapping[str, FileEntry], work: Path) -> tuple[str, ...]:
+        """Copy the inputs, and return those whose bytes are gone."""
+        lost = []
+        for path in sorted(inputs):
+            target = work / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if self._sources.copy_into(path, inputs[path], target):
+                target.chmod(0o755 if inputs[path].executable else 0o644)
+            else:
+                lost.append(path)
+        return tuple(lost)
+
+    def scan(self, room: Room, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...] = ()) -> Scan:
+        """Compare the room's tree with what it was laid with; every process of the room must have ended.
+
+        Bytes are compared, never times: a process can set them, and a shared mapping on tmpfs leaves no trace there.
+        """
+        walk = _Walk(self._caps, scratch)
+        try:
+            top = os.open(room.work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            walk.complain("E618", ".", "the room's work directory was replaced or removed", "leave it in place")
+            return Scan({}, (), tuple(walk.violations))
+        try:
+            with contextlib.suppress(_CapReachedError):
+                _walk_directory(walk, top, "", 1)
+        finally:
+            os.close(top)
+        written = {
+            path: WrittenFile(room.work / path, bool(status.st_mode & stat.S_IXUSR))
+            for path, status in sorted(walk.files.items())
+            if _differs(room.work / path, status, inputs.get(path))
+        }
+        removed = tuple(p for p in sorted(inputs) if p not in walk.files and not is_scratch(p, scratch))
+        return Scan(written, removed, tuple(walk.violations))
+
+    def discard(self, room: Room) -> None:
+        """Remove a room with all in it, however deep, whatever the modes. What resists is left to `sweep`."""
+        _remove_tree(room.root)
+
+    def sweep(self) -> int:
+        """Remove all rooms that an interrupted build left, and return their number. Only under the build's lock."""
+        left = [entry.path for entry in os.scandir(self.folder)] if self.folder.is_dir() else []
+        for path in left:
+            _remove_tree(Path(path))
+        return len(left)
+
+
+def is_scratch(path: str, patterns: tuple[str, ...]) -> bool:
+    """Say whether a path is thrown away: by any of its names, or by its whole where the pattern has a `/`."""
+    names = path.split("/")
+    by_name = tuple(p for p in patterns if "/" not in p.rstrip("/"))
+    by_path = tuple(p for p in patterns if "/" in p.rstrip("/"))
+    return any(fnmatchcase(name, p.rstrip("/")) for name in names for p in by_name) or any(
+        match(p, path) for p in by_path
+    )
+
+
+def printable(path: str) -> str:
+    """Return a path so that it can be shown: control characters and bytes that are no UTF-8 are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in path)
+
+
+def _walk_directory(walk: _Walk, folder: int, prefix: str, depth: int) -> None:
+    """Note all below an open directory. Processes have ended, so what lstat says stays true."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries)
+    for name in names:
+        path = f"{prefix}{name}"
+        if is_scratch(path, walk.scratch):
+            continue
+        walk.entries += 1
+        if walk.entries > walk.caps.entries:
+            walk.complain("E615", path, f"more than {walk.caps.entries} files and directories", "write fewer files")
+            raise _CapReachedError
+        if (why := _bad_name(name)) is not None:
+            walk.complain("E614", path, f"the name {why}", "choose another name")
+            continue
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISDIR(status.st_mode):
+            _note_file(walk, folder, name, path, status)
+        elif depth >= walk.caps.depth:
+            walk.complain("E616", path, f"nested deeper than {walk.caps.depth} levels", "write flatter directories")
+        else:
+            with _opened(folder, name, status) as inner:
+                _walk_directory(walk, inner, f"{path}/", depth + 1)
+
+
+def _note_file(walk: _Walk, folder: int, name: str, path: str, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        walk.complain("E610", path, "is a symbolic link", "copy the file instead of linking it")
+    elif not stat.S_ISREG(status.st_mode):
+        walk.complain("E611", path, f"is {_kind(status.st_mode)}", "make it below TMPDIR, or name it in `scratch`")
+    elif status.st_nlink != 1:
+        walk.complain("E612", path, f"has {status.st_nlink} hard links", "copy the file instead of linking it")
+    elif status.st_mode & (stat.S_ISUID | stat.S_ISGID):
+        walk.complain("E613", path, "has a setuid or setgid bit", "chmod u-s,g-s it")
+    else:
+        walk.size_bytes += status.st_size
+        if walk.size_bytes > walk.caps.size_bytes:
+            walk.complain("E617", path, f"the files are over {walk.caps.size_bytes} bytes together", "write less")
+            raise _CapReachedError
+        if not status.st_mode & stat.S_IRUSR:
+            os.chmod(name, stat.S_IMODE(status.st_mode) | stat.S_IRUSR, dir_fd=folder)
+        walk.files[path] = status
+
+
+@contextlib.contextmanager
+def _opened(folder: int, name: str, status: os.stat_result) -> Iterator[int]:
+    """Open a directory by its parent; one that its owner may not read is unlocked first."""
+    if status.st_mode & _LOCKED != _LOCKED:
+        os.chmod(name, _LOCKED, dir_fd=folder)
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        yield inner
+    finally:
+        os.close(inner)
+
+
+def _bad_name(name: str) -> str | None:
+    try:
+        raw = name.encode("utf-8")
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    if len(raw) > MAX_NAME_BYTES:
+        return f"has over {MAX_NAME_BYTES} bytes"
+    if any(ord(c) < ord(" ") or ord("\x7f") <= ord(c) < ord("\xa0") for c in name):
+        return "holds a control character"
+    return None
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a FIFO"
+    if stat.S_ISSOCK(mode):
+        return "a socket"
+    return "a device"
+
+
+def _differs(path: Path, status: os.stat_result, entry: FileEntry | None) -> bool:
+    """Say whether a file is another than it was laid; equal sizes are settled by the bytes."""
+    if entry is None or status.st_size != entry.digest.size_bytes:
+        return True
+    if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
+        return True
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() != entry.digest.sha256
+
+
+def _set_times(work: Path) -> None:
+    """Give everything the one mtime; directories after what is in them."""
+    for folder, _, files in os.walk(work, topdown=False):
+        for name in files:
+            os.utime(os.path.join(folder, name), (ROOM_EPOCH, ROOM_EPOCH), follow_symlinks=False)
+        os.utime(folder, (ROOM_EPOCH, ROOM_EPOCH))
+
+
+def _remove_tree(root: Path) -> None:
+    """Remove a tree by lifting each inner directory beside `root`: no path and no recursion grows with its depth."""
+    lifted = [str(root)]
+    count = 0
+    while lifted:
+        folder = lifted.pop()
+        with contextlib.suppress(OSError):
+            os.chmod(folder, _LOCKED, follow_symlinks=True)
+            with os.scandir(folder) as found:
+                entries = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
+            pending = []
+            for path, is_directory in entries:
+                if not is_directory:
+                    os.unlink(path)
+                    continue
+                os.chmod(path, _LOCKED)
+                count += 1
+                aside = f"{root}.gone{count}"
+                os.rename(path, aside)
+                pending.append(aside)
+            os.rmdir(folder)
+            lifted.extend(pending)

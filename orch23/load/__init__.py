@@ -1,0 +1,1 @@
+"""Text to values: strict YAML with positions, one schema, variables."""

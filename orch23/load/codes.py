@@ -1,0 +1,150 @@
+"""The catalogue of what can be wrong with a pipeline or a data file: code -> (title, explanation with a way out)."""
+
+from collections.abc import Mapping
+
+CODES: Mapping[str, tuple[str, str]] = {
+    "E801": (
+        "the text is not YAML",
+        "The YAML reader stopped here; nothing after this place was looked at. Most often a value needs quotes "
+        "(it holds `: `, starts with `*`, `{`, `[`, `@` or `%`, or is a `${{ }}` inside `[]` or `{}`), or a line is "
+        "indented by another number of spaces than its neighbours.",
+    ),
+    "E802": (
+        "unknown key",
+        "The key is none that may stand here, so it would have no effect. Correct its spelling, or move it to where it "
+        "belongs; `orch23 schema` and docs/pipeline-reference.md list the keys of each place.",
+    ),
+    "E803": (
+        "a key appears twice",
+        "One mapping holds the same key two times, and YAML readers differ in which of the two counts. Remove one.",
+    ),
+    "E804": (
+        "a feature of YAML that is not allowed",
+        "Anchors, aliases, merge keys, tags and several documents in one file are refused: they make a file mean "
+        "something else than it shows. Write values out, make them vars, or put what stages share under `defaults`.",
+    ),
+    "E805": (
+        "text that cannot be read",
+        "The file is not UTF-8, holds a control character, or is larger or more deeply nested than any pipeline needs. "
+        "Save it as UTF-8, remove the character, or move data into files of its own.",
+    ),
+    "E806": (
+        "a key that is no string",
+        "Keys are strings. A number, `true`, `null`, a list or a mapping as a key needs quotes, as in `\"1\": value`.",
+    ),
+    "E807": (
+        "a number out of range",
+        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep its text.",
+    ),
+    "E810": ("a required key is missing", "Add the key that is named; docs/pipeline-reference.md says what it means."),
+    "E811": (
+        "a value of the wrong type",
+        "The value is, for example, a string where a list is needed. `[x]` makes a list; quotes make a string; only "
+        "`true` and `false` are booleans (`yes`, `on` and `True` are strings).",
+    ),
+    "E812": (
+        "a value that is not allowed",
+        "The value has the right type, but is not one of those that are allowed here: a misspelt word, a number out of "
+        "bounds, a name with a character it may not have, an empty list. The message names what is allowed.",
+    ),
+    "E813": (
+        "a key of a later version",
+        "The key is part of the pipeline language, but this version of orch23 does not have it yet. It is refused, not "
+        "ignored. Remove it, or use a newer orch23.",
+    ),
+    "E814": (
+        "exactly one of several keys is needed",
+        "A stage is exactly one of `llm`, `shell`, `pytest` and `render`; a verify step exactly one of `check`, `shell`, "
+        "`pytest` and `ensures`; a foreach has `from` or `in`. Keep one; make two stages where two are needed.",
+    ),
+    "E815": (
+        "a duration or count that cannot be read",
+        "A duration is a number of seconds, or a number with a unit: `300s`, `45m`, `2h`, `1h30m`. A count is a whole "
+        "number that may end in `k` (thousands) or `M` (millions): `600k`.",
+    ),
+    "E840": (
+        "an undefined name in an expression",
+        "A `${{ }}` uses a name that does not exist here. Expressions see `vars`, and within a foreach the item by the "
+        "name that `as` gives it. Declare the var, or correct the spelling.",
+    ),
+    "E841": (
+        "an expression that fails",
+        "The text between `${{` and `}}` is no Jinja expression, or evaluating it failed, or its result is no plain "
+        "value. Inside a longer text it must give a string, number or boolean. `$${{` writes a literal `${{`.",
+    ),
+    "E842": (
+        "vars that need each other",
+        "These vars are defined by each other in a circle, so none has a value. Write one of them out.",
+    ),
+    "E843": (
+        "an unknown var is set",
+        "`--set` or the `--vars` file sets a var that the pipeline does not declare under `vars`. Correct its name, or "
+        "declare it with a default.",
+    ),
+    "E850": (
+        "a path that may not be used",
+        "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the root: "
+        "not absolute, no `..`, no backslash, not empty. Where one file is meant, no wildcard either.",
+    ),
+    "E851": (
+        "an output outside the fence",
+        "The stage promises an output that its `allowed_paths.write` does not let it write. Add the path to "
+        "`allowed_paths.write`, or leave that key out: then the outputs are the fence.",
+    ),
+    "E852": (
+        "a protected output",
+        "The stage promises an output that its own `allowed_paths.protect` forbids; protect is stronger than write. "
+        "Remove one of the two.",
+    ),
+    "E853": ("an output is named twice", "The stage lists the same output two times. Remove one."),
+    "E854": (
+        "a stage reads its own output",
+        "An input of the stage is also its output, so each run would make the next one necessary. Give the result "
+        "another name, or remove the input; only `llm` stages may start from what they made before.",
+    ),
+    "E855": (
+        "outputs that do not fit the step",
+        "`render`, and `llm` with `returns: json`, `text` or `code`, make exactly one file: name exactly one literal "
+        "output. `llm` with `returns: files` needs outputs or an `allowed_paths.write`, or it could write nothing.",
+    ),
+    "E856": (
+        "keys that do not go together",
+        "Two keys contradict each other, such as a `schema` without `returns: json`, or `retry.escalate` on a stage that "
+        "asks no model. The message names both; remove one or change the other.",
+    ),
+    "E857": (
+        "an item decides what it may not decide",
+        "The items of a foreach over a file are data that a model may have written. They may fill in plain relative "
+        "paths and arguments; never a program, a shell text, the environment, a provider, a URL, a prompt or a limit. "
+        "Write that part out in the pipeline.",
+    ),
+    "E858": (
+        "an item names a protected file",
+        "Files that configure tools, tests or orch23 itself are written only if the author of the pipeline named them "
+        "literally under `allowed_paths.write`. Name the file there, or let the item name another.",
+    ),
+    "E859": (
+        "a variable that a stage may not set",
+        "`env` may not hold secrets (they would be stored with the results), nor the variables that orch23 sets itself "
+        "or that change how programs are loaded. Credentials stay in the environment of orch23.",
+    ),
+    "E860": (
+        "data that does not fit its schema",
+        "The data breaks the JSON schema that it is declared with. The message says where and what; correct the data, or "
+        "the schema if the data is right.",
+    ),
+    "E861": (
+        "a schema that cannot be used",
+        "The file is no JSON schema of draft 7, or refers to a schema outside of it. Correct the schema; `$ref` may only "
+        "point inside the same file, as in `#/definitions/name`.",
+    ),
+    "E862": (
+        "no such pipeline file",
+        "The pipeline, or the file of vars, does not exist or cannot be read. Check the path; it is taken from the "
+        "current directory, and the file must lie within the project.",
+    ),
+    "W801": (
+        "a retry limit was clamped",
+        "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest of these is used.",
+    ),
+}

@@ -1,0 +1,72 @@
+"""Read data files as strictly as pipelines, and hold values to a JSON schema."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from jsonschema import Draft7Validator
+from jsonschema.exceptions import SchemaError
+
+from orch23.load.complaints import complaints
+from orch23.load.yaml_text import ParsedText, parse
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import Json
+
+
+def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]:
+    """Return the value of a YAML file, and what is wrong with its text (then the value may be None, or a part)."""
+    parsed = parse(text, file)
+    return parsed.tree, parsed.diagnostics
+
+
+def validate_data(
+    value: Json, schema_json: Json, file: str, *, parsed: ParsedText | None = None
+) -> tuple[Diagnostic, ...]:
+    """Return what breaks a JSON schema of draft 7. `subject` is the path of the node, as in `tasks[0].id`.
+
+    With `parsed`, the text that the value was read from, each complaint has its place.
+    """
+    unusable = schema_faults(schema_json, file)
+    if unusable:
+        return unusable
+    try:
+        found = complaints(value, cast("Mapping[str, Any]", schema_json))
+    except RecursionError:
+        message = "the schema refers to itself without end, or the data is nested too deeply"
+        return (Diagnostic("E861", message, Location(file, 1, 1)),)
+    except Exception as error:  # noqa: BLE001 - a reference that leads nowhere, or a pattern that is none
+        hint = "`$ref` may only point inside the schema itself, as in `#/definitions/name`"
+        return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), hint),)
+    out = []
+    for one in found:
+        node = f"{one.path}/{one.key}".strip("/") if one.key is not None else one.path
+        place = (parsed.key_positions.get(node) or parsed.place(one.path)) if parsed is not None else None
+        out.append(Diagnostic("E860", one.message, place, one.hint, subject=_dotted(one.path)))
+    return tuple(out)
+
+
+def schema_faults(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
+    """Return what makes a value no JSON schema of draft 7."""
+    if not isinstance(schema_json, Mapping | bool):
+        return (Diagnostic("E861", "a schema is a mapping", Location(file, 1, 1), "write a JSON schema of draft 7"),)
+    try:
+        Draft7Validator.check_schema(cast("Mapping[str, Any]", schema_json))
+    except SchemaError as error:
+        where = "/".join(str(part) for part in error.absolute_path) or "the schema"
+        message = f"this is no JSON schema of draft 7: {_first_line(error)}"
+        return (Diagnostic("E861", message, Location(file, 1, 1), f"see `{where}`"),)
+    except RecursionError:
+        return (Diagnostic("E861", "the schema is nested too deeply", Location(file, 1, 1)),)
+    return ()
+
+
+def _first_line(error: Exception) -> str:
+    text = str(getattr(error, "message", "") or error).split("\n", 1)[0]
+    return text if len(text) <= 200 else f"{text[:197]}..."  # noqa: PLR2004 - a message, not a dump
+
+
+def _dotted(path: str) -> str | None:
+    """Return `tasks[0].id` for `tasks/0/id`."""
+    out = ""
+    for name in path.split("/") if path else ():
+        out += f"[{name}]" if name.isdigit() else f".{name}" if out else name
+    return out or None

@@ -1,0 +1,189 @@
+"""Load a pipeline file: read it, and turn its text into a validated Pipeline or into everything that is wrong with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from orch23.load.complaints import Complaint, complaints
+from orch23.load.schema import relaxed_schema
+from orch23.load.stage_bodies import Reading, read_stage, try_expressions
+from orch23.load.variables import read_variables
+from orch23.load.yaml_text import ParsedText, decode, parse
+from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
+from orch23.model.digest import Json
+from orch23.model.errors import InvalidInputError, NotFoundError
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage, StopConditions
+from orch23.resolve.expressions import members_used, render_watched
+from orch23.resolve.fields import Fields, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a text means: the pipeline (None where there are errors), all complaints, and where each var came from."""
+
+    pipeline: Pipeline | None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A valid pipeline, its warnings, where each var came from, and the texts that were read, by file."""
+
+    pipeline: Pipeline
+    warnings: tuple[Diagnostic, ...]
+    origins: Mapping[str, str]
+    sources: Mapping[str, str]
+
+
+class InvalidPipelineError(InvalidInputError):
+    """The pipeline is not valid; `sources` are the texts that the diagnostics point into."""
+
+    def __init__(self, *diagnostics: Diagnostic, sources: Mapping[str, str]) -> None:
+        """Keep the texts beside the diagnostics."""
+        super().__init__(*diagnostics)
+        self.sources = sources
+
+
+def load_pipeline(
+    path: Path, root: Path, *, sets: Mapping[str, str] | None = None, vars_file: Path | None = None
+) -> Loaded:
+    """Read a pipeline of the project at `root`.
+
+    Raises:
+        NotFoundError: there is no such file, or the file of vars is missing.
+        InvalidInputError: everything that is wrong with the pipeline (an InvalidPipelineError, with the texts).
+
+    """
+    file, text, refused = _read(path, root)
+    vars_name, vars_text, vars_refused = ("", None, ()) if vars_file is None else _read(vars_file, root)
+    sources = {file: text} if vars_text is None else {file: text, vars_name: vars_text}
+    if refused or vars_refused:
+        raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
+    parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name)
+    if parsed.pipeline is None:
+        raise InvalidPipelineError(*parsed.diagnostics, sources=sources)
+    return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources)
+
+
+def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
+    """Return a file's name below the root, its text, and what is wrong with its bytes."""
+    whole = path.resolve()
+    try:
+        name = whole.relative_to(root.resolve()).as_posix()
+    except ValueError:
+        message = f"`{path}` is outside of the project `{root}`"
+        raise NotFoundError(Diagnostic("E862", message, hint="move it into the project, or choose the project with -C")) from None
+    try:
+        data = whole.read_bytes()
+    except OSError as error:
+        what = "there is no file" if isinstance(error, FileNotFoundError) else "cannot read"
+        reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
+        hint = "check the path, or make a pipeline with `orch23 init`"
+        raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
+    text, refused = decode(data, name)
+    return name, text, refused
+
+
+def parse_pipeline(
+    text: str, file: str, *, sets: Mapping[str, str] | None = None, vars_text: str | None = None, vars_name: str = ""
+) -> Parsed:
+    """Turn the text of a pipeline into its value. Pure; never raises for a bad text."""
+    parsed = parse(text, file)
+    tree = parsed.tree
+    if not isinstance(tree, Mapping):
+        return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
+    found = complaints(tree, relaxed_schema())
+    broken = [Diagnostic(one.code, one.message, _place(parsed, one.path, one.key), one.hint) for one in found]
+    refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
+    variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
+    reading = Reading(parsed, variables.values, variables.broken)
+    stages = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
+    stop, jobs = _limits(tree, reading) if not broken else (StopConditions(), None)
+    noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics)
+    diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
+    if errors(diagnostics):
+        return Parsed(None, diagnostics, variables.origins)
+    name = tree.get("name")
+    pipeline = Pipeline(
+        name=name if isinstance(name, str) else _stem(file),
+        file=file,
+        stages=stages,
+        vars=variables.values,
+        stop=stop,
+        jobs=jobs,
+        locations=parsed.positions,
+    )
+    return Parsed(pipeline, diagnostics, variables.origins)
+
+
+def _no_mapping(parsed: ParsedText, file: str) -> Diagnostic:
+    place = parsed.place("") or Location(file, 1, 1)
+    what = "the file is empty" if parsed.tree is None else "a pipeline is a mapping"
+    return Diagnostic("E811", what, place, "start with `version: 1` and `stages:`")
+
+
+def _place(parsed: ParsedText, path: str, key: str | None) -> Location | None:
+    if key is not None:
+        place = parsed.key_positions.get(f"{path}/{key}" if path else key)
+        if place is not None:
+            return place
+    return parsed.place(path)
+
+
+def _order(diagnostic: Diagnostic) -> tuple[str, int, int, str]:
+    place = diagnostic.location
+    return (place.file, place.line, place.column, diagnostic.code) if place is not None else ("", 0, 0, diagnostic.code)
+
+
+def _stem(file: str) -> str:
+    return file.rpartition("/")[2].partition(".")[0] or file
+
+
+def _usable(defaults: Json, found: Sequence[Complaint]) -> Json:
+    """Return the defaults without what is complained of already, or every stage would repeat it."""
+    if not isinstance(defaults, Mapping):
+        return None
+    spoilt = {f"{one.path}/{one.key}" if one.key is not None else one.path for one in found}
+    return {key: v for key, v in defaults.items() if not any(f"{p}/".startswith(f"defaults/{key}/") for p in spoilt)}
+
+
+def _stages(
+    tree: Mapping[str, Json], defaults: Json, reading: Reading, refused: set[str]
+) -> tuple[Stage | ForeachStage, ...]:
+    declared = tree.get("stages")
+    if not isinstance(declared, Mapping):
+        return ()
+    found: list[Stage | ForeachStage] = []
+    for name, raw in declared.items():
+        if not isinstance(raw, Mapping):
+            continue
+        if name in refused:
+            try_expressions(name, raw, reading)
+        elif (stage := read_stage(name, raw, defaults, reading)) is not None:
+            found.append(stage)
+    return tuple(found)
+
+
+def _limits(tree: Mapping[str, Json], reading: Reading) -> tuple[StopConditions, int | None]:
+    """Return what ends a run, and how many stages run at once."""
+    body = {key: tree[key] for key in ("stop_conditions", "jobs") if key in tree}
+    if members_used(body, "vars") & reading.broken:
+        return StopConditions(), None
+    rendered = render_watched(body, {"vars": reading.variables}, "")
+    for error in rendered.errors:
+        reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
+    top = Fields(cast("Mapping[str, Json]", rendered.tree), "")
+    stop = top.below("stop_conditions")
+    stop.only(("max_llm_calls", "max_wall", "max_failed_stages"))
+    conditions = StopConditions(
+        max_llm_calls=stop.count("max_llm_calls", 1) if stop.has("max_llm_calls") else None,
+        max_wall_s=stop.duration("max_wall"),
+        max_failed_stages=stop.count("max_failed_stages", 1),
+    )
+    jobs = top.whole("jobs", 1)
+    if not rendered.errors:
+        for problem in top.problems:
+            reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))
+    return conditions, jobs

@@ -1,0 +1,231 @@
+"""Make the stages of a pipeline of its tree: defaults merged, vars rendered, each foreach tried as far as its items are known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
+
+from orch23.load.yaml_text import ParsedText
+from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.digest import Json
+from orch23.model.pipeline import Foreach, ForeachStage, Stage
+from orch23.resolve.expressions import WILD, Rendered, Value, members_used, mentions, render_watched, wild_patterns
+from orch23.resolve.fields import Fields, Problem
+from orch23.resolve.stages import make_stage, render_foreach, written_at
+from orch23.resolve.steps import STEP_KINDS
+
+_OF_ONE_KIND = ("llm", "pytest")
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is known while the stages of one text are read, and the complaints so far."""
+
+    parsed: ParsedText
+    variables: Mapping[str, Json]
+    broken: frozenset[str] = frozenset()
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def note(self, problem: Problem, subject: str | None = None) -> None:
+        """Turn a problem into a diagnostic at its place in the text, once."""
+        place = self.place(problem.path)
+        known = Diagnostic(problem.code, problem.message, place, problem.hint, problem.severity, subject=subject)
+        same = (known.code, known.message, place)
+        if not any((d.code, d.message, d.location) == same for d in self.diagnostics):
+            self.diagnostics.append(known)
+
+    def place(self, path: str) -> Location | None:
+        """Return where a node is written: in the stage, else among the defaults, else at its nearest ancestor."""
+        parts = path.split("/")
+        for length in range(len(parts), 2, -1):
+            here = "/".join(parts[:length])
+            default = "/".join(["defaults", *parts[2:length]])
+            found = self.parsed.key_positions if length < len(parts) else self.parsed.positions
+            for candidate in (here, default) if parts[0] == "stages" else (here,):
+                place = found.get(candidate) or self.parsed.positions.get(candidate)
+                if place is not None:
+                    return place
+        return self.parsed.place(path)
+
+
+def read_stage(name: str, raw: Mapping[str, Json], defaults: Json, reading: Reading) -> Stage | ForeachStage | None:
+    """Return one declared stage, or None with the complaints noted."""
+    body = merged(raw, defaults)
+    if _is_spoilt(body, reading):
+        return None
+    if "foreach" in body:
+        return _read_foreach(name, body, reading)
+    rendered = render_watched(body, {"vars": reading.variables}, f"stages/{name}")
+    if _note_errors(rendered, reading):
+        return None
+    built = make_stage(name, cast("Mapping[str, Json]", rendered.tree))
+    for problem in built.problems:
+        reading.note(replace(problem, path=written_at(problem.path, rendered.moved)))
+    return built.stage
+
+
+def try_expressions(name: str, raw: Mapping[str, Json], reading: Reading) -> None:
+    """Note what is wrong with the expressions of a stage whose shape is wrong already."""
+    foreach = raw.get("foreach")
+    given = foreach.get("as") if isinstance(foreach, Mapping) else None
+    names: dict[str, Value] = {"vars": reading.variables}
+    if foreach is not None:
+        names[given if isinstance(given, str) else "item"] = WILD
+    if not _is_spoilt(raw, reading):
+        _note_errors(render_watched(raw, names, f"stages/{name}"), reading)
+
+
+def _is_spoilt(body: Json, reading: Reading) -> bool:
+    """Say whether a stage uses a var without a value: that is complained of already."""
+    used = members_used(body, "vars")
+    return bool(used & reading.broken or ("*" in used and reading.broken))
+
+
+def merged(raw: Mapping[str, Json], defaults: Json) -> Mapping[str, Json]:
+    """Return a stage with the defaults: mappings are merged, the stage wins; llm and pytest only where the stage has them."""
+    if not isinstance(defaults, Mapping):
+        return raw
+    usable = {key: value for key, value in defaults.items() if key not in _OF_ONE_KIND or key in raw}
+    both = _merge(usable, raw)
+    pytest, usual = raw.get("pytest"), usable.get("pytest")
+    if isinstance(usual, Mapping) and isinstance(pytest, Sequence) and not isinstance(pytest, str):
+        return {**both, "pytest": {**usual, "args": pytest}}
+    return both
+
+
+def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Json]:
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        out[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return out
+
+
+def _note_errors(rendered: Rendered, reading: Reading) -> bool:
+    for error in rendered.errors:
+        reading.note(Problem(error.path, error.code, error.message, error.hint))
+    return bool(rendered.errors)
+
+
+# ---- foreach ----------------------------------------------------------------------------------
+
+
+def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> ForeachStage | None:
+    at = f"stages/{name}"
+    rest = {key: value for key, value in body.items() if key != "foreach"}
+    header = render_watched(body["foreach"], {"vars": reading.variables}, f"{at}/foreach")
+    failed = _note_errors(header, reading)
+    fields = Fields(header.tree if isinstance(header.tree, Mapping) else {}, f"{at}/foreach")
+    foreach = _foreach(fields)
+    if mentions(rest.get("needs"), foreach.name):
+        fields.problems.append(Problem(f"{at}/needs", "E857", "an item may not decide `needs`", "use `foreach.needs`"))
+    for problem in fields.problems:
+        reading.note(problem)
+    if failed or fields.problems:
+        return None
+    names: dict[str, Value] = {"vars": reading.variables, foreach.name: WILD}
+    unknown = render_watched(rest, names, at, watch=foreach.name)
+    if _note_errors(unknown, reading):
+        return None
+    body_left = render_watched(rest, names, at, defer=foreach.name)
+    stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree))
+    ok = _try_unknown(name, unknown, reading)
+    if foreach.values:
+        ok = _try_items(stage, reading) and ok
+    return stage if ok else None
+
+
+def _foreach(fields: Fields) -> Foreach:
+    fields.only(("from", "in", "key", "as", "order", "needs"))
+    kind = fields.one_of(("from", "in"))
+    source, pointer = None, ""
+    if kind == "from":
+        text = fields.text("from") or ""
+        path, _, pointer = text.partition("#")
+        source = fields.path_at("from", path) if text else None
+        if pointer and not pointer.startswith("/"):
+            fields.complain("from", "E850", f"`{text}` points at no list", "write file.json#/field, or file.json")
+    values = tuple(fields.items("in")) if kind == "in" else ()
+    if kind == "in" and not values and isinstance(fields.body.get("in"), Sequence):
+        fields.complain("in", "E812", "`in` is empty", "list the items, or remove the stage")
+    return Foreach(
+        source=source,
+        pointer=pointer,
+        values=values,
+        key=fields.text("key"),
+        name=fields.text("as") or "item",
+        sequential=fields.choice("order", ("sequential", "parallel"), "parallel") == "sequential",
+        needs_field=fields.text("needs"),
+    )
+
+
+def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json]) -> ForeachStage:
+    """Return the foreach as one node, with the patterns that it may turn out to read and write.
+
+    What it writes is its fence: outputs lie within it.
+    """
+    tree = cast("Mapping[str, Json]", unknown.tree)
+    verify, fence, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
+    verify_inputs = verify.get("inputs") if isinstance(verify, Mapping) else None
+    writes = fence.get("write") if isinstance(fence, Mapping) else None
+    pytest = tree.get("pytest")
+    report = [pytest.get("report")] if isinstance(pytest, Mapping) else []
+    kind = next((kind for kind in STEP_KINDS if kind in tree), "shell")
+    return ForeachStage(
+        name=name,
+        foreach=foreach,
+        body=body,
+        kind=cast("Literal['llm', 'shell', 'pytest', 'render']", kind),
+        needs=tuple(need for need in _list(needs) if isinstance(need, str)),
+        reads=wild_patterns([*_list(tree.get("inputs")), *_list(verify_inputs), *_files(tree)]),
+        writes=wild_patterns([*_list(tree.get("outputs")), *report] if writes is None else _list(writes)),
+    )
+
+
+def _list(value: Json) -> Sequence[Json]:
+    """Return a list; what an expression of the item stands for as a whole is one unknown entry."""
+    if isinstance(value, str):
+        return [value]
+    return value if isinstance(value, Sequence) else ()
+
+
+def _files(tree: Mapping[str, Json]) -> list[Json]:
+    """Return the files that a step itself reads: prompt, system text, schema, template."""
+    llm, retry, render = tree.get("llm"), tree.get("retry"), tree.get("render")
+    found: list[Json] = []
+    if isinstance(llm, Mapping):
+        found += [llm.get(key) for key in ("prompt", "system", "schema")]
+    if isinstance(retry, Mapping):
+        found.append(retry.get("prompt"))
+    found.append(render.get("template") if isinstance(render, Mapping) else render)
+    return [one for one in found if one is not None]
+
+
+def _try_unknown(name: str, unknown: Rendered, reading: Reading) -> bool:
+    """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
+    built = make_stage(name, cast("Mapping[str, Json]", unknown.tree))
+    known = [problem for problem in built.problems if not _depends(problem.path, unknown.watched)]
+    for problem in known:
+        reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
+    return all(problem.severity is not Severity.ERROR for problem in known)
+
+
+def _depends(path: str, watched: Mapping[str, str]) -> bool:
+    """Say whether the node, something in it, or something that holds it comes from the item."""
+    return any(path == one or path.startswith(f"{one}/") or one.startswith(f"{path}/") for one in watched)
+
+
+def _try_items(stage: ForeachStage, reading: Reading) -> bool:
+    """Render the stages of a list that is written in the pipeline, so that their mistakes show now."""
+    items = [(_trial_key(stage.foreach, value, number), value) for number, value in enumerate(stage.foreach.values)]
+    clean = True
+    for (key, _), built in zip(items, render_foreach(stage, items, reading.variables), strict=True):
+        for problem in built.problems:
+            reading.note(problem, f"{stage.name}@{key}")
+            clean = False
+    return clean
+
+
+def _trial_key(foreach: Foreach, value: Json, number: int) -> str:
+    """Return a name for an item in a complaint; whether keys are good is judged when the foreach is expanded."""
+    key = value.get(foreach.key) if isinstance(value, Mapping) and foreach.key is not None else value
+    return str(key) if isinstance(key, str | int) else str(number)

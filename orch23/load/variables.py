@@ -1,0 +1,150 @@
+"""Give the vars of a pipeline their values: declared ones, those of a file, those of the command line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orch23.load.yaml_text import ParsedText, parse, parse_scalar
+from orch23.model.diagnostic import Diagnostic, Location, Related
+from orch23.model.digest import Json
+from orch23.resolve.expressions import did_you_mean, members_used, render_tree
+
+COMMAND_LINE = "--set"
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The values, where each came from, what was wrong, and the names that got no value for it."""
+
+    values: Mapping[str, Json] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    broken: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One source's value of a var, before its expressions are evaluated."""
+
+    value: Json
+    origin: str
+    place: Location | None
+    is_text: bool = False
+
+
+def read_variables(
+    parsed: ParsedText, *, sets: Mapping[str, str], file_text: str | None = None, file_name: str = ""
+) -> Variables:
+    """Return the vars of a pipeline. `--set` wins over the file, the file over `vars`; expressions are evaluated last.
+
+    Values of the command line are texts or YAML scalars, never expressions.
+    """
+    declared = parsed.tree.get("vars") if isinstance(parsed.tree, Mapping) else None
+    given: dict[str, _Given] = {}
+    if isinstance(declared, Mapping):
+        for name, value in declared.items():
+            place = parsed.key_positions.get(f"vars/{name}")
+            given[name] = _Given(value, _origin(place), place)
+    known = tuple(given)
+    diagnostics: list[Diagnostic] = []
+    if file_text is not None:
+        diagnostics += _take_file(given, known, parse(file_text, file_name))
+    for name, text in sets.items():
+        if name in known:
+            given[name] = _Given(parse_scalar(text), COMMAND_LINE, None, is_text=True)
+        else:
+            diagnostics.append(_undeclared(name, known, None, COMMAND_LINE))
+    values, faults, broken = _evaluated(given)
+    origins = {name: one.origin for name, one in given.items()}
+    return Variables(values, origins, (*diagnostics, *faults), broken)
+
+
+def _origin(place: Location | None) -> str:
+    return f"{place.file}:{place.line}" if place is not None else ""
+
+
+def _take_file(given: dict[str, _Given], known: tuple[str, ...], parsed: ParsedText) -> list[Diagnostic]:
+    diagnostics = list(parsed.diagnostics)
+    tree = parsed.tree
+    if tree is None:
+        return diagnostics
+    if not isinstance(tree, Mapping):
+        place = parsed.place("")
+        return [*diagnostics, Diagnostic("E811", "a file of vars is a mapping of names to values", place, "write NAME: value")]
+    for name, value in tree.items():
+        place = parsed.key_positions.get(name)
+        if name in known:
+            given[name] = _Given(value, _origin(place), place)
+        else:
+            diagnostics.append(_undeclared(name, known, place, "the file of vars"))
+    return diagnostics
+
+
+def _undeclared(name: str, known: tuple[str, ...], place: Location | None, source: str) -> Diagnostic:
+    listed = ", ".join(f"`{one}`" for one in known)
+    hint = did_you_mean(name, known) or (f"declared are {listed}" if known else "the pipeline declares no vars")
+    return Diagnostic("E843", f"{source} sets the var `{name}`, which the pipeline does not declare", place, hint)
+
+
+def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagnostic], frozenset[str]]:
+    """Evaluate each var after those it uses."""
+    values: dict[str, Json] = {}
+    diagnostics: list[Diagnostic] = []
+    broken: set[str] = set()
+    uses = {name: _uses(one, given) for name, one in given.items()}
+    for cycle in _cycles(uses):
+        broken.update(cycle)
+        diagnostics.append(_circle(cycle, given))
+    waiting = [name for name in given if name not in broken]
+    while waiting:
+        later = []
+        for name in waiting:
+            if uses[name] & broken:
+                broken.add(name)
+            elif uses[name] <= set(values):
+                one = given[name]
+                value, errors = (one.value, ()) if one.is_text else render_tree(one.value, {"vars": values}, f"vars/{name}")
+                diagnostics += [Diagnostic(e.code, e.message, one.place, e.hint) for e in errors]
+                if errors:
+                    broken.add(name)
+                else:
+                    values[name] = value
+            else:
+                later.append(name)
+        waiting = later
+    return {name: values[name] for name in given if name in values}, diagnostics, frozenset(broken)
+
+
+def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
+    """Return the vars that a value is made of; one that is used whole, or by a computed name, is made of all."""
+    if one.is_text:
+        return set()
+    used = members_used(one.value, "vars")
+    return set(given) if "*" in used else set(used) & set(given)
+
+
+def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
+    """Return circles of names, each once and from its first declared name; at least one for every knot."""
+    found: list[tuple[str, ...]] = []
+    done: set[str] = set()
+    for start in uses:
+        path: list[str] = [start]
+        ways = [iter(sorted(uses[start]))]
+        while ways and start not in done:
+            following = next(ways[-1], None)
+            if following is None:
+                done.add(path.pop())
+                ways.pop()
+            elif following in path:
+                found.append(tuple(path[path.index(following) :]))
+                done.update(path)
+                ways.clear()
+            elif following not in done:
+                path.append(following)
+                ways.append(iter(sorted(uses[following])))
+    return found
+
+
+def _circle(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnostic:
+    words = " -> ".join(f"`{name}`" for name in (*cycle, cycle[0]))
+    related = tuple(Related(f"`{name}` is defined here", given[name].place) for name in cycle[1:])
+    return Diagnostic("E842", f"vars need each other: {words}", given[cycle[0]].place, "write one of them out", related=related)

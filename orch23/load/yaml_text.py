@@ -1,0 +1,360 @@
+"""Turn YAML text into plain values with a place for every node; anything that two readers could read in two ways is refused.
+
+libyaml does the scanning; the values are made here, from its events. So there is no recursion to exhaust, no alias to
+expand, no tag to construct, and no YAML 1.1 surprise: `on`, `1:30`, `0o17` and `2024-01-01` are strings.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import yaml
+
+from orch23.model.diagnostic import Diagnostic, Location, Related
+from orch23.model.digest import Json
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+MAX_NODES = 120_000
+MAX_INTEGER = 2**63 - 1
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
+_WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
+# Besides what YAML forbids: the line breaks that editors do not count, and half surrogates.
+_UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)")
+# The stubs of PyYAML give events and marks no common shape.
+_Event: TypeAlias = Any
+_Mark: TypeAlias = Any
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+QUOTE_EXPRESSION = 'put the expression in quotes: "${{ … }}"'
+QUOTE_GLOB = 'a pattern that starts with * needs quotes: "*.py"'
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText:
+    """What a text holds. A path such as `stages/code/outputs/0` finds the place of a value, and of the key before it."""
+
+    tree: Json
+    positions: Mapping[str, Location]
+    key_positions: Mapping[str, Location]
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def place(self, path: str) -> Location | None:
+        """Return where a node is shown: a scalar or list at itself, a mapping at its key; else the nearest ancestor."""
+        while True:
+            found = self.positions.get(path)
+            if found is not None:
+                return found
+            if not path:
+                return None
+            path = path.rpartition("/")[0]
+
+
+def decode(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
+    """Return the text of a file, without a byte order mark, or the place where it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig"), ()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8", "replace")
+        where = _place(file, before, len(before))
+        message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
+        return "", (Diagnostic("E805", message, where, "save the file as UTF-8"),)
+
+
+def parse(text: str, file: str) -> ParsedText:
+    """Read one YAML document. Never raises for bad text: everything wrong with it is in `diagnostics`.
+
+    Where the syntax is broken `tree` is None; where only rules were broken (a duplicate key, an anchor) it is whole,
+    so that what else is wrong can be said at the same time.
+    """
+    text = text.removeprefix("\ufeff")
+    refused = _unreadable(text, file)
+    if refused is not None:
+        return ParsedText(None, {}, {}, (refused,))
+    building = _Building(text, file)
+    try:
+        for event in _events(text):
+            if not building.take(event):
+                break
+    except yaml.MarkedYAMLError as error:
+        building.complaints.append(_syntax(error, text, file))
+        building.tree = None
+    return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.complaints))
+
+
+def parse_scalar(text: str) -> Json:
+    """Read text as one plain scalar of YAML: `3`, `true`, `null`; all else is the text itself."""
+    value = _plain(text)
+    return text if isinstance(value, _OutOfRange) else value
+
+
+def _events(text: str) -> Iterator[_Event]:
+    loader = _LOADER(text)
+    try:
+        while loader.check_event():
+            yield loader.get_event()
+    finally:
+        loader.dispose()
+
+
+def _unreadable(text: str, file: str) -> Diagnostic | None:
+    bad = _UNREADABLE.search(text)
+    if bad is not None:
+        message = f"the character U+{ord(bad.group()):04X} may not stand in YAML"
+        hint = "remove it, or write it as an escape in a double-quoted string"
+        return Diagnostic("E805", message, _place(file, text, bad.start()), hint)
+    if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
+        hint = "keep data in files of its own, or split the pipeline"
+        return Diagnostic("E805", f"the file is over {MAX_BYTES} bytes", Location(file, 1, 1), hint)
+    return None
+
+
+def _place(file: str, text: str, index: int, length: int = 1) -> Location:
+    start = text.rfind("\n", 0, index) + 1
+    return Location(file, text.count("\n", 0, index) + 1, index - start + 1, length)
+
+
+@dataclass(frozen=True, slots=True)
+class _OutOfRange:
+    """A number that no reader is sure to keep."""
+
+    message: str
+
+
+def _plain(text: str) -> "Json | _OutOfRange":
+    """Give an unquoted scalar its value."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if not text[-1].isascii() or not (text[0] in "-0123456789"):
+        return text
+    if _INTEGER.fullmatch(text):
+        if len(text) > 20 or abs(int(text)) > MAX_INTEGER:  # noqa: PLR2004 - the digits of 2**64, and a sign
+            return _OutOfRange("the number does not fit in 64 bits")
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        value = float(text)
+        return value if abs(value) != float("inf") else _OutOfRange("the number is too large")
+    return text
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A list or mapping that is being filled. `key` is the key whose value comes next, `skip` says it was refused."""
+
+    path: str
+    value: list[Json] | dict[str, Json]
+    start: _Mark
+    flow: bool
+    key: str | None = None
+    skip: bool = False
+
+
+class _Building:
+    """The state of one pass over the events of a document."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.tree: Json = None
+        self.positions: dict[str, Location] = {}
+        self.key_positions: dict[str, Location] = {}
+        self.complaints: list[Diagnostic] = []
+        self._text = text
+        self._file = file
+        self._frames: list[_Frame] = []
+        self._nodes = 0
+        self._documents = 0
+        self._take: Mapping[type[yaml.Event], Callable[[_Event], bool]] = {
+            yaml.ScalarEvent: self._scalar,
+            yaml.MappingStartEvent: self._start,
+            yaml.SequenceStartEvent: self._start,
+            yaml.MappingEndEvent: self._end,
+            yaml.SequenceEndEvent: self._end,
+            yaml.AliasEvent: self._alias,
+            yaml.DocumentStartEvent: self._document,
+        }
+
+    def take(self, event: _Event) -> bool:
+        """Take one event; False means that reading on makes no sense."""
+        act = self._take.get(type(event))
+        return act is None or act(event)
+
+    def _document(self, event: _Event) -> bool:
+        self._documents += 1
+        if self._documents == 1:
+            return True
+        self._complain("E804", "the file holds a second document", event, "keep one document a file; remove the `---`")
+        return False
+
+    def _scalar(self, event: _Event) -> bool:
+        self._refuse_properties(event)
+        plain = _plain(event.value) if event.implicit[0] else event.value
+        if isinstance(plain, _OutOfRange):
+            self._complain("E807", plain.message, event, "put it in quotes to keep it as text")
+        value: Json = event.value if isinstance(plain, _OutOfRange) else plain
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+            self._key(frame, event, value)
+            return True
+        self._add(value, event)
+        return self._within_limits(event)
+
+    def _key(self, frame: _Frame, event: _Event, value: Json) -> None:
+        """Take the next key of a mapping; a refused one still gets its value read."""
+        name = value if isinstance(value, str) else str(event.value)
+        path = _below(frame.path, name)
+        place = self._location(event.start_mark, event.end_mark)
+        frame.key = name
+        if name == "<<" and event.implicit[0]:
+            frame.skip = True
+            hint = "write the keys out, or put what stages share under `defaults`"
+            self.complaints.append(Diagnostic("E804", "merge keys (`<<`) are not allowed", place, hint))
+        elif not isinstance(value, str):
+            hint = f'write "{name}" in quotes'
+            self.complaints.append(Diagnostic("E806", f"the key `{name}` is not a string", place, hint))
+        elif isinstance(frame.value, dict) and name in frame.value:
+            first = Related("first here", self.key_positions.get(path))
+            hint = "remove one of the two"
+            self.complaints.append(Diagnostic("E803", f"the key `{name}` appears twice", place, hint, related=(first,)))
+            frame.skip = True
+        else:
+            self.key_positions[path] = place
+
+    def _start(self, event: _Event) -> bool:
+        self._refuse_properties(event)
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+            hint = QUOTE_EXPRESSION if self._starts(event, "{") else "a key is one word or a quoted string"
+            self._complain("E806", "a key may not be a list or a mapping", event, hint)
+            self.tree = None
+            return False
+        value: list[Json] | dict[str, Json] = {} if isinstance(event, yaml.MappingStartEvent) else []
+        path = self._add(value, event)
+        self._frames.append(_Frame(path, value, event.start_mark, bool(event.flow_style)))
+        if len(self._frames) > MAX_DEPTH:
+            self._complain("E805", f"the nesting is over {MAX_DEPTH} levels deep", event, "flatten it")
+            self.tree = None
+            return False
+        return self._within_limits(event)
+
+    def _end(self, event: _Event) -> bool:
+        frame = self._frames.pop()
+        if frame.flow and self.positions.get(frame.path) == self._location(frame.start, frame.start):
+            self.positions[frame.path] = self._location(frame.start, event.end_mark)
+        return True
+
+    def _alias(self, event: _Event) -> bool:
+        name = f"*{event.anchor}"
+        hint = f"write the value out; if a pattern is meant, put it in quotes: \"{name}\""
+        self._complain("E804", f"aliases (`{name}`) are not allowed", event, hint)
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None and isinstance(frame.value, dict) and frame.key is None:
+            frame.key, frame.skip = name, True
+        else:
+            self._add(None, event)
+        return True
+
+    def _add(self, value: Json, event: _Event) -> str:
+        """Put a value where the frame expects one, note its place, and return its path."""
+        place = self._location(event.start_mark, event.end_mark if isinstance(value, str | int | float | None) else None)
+        if not self._frames:
+            self.tree = value
+            self.positions[""] = place
+            return ""
+        frame = self._frames[-1]
+        if isinstance(frame.value, list):
+            path = _below(frame.path, str(len(frame.value)))
+            frame.value.append(value)
+            self.positions[path] = place
+            return path
+        name, skip = frame.key or "", frame.skip
+        path = _below(frame.path, name)
+        frame.key, frame.skip = None, False
+        if skip:
+            return f"{path}/~"  # a refused value has no place of its own in the tree
+        frame.value[name] = value
+        key = self.key_positions.get(path)
+        self.positions[path] = key if key is not None and (value is None or isinstance(value, dict)) else place
+        return path
+
+    def _refuse_properties(self, event: _Event) -> None:
+        if event.anchor is not None:
+            hint = "write the value out where it is needed, or make it a var"
+            self._complain("E804", f"anchors (`&{event.anchor}`) are not allowed", event, hint)
+        if event.tag is not None:
+            hint = "remove the tag; quotes make a string"
+            self._complain("E804", "tags (`!…`) are not allowed", event, hint)
+
+    def _within_limits(self, event: _Event) -> bool:
+        self._nodes += 1
+        if self._nodes <= MAX_NODES:
+            return True
+        self._complain("E805", f"the file holds over {MAX_NODES} values", event, "split it")
+        self.tree = None
+        return False
+
+    def _starts(self, event: _Event, text: str) -> bool:
+        """Say whether the source has this text where the event starts."""
+        mark: tuple[int, int] = (event.start_mark.line, event.start_mark.column)
+        return self._text.split("\n", mark[0] + 1)[mark[0]].startswith(text, mark[1])
+
+    def _complain(self, code: str, message: str, event: _Event, hint: str) -> None:
+        place = self._location(event.start_mark, event.end_mark)
+        self.complaints.append(Diagnostic(code, message, place, hint))
+
+    def _location(self, start: _Mark, end: _Mark) -> Location:
+        length = end.column - start.column if end is not None and end.line == start.line else 1
+        return Location(self._file, start.line + 1, start.column + 1, max(1, length))
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
+
+
+# What libyaml says, and what we say instead. The first entry whose words occur in its message is used.
+_SYNTAX: tuple[tuple[str, str, str | None], ...] = (
+    ("cannot start any token", "no value may start with this character", "put the value in quotes"),
+    ("mapping values are not allowed", "a `:` may not stand here", "check the indentation, or put the value in quotes"),
+    ("block sequence entries are not allowed", "a list item may not stand here", "start the list on a line of its own"),
+    ("did not find expected ',' or ']'", "the list started with `[` is not closed", "add the missing `,` or `]`"),
+    ("did not find expected ',' or '}'", "the mapping started with `{` is not closed", "add the missing `,` or `}`"),
+    ("did not find expected '-' indicator", "a list item is expected here", "check the indentation"),
+    ("did not find expected key", "a key is expected here", "check the indentation"),
+    ("could not find expected ':'", "a key without its `:`", "add a `:`, or check the indentation"),
+    ("unexpected end of stream", "a quoted string is not closed", "add the closing quote"),
+    ("unexpected document indicator", "a quoted string is not closed", "add the closing quote"),
+    ("unknown escape character", "an unknown escape in a quoted string", "use single quotes, or write `\\\\`"),
+    ("found undefined tag handle", "tags (`!…`) are not allowed", "remove the tag; quotes make a string"),
+    ("did not find expected alphabetic", "a value may not start with this character", "put the value in quotes"),
+    ("duplicate", "a directive appears twice", "remove it"),
+    ("did not find expected <document start>", "a second value starts here", "check the indentation"),
+    ("found a tab", "a tab may not indent", "indent with spaces"),
+)
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Diagnostic:
+    mark: _Mark = error.problem_mark or error.context_mark
+    line = text.split("\n", mark.line + 1)[mark.line] if mark is not None else ""
+    problem = error.problem or ""
+    known = next((entry for entry in _SYNTAX if entry[0] in problem), None)
+    _, message, hint = known or ("", f"this is no YAML: {problem}", None)
+    where = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
+    context: _Mark = error.context_mark
+    if "alias" in (error.context or "") and context is not None:
+        where = Location(file, context.line + 1, context.column + 1)
+        return Diagnostic("E801", "a value may not start with `*`", where, QUOTE_GLOB)
+    if line[where.column - 1 : where.column] == "\t":
+        return Diagnostic("E801", "a tab may not stand here", where, "indent with spaces")
+    related: tuple[Related, ...] = ()
+    opened = context is not None and "flow" in (error.context or "")
+    if "${{" in line:
+        hint = QUOTE_EXPRESSION
+        where = Location(file, where.line, line.index("${{") + 1, 3)
+    elif opened and context is not None and where.line > text.count("\n"):
+        where = Location(file, context.line + 1, context.column + 1)
+    elif opened and context is not None:
+        related = (Related("opened here", Location(file, context.line + 1, context.column + 1)),)
+    elif "quoted" in (error.context or "") and context is not None and "escape" not in problem:
+        where = Location(file, context.line + 1, context.column + 1)
+    return Diagnostic("E801", message, where, hint, related=related)

@@ -1,0 +1,109 @@
+"""One process fully spelled out, and what came of it: the shapes of Bazel's Remote Execution API v2, as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry, digest_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """A process and the tree it starts from. Paths are POSIX and relative to the root of the project.
+
+    `argv[0] == "python"` means `interpreter`. `env` is all that is added to the environment that the executor
+    makes from nothing. `scratch` are name patterns that are no part of the result. With `reports` set the
+    process is given a pipe on which a pytest plugin reports. Nothing here is an absolute path but `interpreter`.
+    """
+
+    argv: tuple[str, ...]
+    inputs: Mapping[str, FileEntry]
+    interpreter: str
+    working_directory: str = "."
+    env: Mapping[str, str] = field(default_factory=dict)
+    scratch: tuple[str, ...] = ()
+    timeout_s: float = 300.0
+    network: bool = False
+    reports: bool = False
+
+    def digest(self) -> str:
+        """Return the identity of the action: what it does, apart from limits and absolute paths."""
+        return digest_json(
+            {
+                "argv": self.argv,
+                "inputs": {path: str(entry) for path, entry in self.inputs.items()},
+                "working_directory": self.working_directory,
+                "env": dict(self.env),
+                "scratch": self.scratch,
+                "network": self.network,
+                "reports": self.reports,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a process printed: `text` is the first and the last part of it, `log` the whole (up to a cap) in the store.
+
+    `log` is None where `text` is all there was.
+    """
+
+    text: str
+    size_bytes: int = 0
+    log: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult:
+    """What a finished process left. `written` and `removed` are the difference of its tree to what it started from.
+
+    The bytes of everything in `written` are in the store. `violations` are things that no result may hold:
+    links, special files, setuid bits, more than the caps.
+    """
+
+    exit_code: int
+    written: Mapping[str, FileEntry]
+    removed: tuple[str, ...] = ()
+    output: Output = Output("")
+    report: bytes | None = None
+    violations: tuple[Diagnostic, ...] = ()
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The process ended by itself."""
+
+    result: ActionResult
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The process was killed, with all of its children, when its time was up."""
+
+    output: Output
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The build was asked to stop; the process and its children were killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputsChanged:
+    """These inputs no longer had the promised bytes when they were copied into the room; nothing was run."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUnavailable:
+    """The process could not be started, for a reason that is no fault of the stage's inputs."""
+
+    reason: str
+    kind: Literal["spawn", "room"] = "spawn"
+
+
+ActionOutcome: TypeAlias = Completed | TimedOut | Cancelled | InputsChanged | EngineUnavailable

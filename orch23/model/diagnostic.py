@@ -1,0 +1,59 @@
+"""The one shape of every complaint: code, severity, place, message, way out."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a diagnostic matters: an error blocks, a warning does not, a note explains."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A place in a text file; line and column count from 1, `length` is the characters to underline."""
+
+    file: str
+    line: int
+    column: int
+    length: int = 1
+
+    def __str__(self) -> str:
+        """Give `file:line:column`."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """A second place that a diagnostic speaks of, with a few words on its part in it."""
+
+    message: str
+    location: Location | None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One complaint. `field` names the part of an artifact that is meant where there is no text location."""
+
+    code: str
+    message: str
+    location: Location | None = None
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+    related: tuple[Related, ...] = field(default=())
+    subject: str | None = None
+
+    def __str__(self) -> str:
+        """Give one line, without the source excerpt."""
+        place = f"{self.location}: " if self.location else ""
+        subject = f"{self.subject}: " if self.subject else ""
+        way_out = f" ({self.hint})" if self.hint else ""
+        return f"{place}{self.severity}[{self.code}]: {subject}{self.message}{way_out}"
+
+
+def errors(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Return those diagnostics that block."""
+    return tuple(d for d in diagnostics if d.severity is Severity.ERROR)

@@ -1,0 +1,74 @@
+"""Content digests and the one canonical JSON form that everything hashed goes through."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Digest:
+    """The identity of some bytes: sha256 in hex and the size in bytes, as in Bazel's REAPI v2."""
+
+    sha256: str
+    size_bytes: int
+
+    def __str__(self) -> str:
+        """Give the hex form, which is what people and manifests see."""
+        return self.sha256
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FileEntry:
+    """One regular file as a build sees it: its bytes and its executable bit, no times, no owner."""
+
+    digest: Digest
+    executable: bool = False
+
+    def __str__(self) -> str:
+        """Give the form used in manifests: the hex digest, with `+x` for an executable."""
+        return f"{self.digest.sha256}+x" if self.executable else self.digest.sha256
+
+
+def digest_bytes(data: bytes) -> Digest:
+    """Return the digest of some bytes."""
+    return Digest(hashlib.sha256(data).hexdigest(), len(data))
+
+
+def canonical_json(value: Json) -> bytes:
+    """Return the only JSON bytes of a value: sorted keys, no spaces, UTF-8.
+
+    Raises:
+        ValueError: the value holds NaN, an infinity or a lone surrogate.
+        TypeError: the value holds something that is no JSON, bytes for one.
+
+    """
+    text = json.dumps(
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+        default=_plain,
+    )
+    return text.encode("utf-8")
+
+
+def digest_json(value: Json) -> str:
+    """Return the sha256, in hex, of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def _plain(value: object) -> object:
+    """Show json the mappings and sequences that are not dict and list."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return list(value)
+    message = f"BUG: {type(value).__name__} is no JSON value"
+    raise TypeError(message)

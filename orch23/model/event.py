@@ -1,0 +1,50 @@
+"""What happened in a run: one line of the journal each. Run state is a fold of these."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, get_args
+
+from orch23.model.digest import Json
+
+EVENT_VERSION = 1
+
+EventType: TypeAlias = Literal[
+    "run_started",
+    "plan",
+    "stage_decided",
+    "stage_restored",
+    "stages_added",
+    "stage_started",
+    "attempt_started",
+    "llm_request",
+    "llm_response",
+    "files_proposed",
+    "check_result",
+    "attempt_finished",
+    "promoted",
+    "stage_finished",
+    "healed",
+    "warning",
+    "run_finished",
+]
+EVENT_TYPES: tuple[str, ...] = get_args(EventType)
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `role` is the stage (or `orch23`), `data` its facts; time and number are added on writing."""
+
+    type: EventType
+    message: str
+    role: str = "orch23"
+    level: Level = "info"
+    data: Mapping[str, Json] = field(default_factory=dict)
+
+
+class Observer(Protocol):
+    """Whoever wants to know what happens: the journal, the screen."""
+
+    def notice(self, event: Event) -> None:
+        """Take one event. May be called from any thread."""

@@ -1,0 +1,178 @@
+"""What is asked of a model and what it answered; the port that a provider fills; the exchange that is kept of both."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, Json, digest_json
+
+StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
+
+ExchangeOutcome: TypeAlias = Literal[
+    "pending", "accepted", "invalid", "refused", "truncated", "empty", "accepted_by_hand"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a request."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, ready to send. `identity` is what stands for the messages in the fingerprint.
+
+    They differ in the failure brief alone: its excerpt is sent, but only its kind, command and failing ids are
+    identity, so that another Python's wording of a traceback is no new request.
+    """
+
+    provider: str
+    model: str
+    endpoint: str
+    system: str
+    messages: tuple[Message, ...]
+    identity: tuple[Message, ...]
+    params: Mapping[str, Json] = field(default_factory=dict)
+    returns: str = "files"
+    schema: Json = None
+    sample: int = 0
+
+    def parts(self) -> dict[str, Json]:
+        """Return everything that the fingerprint is made of, by name."""
+        return {
+            "provider": self.provider,
+            "endpoint": self.endpoint,
+            "model": self.model,
+            "system": self.system,
+            "messages": [{"role": m.role, "content": m.content} for m in self.identity],
+            "params": dict(self.params),
+            "returns": self.returns,
+            "schema": self.schema,
+            "sample": self.sample,
+        }
+
+    def fingerprint(self) -> str:
+        """Return the identity of the request: sha256 in hex of the canonical JSON of its parts."""
+        return digest_json(self.parts())
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that a provider counted."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What a provider answered. `replayed` says that it was a recording and cost nothing now."""
+
+    text: str
+    stop: StopReason = "end"
+    usage: Usage = Usage()
+    duration_s: float = 0.0
+    provenance: str = ""
+    replayed: bool = False
+
+
+class Provider(Protocol):
+    """The port to a model: one verb."""
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Answer one request within `deadline_s` seconds; `on_progress` is told the characters received so far.
+
+        Raises:
+            ProviderError: the provider failed, or could not be reached.
+
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One recorded request and response. Written before the answer is judged, and again with the outcome.
+
+    `request` holds `Request.parts()` plus `sent`, the messages as they were sent. An edit accepted by hand is an
+    exchange too: it has no request, and its files are in `files`.
+    """
+
+    fingerprint: str
+    stage: str
+    request: Mapping[str, Json]
+    response: str
+    stop: StopReason = "end"
+    usage: Usage = Usage()
+    outcome: ExchangeOutcome = "pending"
+    diagnostics: tuple[str, ...] = ()
+    duration_s: float = 0.0
+    provenance: str = ""
+    files: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedWrite:
+    """One file that a model proposes, whole. `base_sha256` is what it says the file had; `""` where it says nothing."""
+
+    path: str
+    content: str
+    base_sha256: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Files that a model proposes, by path relative to the root of the project; nothing is written yet."""
+
+    summary: str
+    writes: tuple[ProposedWrite, ...]
+    deletes: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """Return the identity of what it would write, by which a repeated proposal is noticed."""
+        return digest_json(
+            {"writes": {w.path: w.content for w in self.writes}, "deletes": sorted(self.deletes)}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An answer that may not be written, with everything that is wrong with it and the kind of failure it is."""
+
+    kind: str
+    outcome: ExchangeOutcome
+    diagnostics: tuple[Diagnostic, ...]
+
+
+Judgement: TypeAlias = Proposal | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """What the next attempt is told of a failure. `identity` is the part of it that is in the fingerprint."""
+
+    kind: str
+    command: str = ""
+    exit_code: int | None = None
+    excerpt: str = ""
+    failing: tuple[str, ...] = ()
+    diagnostics: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+
+    def identity(self) -> dict[str, Json]:
+        """Return kind, command and failing ids: what two failures must share to be the same failure."""
+        return {
+            "kind": self.kind,
+            "command": self.command,
+            "failing": sorted(self.failing),
+            "diagnostics": list(self.diagnostics),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRef:
+    """A large block of an exchange that is kept apart, by digest."""
+
+    digest: Digest

@@ -1,0 +1,231 @@
+"""Path patterns as pure text: does one match, can two meet, may a path be named by a model.
+
+Paths are POSIX and relative to the root. In a pattern `*` and `?` stay within a segment, `[...]` is a character set
+(`[!...]` and `[^...]` its complement), `**` is any number of segments; a pattern that ends in `/` means everything
+below. Wildcards match leading dots, but do not enter the ignored names below; a pattern that names one of them
+literally does.
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+
+IGNORED_NAMES = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".orch23",
+        ".venv",
+        "node_modules",
+        "__pycache__",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".hypothesis",
+    }
+)
+IGNORED_AT_ROOT = frozenset({"logs"})
+
+MAX_PATH_BYTES = 1024
+MAX_NAME_BYTES = 200
+MAX_DEPTH = 32
+_WILD = re.compile(r"[*?\[]")
+_FORBIDDEN = frozenset('\\:*?"<>|')
+_INVISIBLE = frozenset({"Cf", "Zl", "Zp"})  # zero-width, bidi and tag characters; line and paragraph separators
+_DEVICES = frozenset(
+    {"con", "prn", "aux", "nul", "conin$", "conout$"}
+    | {f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³"}
+)
+
+
+def is_glob(pattern: str) -> bool:
+    """Say whether a pattern is more than one literal file: it has a wildcard or ends in `/`."""
+    return pattern.endswith("/") or _WILD.search(pattern) is not None
+
+
+def normal(pattern: str) -> str:
+    """Return the pattern without a leading `./`, and a directory `d/` as `d/**`."""
+    while pattern.startswith("./"):
+        pattern = pattern[2:]
+    return f"{pattern}**" if pattern.endswith("/") or not pattern else pattern
+
+
+def match(pattern: str, path: str) -> bool:
+    """Say whether a path is one that the pattern means."""
+    return _regex(normal(pattern)).fullmatch(path) is not None
+
+
+def match_any(patterns: tuple[str, ...], path: str) -> bool:
+    """Say whether any of the patterns means the path."""
+    return any(match(pattern, path) for pattern in patterns)
+
+
+def static_prefix(pattern: str) -> str:
+    """Return the directory (`""` or ending in `/`) below which everything lies that the pattern means."""
+    pattern = normal(pattern)
+    wild = _WILD.search(pattern)
+    literal = pattern if wild is None else pattern[: wild.start()]
+    return literal[: literal.rfind("/") + 1]
+
+
+def is_ignored(path: str, pattern: str) -> bool:
+    """Say whether a wildcard of the pattern would have to enter an ignored name to reach the path."""
+    literal = set(pattern.split("/"))
+    names = path.split("/")
+    if any(name in IGNORED_NAMES and name not in literal for name in names):
+        return True
+    return len(names) > 1 and names[0] in IGNORED_AT_ROOT and names[0] not in literal
+
+
+@lru_cache(maxsize=65536)
+def meets(one: str, other: str) -> bool:
+    """Say whether some path is meant by both patterns."""
+    a, b = normal(one), normal(other)
+    if _WILD.search(a) is None:
+        return match(b, a)
+    if _WILD.search(b) is None:
+        return match(a, b)
+    return _segments_meet(tuple(a.split("/")), tuple(b.split("/")))
+
+
+def unsafe_reason(path: str) -> str | None:
+    """Return why a path may not be named by a model, or None. Refuse, never clean up (safety.md, Paths)."""
+    names = path.split("/")
+    rules = (
+        (not path, "is empty"),
+        (path.startswith("/"), "is absolute"),
+        (unicodedata.normalize("NFC", path) != path, "is not in Unicode form NFC"),
+        (any(unicodedata.category(c) in ("Cc", "Cs") for c in path), "holds a control character"),
+        (
+            any(unicodedata.category(c) in _INVISIBLE for c in path),
+            "holds an invisible or direction-changing character",
+        ),
+        (any(c in _FORBIDDEN for c in path), 'holds one of \\ : * ? " < > |'),
+        (".." in names, "climbs out with `..`"),
+        ("" in names or "." in names, "has an empty or `.` segment"),
+        (any(name.startswith(("-", "~")) for name in names), "has a segment that starts with - or ~"),
+        (any(name.endswith((".", " ")) for name in names), "has a segment that ends in a dot or a space"),
+        (any(name.split(".")[0].rstrip(" ").lower() in _DEVICES for name in names), "names a Windows device"),
+        (any(_size(name) > MAX_NAME_BYTES for name in names), f"has a segment over {MAX_NAME_BYTES} bytes"),
+        (_size(path) > MAX_PATH_BYTES, f"is over {MAX_PATH_BYTES} bytes"),
+        (len(names) > MAX_DEPTH, f"is over {MAX_DEPTH} levels deep"),
+    )
+    return next((why for broken, why in rules if broken), None)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=16384)
+def _regex(pattern: str) -> re.Pattern[str]:
+    out: list[str] = []
+    segments = pattern.split("/")
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        if segment == "**":
+            out.append(".+" if last else "(?:[^/]+/)*")
+        else:
+            out.append(_segment_regex(segment) + ("" if last else "/"))
+    return re.compile("".join(out), re.DOTALL)
+
+
+def _segment_regex(segment: str) -> str:
+    out: list[str] = []
+    for piece in _pieces(segment):
+        if piece == "*":
+            out.append("[^/]*")
+        elif piece == "?":
+            out.append("[^/]")
+        elif len(piece) > 1:
+            out.append(_set_regex(piece[1:-1]))
+        else:
+            out.append(re.escape(piece))
+    return "".join(out)
+
+
+def _set_regex(body: str) -> str:
+    """Translate what stands between the brackets of a set; a range that runs backwards is empty, as in fnmatch."""
+    negated = body[0] in "!^"
+    rest, items = body[1:] if negated else body, []
+    while rest:
+        if len(rest) > len("a-") and rest[1] == "-":
+            low, high, rest = rest[0], rest[2], rest[3:]
+            items += [f"{re.escape(low)}-{re.escape(high)}"] if low <= high else []
+        else:
+            items.append(re.escape(rest[0]))
+            rest = rest[1:]
+    if not items:
+        return "[^/]" if negated else "(?!)"
+    return f"(?!/)[{'^' if negated else ''}{''.join(items)}]"
+
+
+@lru_cache(maxsize=16384)
+def _pieces(segment: str) -> tuple[str, ...]:
+    """Split a segment into `*`, `?`, `[...]` and single characters; a run of stars within a segment is one."""
+    pieces: list[str] = []
+    at = 0
+    while at < len(segment):
+        negated = segment[at + 1 : at + 2] in ("!", "^")
+        close = segment.find("]", at + 2 + negated) if segment[at] == "[" else -1  # a set holds one character at least
+        piece = segment[at : close + 1] if close > 0 else segment[at]
+        at += len(piece)
+        if not (piece == "*" and pieces and pieces[-1] == "*"):
+            pieces.append(piece)
+    return tuple(pieces)
+
+
+def _segments_meet(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """Say whether two lists of segments can spell the same path.
+
+    Both are read at once, as two automata: a state is how far each has come. No recursion and no state twice, for
+    a pattern may be long.
+    """
+    waiting, seen = [(0, 0)], set[tuple[int, int]]()
+    while waiting:
+        state = i, j = waiting.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        if i == len(a) or j == len(b):
+            if i == len(a) and j == len(b):
+                return True
+            continue  # the rest of the other stands for one name at least, also where it is `**`
+        if (a[i] == "**" and i == len(a) - 1) or (b[j] == "**" and j == len(b) - 1):
+            return True  # it takes whatever the rest of the other spells
+        if a[i] == "**" or b[j] == "**":
+            waiting += [(i + 1, j), (i, j + 1)]
+        elif _names_meet(_pieces(a[i]), _pieces(b[j])):
+            waiting.append((i + 1, j + 1))
+    return False
+
+
+@lru_cache(maxsize=65536)
+def _names_meet(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """Say whether two segments, in pieces, can spell the same name; read like two lists of segments."""
+    waiting, seen = [(0, 0)], set[tuple[int, int]]()
+    while waiting:
+        state = i, j = waiting.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        if i == len(a) or j == len(b):
+            if all(piece == "*" for piece in a[i:] + b[j:]):
+                return True
+        elif a[i] == "*" or b[j] == "*":
+            waiting += [(i + 1, j), (i, j + 1)]
+        elif _characters_meet(a[i], b[j]):
+            waiting.append((i + 1, j + 1))
+    return False
+
+
+def _characters_meet(a: str, b: str) -> bool:
+    if a == "?" or b == "?":
+        return True
+    if len(a) > 1 and len(b) > 1:
+        return True  # two sets: assume they can, the cost is one edge too many
+    if len(a) > 1:
+        return re.fullmatch(_segment_regex(a), b) is not None
+    if len(b) > 1:
+        return re.fullmatch(_segment_regex(b), a) is not None
+    return a == b

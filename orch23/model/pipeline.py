@@ -1,0 +1,316 @@
+"""What a user declared, after validation: pipeline, stages, steps. Frozen, no defaults left open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from orch23.model.diagnostic import Location
+from orch23.model.digest import Json
+
+DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
+DEFAULT_TIMEOUT_S = 300.0
+MAX_RETRIES = 50
+
+FailureKind: TypeAlias = Literal[
+    "preflight",
+    "exception",
+    "llm_output_invalid",
+    "write_scope_violation",
+    "stale_context",
+    "write_failed",
+    "verify_failed",
+    "acceptance_failed",
+    "timeout",
+    "agent_error",
+]
+DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
+    "llm_output_invalid",
+    "write_scope_violation",
+    "verify_failed",
+    "acceptance_failed",
+    "timeout",
+)
+
+
+# ---- inputs: a closed union -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PathInput:
+    """A literal file. Missing is an error unless `optional`; `schema` is checked before anything runs."""
+
+    path: str
+    optional: bool = False
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GlobInput:
+    """Every file that a pattern matches; a directory `d/` is the pattern `d/**`. May match nothing."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListInput:
+    """A listing: the sorted paths that a pattern matches, without what this pipeline made. No content."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class SliceInput:
+    """A part of a file: `#Heading` of a Markdown file, or `#/pointer` of a JSON or YAML file."""
+
+    path: str
+    selector: str
+    optional: bool = False
+
+
+Input: TypeAlias = PathInput | GlobInput | ListInput | SliceInput
+
+
+# ---- steps: a closed union --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BriefLimits:
+    """How a failure's text is cut: over `limit` characters, the first `head`, a mark, the last `tail`."""
+
+    limit: int = 4000
+    head: int = 2500
+    tail: int = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLMStep:
+    """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd."""
+
+    provider: str
+    model: str
+    prompt: str
+    system: str | None = None
+    returns: Literal["files", "json", "text", "code"] = "files"
+    schema: str | None = None
+    max_tokens: int = 32000
+    effort: str | None = None
+    thinking: str | None = None
+    timeout_s: float = 600.0
+    mode: Literal["cached", "record", "replay"] = "cached"
+    transcripts: str | None = None
+    own_outputs: bool = False
+    max_files: int = 10
+    max_bytes: int = 200_000
+    brief: BriefLimits = BriefLimits()
+    base_url: str | None = None
+    endpoint_alias: str | None = None
+    command: tuple[str, ...] = ()
+    answers: str | None = None
+    seed: int | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShellStep:
+    """Run a program: a tuple is argv without a shell, a string is `bash -euo pipefail -c`."""
+
+    command: tuple[str, ...] | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PytestStep:
+    """Run pytest and take its own report as the verdict, never its exit code alone."""
+
+    args: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    config: str | None = None
+    plugins: tuple[str, ...] = ()
+    pythonpath: tuple[str, ...] = (".",)
+    expect: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()
+    report: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenderStep:
+    """Render a Jinja2 file to the stage's one output, with no model and no process."""
+
+    template: str
+
+
+Step: TypeAlias = LLMStep | ShellStep | PytestStep | RenderStep
+
+
+# ---- conditions and verification --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A file that must, or must not, be there."""
+
+    kind: Literal["file_exists", "file_absent"]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckStep:
+    """Run a validator of `orch23/checks/` by name on the stage's outputs."""
+
+    name: str
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EnsuresStep:
+    """Hold the frozen result to conditions."""
+
+    conditions: tuple[Condition, ...]
+
+
+VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """What a result must pass. `inputs` are staged for these steps only; no model sees them."""
+
+    steps: tuple[VerifyStep, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    run_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Where a stage may write. `protect` is stronger than `write`; deletes are off unless listed."""
+
+    write: tuple[str, ...]
+    protect: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Attempts after the first (`max`), for which failures, how they are asked, when to give up early."""
+
+    max: int = 0
+    when: tuple[FailureKind, ...] = DEFAULT_RETRY_WHEN
+    prompt: str | None = None
+    start_from: Literal["current", "baseline"] = "current"
+    no_progress: int | None = None
+    escalate: tuple[str, ...] = ()
+
+
+# ---- stages -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainLink:
+    """A stage's place in a chain: items of one sequential foreach, or a single llm stage as a chain of one."""
+
+    chain: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """What a foreach stage was expanded with: the key, the name it is called by, and the value."""
+
+    key: str
+    name: str
+    value: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`."""
+
+    name: str
+    step: Step
+    desc: str = ""
+    needs: tuple[str, ...] = ()
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[str, ...] = ()
+    fence: Fence = Fence(())
+    verify: Verify = Verify()
+    requires: tuple[Condition, ...] = ()
+    ensures: tuple[Condition, ...] = ()
+    retry: Retry = Retry()
+    on_failure: Literal["rollback", "keep"] = "rollback"
+    cwd: str = "."
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    env: Mapping[str, str] = field(default_factory=dict)
+    python: str | None = None
+    tools: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = DEFAULT_SCRATCH
+    cache: bool = True
+    network: bool = False
+    salt: str | None = None
+    item: Item | None = None
+    chain: ChainLink | None = None
+
+    @property
+    def family(self) -> str:
+        """Give the declared stage's name: `code` for `code@T1`."""
+        return self.name.partition("@")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreach:
+    """How a stage multiplies: over a list in a file (`source` + `pointer`) or a static list (`values`)."""
+
+    source: str | None = None
+    pointer: str = ""
+    values: tuple[Json, ...] = ()
+    key: str | None = None
+    name: str = "item"
+    sequential: bool = False
+    needs_field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeachStage:
+    """A stage that is not expanded yet: its body still holds expressions of the item.
+
+    `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides.
+    """
+
+    name: str
+    foreach: Foreach
+    body: Mapping[str, Json]
+    kind: Literal["llm", "shell", "pytest", "render"]
+    needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopConditions:
+    """What ends a run, resumable. None means no limit."""
+
+    max_llm_calls: int | None = None
+    max_wall_s: float | None = None
+    max_failed_stages: int | None = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place."""
+
+    name: str
+    file: str
+    stages: tuple[Stage | ForeachStage, ...]
+    vars: Mapping[str, Json] = field(default_factory=dict)
+    stop: StopConditions = StopConditions()
+    jobs: int | None = None
+    locations: Mapping[str, Location] = field(default_factory=dict)
+
+    def locate(self, *path: str | int) -> Location | None:
+        """Return the place of a node, or of its nearest ancestor that has one. `code@T1` is found as `code`."""
+        parts = [str(p).partition("@")[0] if i == 1 else str(p) for i, p in enumerate(path)]
+        while parts:
+            found = self.locations.get("/".join(parts))
+            if found is not None:
+                return found
+            parts.pop()
+        return None

@@ -1,0 +1,35 @@
+"""The stages as a graph in a fixed order. Extending a plan gives a new plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """`reader` comes after `producer`; `why` names the path, pattern or key that makes it so."""
+
+    producer: str
+    reader: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The graph. `order` is the lexicographically smallest topological order of the node names.
+
+    A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
+    each foreach was expanded to. `above` maps a node to the chains that it stands upstream of: it sees the files of
+    those as they were before (version 0).
+    """
+
+    pipeline: Pipeline
+    nodes: Mapping[str, Stage | ForeachStage]
+    order: tuple[str, ...]
+    upstream: Mapping[str, tuple[str, ...]]
+    downstream: Mapping[str, tuple[str, ...]]
+    edges: tuple[Edge, ...] = ()
+    expansions: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
+    chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    above: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -1,0 +1,156 @@
+"""Read JSON as a stranger's text should be read: one meaning or an error with its place, and never a crash."""
+
+import re
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]  # there since 2.6, not in the stubs
+from typing import Literal, NoReturn, TypeAlias
+
+from orch23.model.digest import Json
+
+MAX_BYTES = 1_048_576
+MAX_DEPTH = 64
+
+Fault: TypeAlias = Literal["size", "bom", "empty", "syntax", "depth", "duplicate", "number", "trailing", "surrogate"]
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_WORD = re.compile(r"-?[A-Za-z]+")
+_DEEPEST = 200  # what the recursion below can stand, whatever the caller asks for
+_LONGEST_INT = 1000  # digits; int() itself refuses over 4300, and nobody means such a number
+_CONSTANTS: dict[str, Json] = {"true": True, "false": False, "null": None}
+
+
+class StrictJsonError(ValueError):
+    """The text is not one plain JSON value; `kind` says which rule it breaks, `line` and `column` count from 1."""
+
+    def __init__(self, message: str, line: int, column: int, kind: Fault) -> None:
+        """Keep what is wrong and where."""
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.message = message
+        self.line = line
+        self.column = column
+        self.kind: Fault = kind
+
+
+def parse(text: str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Json:
+    """Return the value of a JSON text (RFC 8259), more strictly read than `json.loads` does.
+
+    Refused are duplicate keys, NaN and infinities (also as `1e999`), text before or after the value, lone surrogates,
+    a byte order mark, and what is larger or nested deeper than the caps.
+
+    Raises:
+        StrictJsonError: at the first thing that is wrong.
+
+    """
+    reader = _Reader(text, min(max_depth, _DEEPEST))
+    if text.startswith("\ufeff"):
+        reader.fail("the text starts with a byte order mark", 0, "bom")
+    if len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes:
+        reader.fail(f"the text is over {max_bytes} bytes", 0, "size")
+    start = reader.space(0)
+    if start == len(text):
+        reader.fail("there is no value", start, "empty")
+    value, end = reader.value(start, 0)
+    end = reader.space(end)
+    if end != len(text):
+        reader.fail("there is text after the value", end, "trailing")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """The text and the cap on depth; each method takes a position and returns the one after what it read."""
+
+    text: str
+    max_depth: int
+
+    def fail(self, message: str, at: int, kind: Fault) -> NoReturn:
+        line = self.text.count("\n", 0, at) + 1
+        raise StrictJsonError(message, line, at - self.text.rfind("\n", 0, at), kind)
+
+    def space(self, at: int) -> int:
+        found = _SPACE.match(self.text, at)
+        return at if found is None else found.end()
+
+    def value(self, at: int, depth: int) -> tuple[Json, int]:
+        first = self.text[at : at + 1]
+        if first in ("{", "["):
+            if depth >= self.max_depth:
+                self.fail(f"nested deeper than {self.max_depth} levels", at, "depth")
+            return self.members(at, depth + 1) if first == "{" else self.items(at, depth + 1)
+        if first == '"':
+            return self.string(at)
+        word = _WORD.match(self.text, at)
+        if word is not None:
+            return self.constant(word.group(), at)
+        return self.number(at)
+
+    def members(self, at: int, depth: int) -> tuple[Json, int]:
+        found: dict[str, Json] = {}
+        here = self.space(at + 1)
+        if self.text[here : here + 1] == "}":
+            return found, here + 1
+        while True:
+            if self.text[here : here + 1] != '"':
+                self.fail("a key in double quotes is expected", here, "syntax")
+            key, after = self.string(here)
+            if key in found:
+                self.fail(f"the key {key!r} is there twice", here, "duplicate")
+            after = self.space(after)
+            if self.text[after : after + 1] != ":":
+                self.fail("a `:` is expected", after, "syntax")
+            found[key], after = self.value(self.space(after + 1), depth)
+            here, more = self.separator(after, "}")
+            if not more:
+                return found, here
+
+    def items(self, at: int, depth: int) -> tuple[Json, int]:
+        found: list[Json] = []
+        here = self.space(at + 1)
+        if self.text[here : here + 1] == "]":
+            return found, here + 1
+        while True:
+            item, after = self.value(here, depth)
+            found.append(item)
+            here, more = self.separator(after, "]")
+            if not more:
+                return found, here
+
+    def separator(self, at: int, closing: str) -> tuple[int, bool]:
+        at = self.space(at)
+        char = self.text[at : at + 1]
+        if char == closing:
+            return at + 1, False
+        if char != ",":
+            self.fail(f"a `,` or a `{closing}` is expected" if char else "the text ends too early", at, "syntax")
+        return self.space(at + 1), True
+
+    def string(self, at: int) -> tuple[str, int]:
+        try:
+            value, end = scanstring(self.text, at + 1)  # strict by default: control characters are errors
+        except ValueError as error:
+            self.fail(f"not a string: {getattr(error, 'msg', error)}", getattr(error, "pos", at), "syntax")
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            self.fail("the string holds half of a surrogate pair", at, "surrogate")
+        return value, end
+
+    def constant(self, word: str, at: int) -> tuple[Json, int]:
+        if word in _CONSTANTS:
+            return _CONSTANTS[word], at + len(word)
+        if word.lstrip("-") in ("NaN", "Infinity"):
+            self.fail(f"{word} is no JSON number", at, "number")
+        return self.fail(f"a value is expected, not {word[:40]!r}", at, "syntax")
+
+    def number(self, at: int) -> tuple[Json, int]:
+        found = _NUMBER.match(self.text, at)
+        if found is None:
+            self.fail("a value is expected" if at < len(self.text) else "the text ends too early", at, "syntax")
+        digits = found.group()
+        if found.group(1) is None and found.group(2) is None:
+            if len(digits) > _LONGEST_INT:
+                self.fail(f"a number of more than {_LONGEST_INT} digits", at, "number")
+            return int(digits), found.end()
+        value = float(digits)
+        if value in (float("inf"), float("-inf")):
+            self.fail(f"{digits[:40]} is too large for a number", at, "number")
+        return value, found.end()

@@ -1,0 +1,42 @@
+"""The diagnostics of plans: code -> title and explanation with a way out."""
+
+from collections.abc import Mapping
+
+CODES: Mapping[str, tuple[str, str]] = {
+    "E820": (
+        "cycle between stages",
+        "Each stage named waits for the next, so none can start. Every edge is listed with the path or the `needs` "
+        "that makes it. Take one of them away: read another file, or split a stage in two.",
+    ),
+    "E821": (
+        "two stages may write the same file",
+        "A file has one owner, or nobody could say whose bytes are right. Narrow `outputs` or `allowed_paths.write` of "
+        "one of them, or make them items of one foreach with `order: sequential`, which may edit the same files.",
+    ),
+    "E822": (
+        "an input that nobody makes",
+        "The file does not exist and no stage has it among its outputs. Create it, correct the path, add it to the "
+        "outputs of the stage that makes it, or write `{path: ..., optional: true}` if the stage can do without.",
+    ),
+    "E823": (
+        "unknown stage in `needs`",
+        "`needs` names stages of this pipeline. For all items of a foreach write `needs: [name]` or `needs: ['name[*]']`.",
+    ),
+    "E824": (
+        "a foreach cannot be expanded",
+        "What `from` points at must be a list. A stage that makes the file is asked again, if it has `retry`.",
+    ),
+    "E825": (
+        "bad key of an item",
+        "Each item needs a key of 1 to 64 characters out of A-Z a-z 0-9 . _ - to be named `stage@key`. "
+        "`foreach.key` names the field that holds it; items that are plain strings are their own keys.",
+    ),
+    "E826": (
+        "two items with one key",
+        "Keys of a foreach are names of stages, so no two items may share one.",
+    ),
+    "E827": (
+        "an item needs an unknown item",
+        "The field that `foreach.needs` names lists keys of other items of the same foreach.",
+    ),
+}

@@ -1,0 +1,378 @@
+"""Make the graph of a pipeline: who comes after whom, in which fixed order, and what is wrong with it.
+
+Edges come from outputs and fences against inputs, and from `needs`. An edge out of a chain, or one that rests on a
+pattern that an unexpanded foreach may turn out to have, yields where its reader stands upstream of its producer by
+firmer edges: such a reader sees the chain's files as they were before it (version 0).
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import networkx as nx
+
+from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.paths import is_glob, meets
+from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, Stage
+from orch23.model.plan import Edge, Plan
+from orch23.plan.writers import Writers
+
+Node = Stage | ForeachStage
+
+
+class Firmness(IntEnum):
+    """How firmly an edge stands: those of a lower rank yield to those above."""
+
+    FIRM = 0
+    CHAIN_FILE = 1
+    CHAIN_PATTERN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    edge: Edge
+    firmness: Firmness
+
+
+def build_plan(
+    pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]] | None = None
+) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
+    """Return the plan of a pipeline with these foreach stages expanded, or everything that is wrong with it."""
+    expansions = dict(expansions or {})
+    nodes = {node.name: node for node in _nodes(pipeline, expansions)}
+    chains = _chains(nodes)
+    need_edges, problems = _need_edges(pipeline, nodes, expansions)
+    writers = Writers(nodes)
+    problems += _two_owners(pipeline, nodes, writers)
+    candidates = [_Candidate(edge, Firmness.FIRM) for edge in need_edges]
+    candidates += [_Candidate(edge, Firmness.FIRM) for edge in _chain_edges(chains)]
+    candidates += [_Candidate(edge, Firmness.FIRM) for edge in _list_edges(pipeline, expansions, writers)]
+    candidates += list(_file_edges(nodes, writers))
+    graph, dropped = _settle(nodes, candidates)
+    _gather_before_chains(graph, chains)
+    problems += _cycle(pipeline, graph)
+    if problems:
+        return None, tuple(problems)
+    order = tuple(nx.lexicographical_topological_sort(graph))
+    return (
+        Plan(
+            pipeline=pipeline,
+            nodes=nodes,
+            order=order,
+            upstream={name: tuple(sorted(graph.predecessors(name))) for name in order},
+            downstream={name: tuple(sorted(graph.successors(name))) for name in order},
+            edges=tuple(Edge(a, b, data["why"]) for a, b, data in sorted(graph.edges(data=True), key=_ends)),
+            expansions=expansions,
+            chains=chains,
+            above=_above(nodes, dropped),
+        ),
+        (),
+    )
+
+
+def extend(plan: Plan, stage: str, items: tuple[Stage, ...]) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
+    """Return a new plan in which one more foreach is expanded, or what is wrong with that."""
+    return build_plan(plan.pipeline, {**plan.expansions, stage: items})
+
+
+def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, ...]:
+    """Return a complaint for each literal input that neither exists nor is made. `exists` answers for `literal_reads`."""
+    made: dict[str, set[str]] = {}
+    for edge in plan.edges:
+        made.setdefault(edge.reader, set()).add(edge.why)
+    names = sorted({path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_})
+    problems = []
+    for name, node in plan.nodes.items():
+        if isinstance(node, ForeachStage):
+            continue
+        for where, position, path in _required(node):
+            upstream_made = path in made.get(name, set()) or _own_base(node, path) or _above_made(plan, name, path)
+            if exists.get(path) or upstream_made:
+                continue
+            problems.append(
+                Diagnostic(
+                    "E822",
+                    f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
+                    plan.pipeline.locate("stages", name, *where, position),
+                    _closest(path, names, "give it to the outputs of the stage that makes it"),
+                )
+            )
+    return tuple(problems)
+
+
+def literal_reads(plan: Plan) -> tuple[str, ...]:
+    """Return the literal paths that must exist or be made."""
+    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
+    return tuple(sorted({path for stage in stages for _, _, path in _required(stage)}))
+
+
+def writes_of(node: Node) -> tuple[str, ...]:
+    """Return the patterns that a node may write."""
+    if isinstance(node, ForeachStage):
+        return node.writes
+    return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
+
+
+def reads_of(node: Node) -> tuple[str, ...]:
+    """Return the patterns whose contents a node depends on. Listings are no part: they leave out what is made."""
+    if isinstance(node, ForeachStage):
+        source = (node.foreach.source,) if node.foreach.source else ()
+        return (*source, *node.reads)
+    declared = (*node.inputs, *node.verify.inputs)
+    patterns = [p for one in declared if (p := _read_pattern(one)) is not None]
+    patterns += [condition.path for condition in node.requires]
+    return tuple(dict.fromkeys(patterns))
+
+
+def _read_pattern(one: Input) -> str | None:
+    if isinstance(one, ListInput):
+        return None
+    return one.pattern if isinstance(one, GlobInput) else one.path
+
+
+def _nodes(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> Iterator[Node]:
+    for stage in pipeline.stages:
+        if isinstance(stage, ForeachStage) and stage.name in expansions:
+            yield from expansions[stage.name]
+        else:
+            yield stage
+
+
+def _chains(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[Stage]] = {}
+    for node in nodes.values():
+        if isinstance(node, Stage) and node.chain is not None:
+            found.setdefault(node.chain.chain, []).append(node)
+    return {
+        chain: tuple(stage.name for stage in sorted(stages, key=lambda s: s.chain.index if s.chain else 0))
+        for chain, stages in found.items()
+    }
+
+
+def _chain_edges(chains: Mapping[str, tuple[str, ...]]) -> Iterator[Edge]:
+    for chain, names in chains.items():
+        for before, after in zip(names, names[1:], strict=False):
+            yield Edge(before, after, f"order of {chain}")
+
+
+def _list_edges(
+    pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], writers: Writers
+) -> Iterator[Edge]:
+    """Let items come after whoever makes the list that they were expanded from."""
+    for foreach in pipeline.stages:
+        source = foreach.foreach.source if isinstance(foreach, ForeachStage) else None
+        if source is not None and foreach.name in expansions:
+            producers = writers.meeting(source)
+            yield from (Edge(p, item.name, source) for p in producers for item in expansions[foreach.name])
+
+
+# ---- needs ------------------------------------------------------------------------------------
+
+
+def _need_edges(
+    pipeline: Pipeline, nodes: Mapping[str, Node], expansions: Mapping[str, tuple[Stage, ...]]
+) -> tuple[list[Edge], list[Diagnostic]]:
+    foreach = {stage.name: stage for stage in pipeline.stages if isinstance(stage, ForeachStage)}
+    known = sorted({stage.name for stage in pipeline.stages} | set(nodes))
+    edges: list[Edge] = []
+    problems: list[Diagnostic] = []
+    for name, node in nodes.items():
+        for position, need in enumerate(node.needs):
+            wanted = need.removesuffix("[*]")
+            producers = _needed(node, need, nodes, foreach, expansions)
+            if producers is None:
+                what = "E827" if "@" in wanted else "E823"
+                problems.append(
+                    Diagnostic(
+                        what,
+                        f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
+                        pipeline.locate("stages", name, "needs", position),
+                        _closest(wanted, known, "`needs` names stages"),
+                    )
+                )
+                continue
+            edges += [Edge(producer, name, f"needs {need}") for producer in producers if producer != name]
+    return edges, problems
+
+
+def _needed(
+    node: Node,
+    need: str,
+    nodes: Mapping[str, Node],
+    foreach: Mapping[str, ForeachStage],
+    expansions: Mapping[str, tuple[Stage, ...]],
+) -> tuple[str, ...] | None:
+    """Return the nodes that one entry of `needs` means, or None where there is no such stage."""
+    wanted = need.removesuffix("[*]")
+    if wanted in nodes:
+        return (wanted,)
+    if wanted not in expansions:
+        return None
+    items = tuple(stage.name for stage in expansions[wanted])
+    family = foreach.get(node.name.partition("@")[0])
+    if isinstance(node, Stage) and node.item and family and need == wanted and _same_list(family, foreach[wanted]):
+        twin = f"{wanted}@{node.item.key}"
+        return (twin,) if twin in items else items
+    return items
+
+
+def _same_list(one: ForeachStage, other: ForeachStage) -> bool:
+    a, b = one.foreach, other.foreach
+    return (a.source, a.pointer, a.values) == (b.source, b.pointer, b.values)
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candidate]:
+    for name, node in nodes.items():
+        for pattern in reads_of(node):
+            for producer in writers.meeting(pattern):
+                if producer == name or _one_chain(node, nodes[producer]):
+                    continue
+                firmness = _firmness(node, nodes[producer], pattern)
+                yield _Candidate(Edge(producer, name, pattern), firmness)
+
+
+def _firmness(reader: Node, producer: Node, pattern: str) -> Firmness:
+    if isinstance(reader, ForeachStage):
+        source = reader.foreach.source
+        return Firmness.FIRM if pattern == source else Firmness.CHAIN_PATTERN
+    if isinstance(producer, ForeachStage):
+        return Firmness.CHAIN_PATTERN
+    if producer.chain is None:
+        return Firmness.FIRM
+    return Firmness.CHAIN_PATTERN if is_glob(pattern) else Firmness.CHAIN_FILE
+
+
+def _one_chain(one: Node, other: Node) -> bool:
+    if isinstance(one, ForeachStage) or isinstance(other, ForeachStage):
+        return False
+    return one.chain is not None and other.chain is not None and one.chain.chain == other.chain.chain
+
+
+def _settle(
+    nodes: Mapping[str, Node], candidates: list[_Candidate]
+) -> tuple["nx.DiGraph[str]", list[Edge]]:
+    """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_nodes_from(nodes)
+    dropped: list[Edge] = []
+    for rank in Firmness:
+        standing: list[Edge] = []
+        after: dict[str, set[str]] = {}
+        for edge in (c.edge for c in candidates if c.firmness is rank):
+            if rank is not Firmness.FIRM:
+                if edge.reader not in after:
+                    after[edge.reader] = nx.descendants(graph, edge.reader)
+                if edge.producer in after[edge.reader]:
+                    dropped.append(edge)
+                    continue
+            standing.append(edge)
+        for edge in standing:
+            if not graph.has_edge(edge.producer, edge.reader):
+                graph.add_edge(edge.producer, edge.reader, why=edge.why)
+    return graph, dropped
+
+
+def _gather_before_chains(graph: "nx.DiGraph[str]", chains: Mapping[str, tuple[str, ...]]) -> None:
+    """Let all that a chain's items wait for come before its first item, so that the chain can be looked at as one."""
+    for chain, items in chains.items():
+        if len(items) == 1:
+            continue
+        after = set(items).union(*(nx.descendants(graph, item) for item in items))
+        outside = {up for item in items[1:] for up in graph.predecessors(item)} - after
+        for up in sorted(outside):
+            if not graph.has_edge(up, items[0]):
+                graph.add_edge(up, items[0], why=f"order of {chain}")
+
+
+def _above(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> dict[str, frozenset[str]]:
+    above: dict[str, set[str]] = {}
+    for edge in dropped:
+        producer = nodes[edge.producer]
+        chain = producer.chain.chain if isinstance(producer, Stage) and producer.chain else producer.name
+        above.setdefault(edge.reader, set()).add(chain)
+    return {name: frozenset(chains) for name, chains in above.items()}
+
+
+# ---- complaints -------------------------------------------------------------------------------
+
+
+def _two_owners(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Writers) -> list[Diagnostic]:
+    problems = []
+    for one, other, path in writers.overlaps():
+        a, b = nodes[one], nodes[other]
+        if _one_chain(a, b) or isinstance(a, ForeachStage) or isinstance(b, ForeachStage):
+            continue
+        problems.append(
+            Diagnostic(
+                "E821",
+                f"stages `{one}` and `{other}` may both write `{path}`",
+                pipeline.locate("stages", other, "outputs"),
+                "narrow the outputs or allowed_paths.write of one, or make them one sequential foreach",
+                related=(Related(f"`{one}` writes here", pipeline.locate("stages", one, "outputs")),),
+            )
+        )
+    return problems
+
+
+def _cycle(pipeline: Pipeline, graph: "nx.DiGraph[str]") -> list[Diagnostic]:
+    if nx.is_directed_acyclic_graph(graph):
+        return []
+    problems = []
+    for component in nx.strongly_connected_components(graph):
+        if len(component) == 1:
+            continue
+        part = graph.subgraph(sorted(component))
+        path = [a for a, _ in nx.find_cycle(part, source=min(component))]
+        start = path.index(min(path))
+        path = path[start:] + path[:start]
+        steps = list(zip(path, path[1:] + path[:1], strict=True))
+        why = [str(graph.edges[a, b]["why"]) for a, b in steps]
+        problems.append(
+            Diagnostic(
+                "E820",
+                "cycle: " + " -> ".join([*path, path[0]]),
+                pipeline.locate("stages", path[0]),
+                "take one of these edges away",
+                related=tuple(
+                    Related(f"`{b}` comes after `{a}` by {reason}", pipeline.locate("stages", b))
+                    for (a, b), reason in zip(steps, why, strict=True)
+                ),
+            )
+        )
+    return sorted(problems, key=lambda d: d.message)
+
+
+def _required(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, str]]:
+    """Yield where it stands, at which position, and the path, for each literal input that must be there."""
+    for where, declared in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
+        for position, one in enumerate(declared):
+            if not isinstance(one, GlobInput | ListInput) and not one.optional:
+                yield where, position, one.path
+
+
+def _own_base(stage: Stage, path: str) -> bool:
+    """Say whether the path is one that the stage's own chain writes: it may come from an earlier item."""
+    return stage.chain is not None and any(meets(pattern, path) for pattern in writes_of(stage))
+
+
+def _above_made(plan: Plan, name: str, path: str) -> bool:
+    """Say whether an unexpanded foreach that the stage stands upstream of might hold the path."""
+    return any(
+        isinstance(node, ForeachStage) and node.name not in plan.above.get(name, ()) and any(meets(w, path) for w in node.writes)
+        for node in plan.nodes.values()
+    )
+
+
+def _closest(name: str, known: list[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else otherwise
+
+
+def _ends(edge: tuple[str, str, dict[str, str]]) -> tuple[str, str]:
+    return edge[0], edge[1]
+
+

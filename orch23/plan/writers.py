@@ -1,0 +1,77 @@
+"""Find who may write a path or a pattern, without comparing every pair of stages."""
+
+from collections.abc import Iterator, Mapping
+
+from orch23.model.paths import is_glob, meets, normal, static_prefix
+from orch23.model.pipeline import ForeachStage, Stage
+
+
+class Writers:
+    """An index over the write patterns of nodes: literal paths by name, directories by their segments, the rest in a row."""
+
+    def __init__(self, nodes: Mapping[str, Stage | ForeachStage]) -> None:
+        """Index outputs and fences."""
+        self._literal: dict[str, list[str]] = {}
+        self._patterns: dict[str, list[str]] = {}
+        self._by_prefix: dict[str, list[str]] = {}
+        for name, node in nodes.items():
+            for pattern in _writes(node):
+                if is_glob(pattern):
+                    self._patterns.setdefault(pattern, []).append(name)
+                else:
+                    self._literal.setdefault(normal(pattern), []).append(name)
+        for pattern in self._patterns:
+            self._by_prefix.setdefault(static_prefix(pattern), []).append(pattern)
+
+    def meeting(self, pattern: str) -> tuple[str, ...]:
+        """Return the nodes that may write something that the pattern means, sorted."""
+        found: set[str] = set()
+        if is_glob(pattern):
+            for path, names in self._literal.items():
+                if meets(pattern, path):
+                    found.update(names)
+            candidates = list(self._patterns)
+        else:
+            found.update(self._literal.get(normal(pattern), ()))
+            candidates = list(self._above(normal(pattern)))
+        for other in candidates:
+            if meets(pattern, other):
+                found.update(self._patterns[other])
+        return tuple(sorted(found))
+
+    def overlaps(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each pair of nodes that may write the same path, once, with a path or pattern that shows it."""
+        seen: set[tuple[str, str]] = set()
+        for one, other, path in self._pairs():
+            pair = (min(one, other), max(one, other))
+            if one != other and pair not in seen:
+                seen.add(pair)
+                yield (*pair, path)
+
+    def _pairs(self) -> Iterator[tuple[str, str, str]]:
+        for path, names in self._literal.items():
+            for other in names[1:]:
+                yield names[0], other, path
+            for pattern in self._above(path):
+                if meets(pattern, path):
+                    yield from ((one, other, path) for one in names for other in self._patterns[pattern])
+        patterns = sorted(self._patterns)
+        for position, pattern in enumerate(patterns):
+            names = self._patterns[pattern]
+            yield from ((names[0], other, pattern) for other in names[1:])
+            for other_pattern in patterns[position + 1 :]:
+                if meets(pattern, other_pattern):
+                    yield from ((one, other, pattern) for one in names for other in self._patterns[other_pattern])
+
+    def _above(self, path: str) -> Iterator[str]:
+        """Yield the patterns whose fixed directory is one that the path lies in."""
+        parts = path.split("/")
+        for depth in range(len(parts)):
+            prefix = "/".join(parts[:depth]) + "/" if depth else ""
+            yield from self._by_prefix.get(prefix, ())
+
+
+def _writes(node: Stage | ForeachStage) -> tuple[str, ...]:
+    if isinstance(node, ForeachStage):
+        return node.writes
+    return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))

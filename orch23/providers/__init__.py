@@ -1,0 +1,1 @@
+"""One vendor of models a file, behind one method."""

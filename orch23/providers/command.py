@@ -1,0 +1,176 @@
+"""Ask a program: the request as JSON on its stdin, the answer on its stdout. It runs beside orch23, not in a room."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Request, Response
+from orch23.providers import codes
+
+MAX_ANSWER_BYTES = 4 * 1_048_576
+_STDERR_KEPT = 64_000
+_SHOWN_LINES = 12
+_CHUNK = 65_536
+_GRACE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program and where it runs: in the root, with the environment of whoever called orch23."""
+
+    argv: tuple[str, ...]
+    root: Path
+    environ: Mapping[str, str]
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Run the program once.
+
+        Raises:
+            ProviderError: it could not be started, failed, printed too much or no UTF-8, or its time was up.
+
+        """
+        started = self.clock()
+        process = self._start()
+        try:
+            out, err = _converse(process, request_json(request), started + deadline_s, self.clock, on_progress)
+        except _StoppedError as stopped:
+            raise ProviderError(self._complaint(stopped.code, stopped.why)) from None
+        finally:
+            _end(process)
+        if process.returncode != 0:
+            raise ProviderError(self._complaint(codes.FAILED, _exit_text(process.returncode), _last_lines(err)))
+        try:
+            text = out.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ProviderError(self._complaint(codes.FAILED, "answered something that is no UTF-8 text")) from None
+        return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.argv[0]}")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                self.argv,
+                cwd=self.root,
+                env=dict(self.environ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            why = f"could not be started: {error.strerror or error}"
+            raise ProviderError(self._complaint(codes.NOT_FOUND, why)) from None
+
+    def _complaint(self, code: str, why: str, printed: str = "") -> Diagnostic:
+        message = f"`{self.argv[0]}` {why}" + (f":\n{printed}" if printed else "")
+        return Diagnostic(code, message, hint="run the command of `llm.command` by hand to see more")
+
+
+def request_json(request: Request) -> bytes:
+    """Return what a program is told: `{"model", "system", "messages", "params", "schema"}`."""
+    body = {
+        "model": request.model,
+        "system": request.system,
+        "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+        "params": dict(request.params),
+        "schema": request.schema,
+    }
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+class _StoppedError(Exception):
+    """The conversation was broken off by us."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+        self.why = why
+
+
+def _converse(
+    process: subprocess.Popen[bytes],
+    question: bytes,
+    until: float,
+    clock: Callable[[], float],
+    on_progress: Callable[[int], None],
+) -> tuple[bytes, bytes]:
+    """Write the question and read both streams until they end, within the time and the cap."""
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    if stdin is None or stdout is None or stderr is None:
+        message = "BUG: the program was started without pipes"
+        raise RuntimeError(message)
+    out, err, rest = bytearray(), bytearray(), memoryview(question)
+    os.set_blocking(stdin.fileno(), False)
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(stdin, selectors.EVENT_WRITE)
+        waiting.register(stdout, selectors.EVENT_READ)
+        waiting.register(stderr, selectors.EVENT_READ)
+        while waiting.get_map():
+            left = until - clock()
+            if left <= 0:
+                raise _StoppedError(codes.TIMED_OUT, "gave no answer in time, and was killed")
+            for key, _ in waiting.select(min(left, 1.0)):
+                if key.fileobj is stdin:
+                    rest = _write_some(stdin.fileno(), rest)
+                    if not rest:
+                        waiting.unregister(stdin)
+                        stdin.close()
+                    continue
+                data = os.read(key.fd, _CHUNK)
+                if not data:
+                    waiting.unregister(key.fileobj)
+                elif key.fileobj is stdout:
+                    out += data
+                    on_progress(len(out))
+                else:
+                    err = (err + data)[-_STDERR_KEPT:]
+                if len(out) > MAX_ANSWER_BYTES:
+                    raise _StoppedError(codes.TOO_MUCH, f"printed more than {MAX_ANSWER_BYTES:,} bytes, and was killed")
+    _await(process, until, clock)
+    return bytes(out), bytes(err)
+
+
+def _write_some(descriptor: int, rest: memoryview) -> memoryview:
+    """Write what fits. A program that does not read its question may still answer."""
+    try:
+        return rest[os.write(descriptor, rest[:_CHUNK]) :]
+    except BlockingIOError:
+        return rest
+    except BrokenPipeError:
+        return rest[:0]
+
+
+def _await(process: subprocess.Popen[bytes], until: float, clock: Callable[[], float]) -> None:
+    try:
+        process.wait(max(0.0, until - clock()))
+    except subprocess.TimeoutExpired:
+        raise _StoppedError(codes.TIMED_OUT, "closed its output but did not end in time, and was killed") from None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave nothing of the program: its whole group is killed, also what outlived the program itself."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        process.kill()
+    process.wait(_GRACE_S)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _exit_text(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _last_lines(err: bytes) -> str:
+    lines = err.decode("utf-8", "replace").strip().splitlines()
+    return "\n".join(lines[-_SHOWN_LINES:])

@@ -1,0 +1,242 @@
+"""Ask a small model on llama.cpp, offline, in a child process on a loopback port: a toy, for trying the loop."""
+
+import http.client
+import importlib.util
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import ConfigurationError, ProviderError
+from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.strict_json import StrictJsonError, parse
+from orch23.providers import codes, local_model
+
+DEFAULT_SEED = 1
+DEFAULT_TEMPERATURE = 0.0
+CONTEXT_TOKENS = 4096
+_READY_S = 120.0
+_END_S = 5.0
+_MAX_BODY = 4 * 1_048_576
+_STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens"}
+_INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
+_WAYS_OUT = "install both: `pip install 'orch23[local]'` and `orch23 model install smollm2`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A child that answers: where it listens, and what it must be told to do so."""
+
+    process: subprocess.Popen[str]
+    host: str
+    port: int
+    token: str
+
+
+class LocalServer:
+    """The child process, started at the first request and shared by all stages of a run; it holds one model."""
+
+    def __init__(self, environ: Mapping[str, str], argv: Callable[[str], Sequence[str]] | None = None) -> None:
+        """Remember how to start it; `argv` gives the command line for a model, in tests of another server."""
+        self._environ = environ
+        self._argv = argv or (lambda model: server_argv(model, environ))
+        self._lock = threading.Lock()
+        self._running: dict[str, _Running] = {}
+
+    def running(self, model: str) -> _Running:
+        """Return the child that serves a model, and start it if it is not there (any more).
+
+        Raises:
+            ConfigurationError: llama.cpp or the weights are missing.
+            ProviderError: it does not start.
+
+        """
+        with self._lock:
+            known = self._running.get(model)
+            if known is not None and known.process.poll() is None:
+                return known
+            if known is not None:
+                _stop(known.process)
+            started = _start(self._argv(model), self._environ)
+            self._running[model] = started
+            return started
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        with self._lock:
+            for running in self._running.values():
+                _stop(running.process)
+            self._running.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """The provider: one request to the shared server, which answers one at a time."""
+
+    server: LocalServer
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Ask the model.
+
+        Raises:
+            ConfigurationError: llama.cpp or the weights are missing.
+            ProviderError: the server does not answer as it should, or not in time.
+
+        """
+        until = time.monotonic() + deadline_s
+        running = self.server.running(request.model)
+        started = time.monotonic()
+        answer = _post(running, request_body(request), until - started)
+        response = _response(answer, request.model, time.monotonic() - started)
+        on_progress(len(response.text))
+        return response
+
+
+def request_body(request: Request) -> dict[str, Json]:
+    """Return the body of `/v1/chat/completions`: the one endpoint of llama.cpp where seed and schema work."""
+    messages: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
+    messages += [{"role": m.role, "content": m.content} for m in request.messages]
+    body: dict[str, Json] = {"messages": messages, "stream": False, "cache_prompt": False, **request.params}
+    if request.returns == "json" and request.schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": {"schema": request.schema}}
+    return body
+
+
+def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command line of the child, or say what is missing.
+
+    Raises:
+        ConfigurationError: with both ways out.
+
+    """
+    weights = local_model.installed(model, local_model.data_dir(environ))
+    missing = [] if importlib.util.find_spec("xllamacpp") else ["llama.cpp (xllamacpp) is not installed"]
+    if weights is None:
+        missing.append(f"the weights of {model} are not installed")
+    if missing or weights is None:
+        message = f"the local model cannot be asked: {' and '.join(missing)}"
+        raise ConfigurationError(Diagnostic(codes.NO_LOCAL_MODEL, message, hint=_WAYS_OUT))
+    threads = max(1, (os.cpu_count() or 2) // 2)  # its threads spin: more of them collapse on a busy machine
+    script = str(Path(__file__).with_name("local_server.py"))
+    return (sys.executable, "-P", script, str(weights), str(threads), str(CONTEXT_TOKENS))
+
+
+def _start(argv: Sequence[str], environ: Mapping[str, str]) -> _Running:
+    """Start the child and wait for its line. It gets no key and no proxy of the caller's environment."""
+    token = secrets.token_urlsafe(32)
+    process = subprocess.Popen(
+        argv,
+        cwd="/",
+        env={name: environ[name] for name in _INHERITED if name in environ},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    line = _first_line(process, token)
+    word, _, rest = line.partition(" ")
+    url = urlsplit(rest.strip())
+    if word == "ready" and url.hostname is not None and url.port is not None:
+        return _Running(process, url.hostname, url.port, token)
+    _stop(process)
+    why = rest.strip() if word == "failed" else "it ended, or took too long, before it was ready"
+    raise ProviderError(Diagnostic(codes.FAILED, f"the local model does not start: {why}", hint=_WAYS_OUT))
+
+
+def _first_line(process: subprocess.Popen[str], token: str) -> str:
+    if process.stdin is None or process.stdout is None:
+        message = "BUG: the server was started without pipes"
+        raise RuntimeError(message)
+    try:
+        process.stdin.write(f"{token}\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        return ""
+    ready, _, _ = select.select([process.stdout], [], [], _READY_S)
+    return process.stdout.readline() if ready else ""
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End the child: closing its stdin is the sign, a signal the reminder."""
+    if process.stdin is not None:
+        try:
+            process.stdin.close()
+        except OSError:
+            process.kill()  # it is gone already, or the pipe is: the wait below settles it
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_END_S)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json:
+    if timeout_s <= 0:
+        raise ProviderError(Diagnostic(codes.TIMED_OUT, "the local model was not ready in time"))
+    connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
+    try:
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        reply = connection.getresponse()
+        data = reply.read(_MAX_BODY)
+    except TimeoutError:
+        message = f"the local model gave no answer within {timeout_s:.0f} s"
+        raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`")) from None
+    except (OSError, http.client.HTTPException) as error:
+        message = f"the local model's server cannot be reached: {type(error).__name__}"
+        raise ProviderError(Diagnostic(codes.FAILED, message)) from None
+    finally:
+        connection.close()
+    text = data.decode("utf-8", "replace")
+    if reply.status != http.client.OK:
+        message = f"the local model's server says {reply.status}: {text[:300]}"
+        raise ProviderError(Diagnostic(codes.FAILED, message))
+    try:
+        return parse(text, max_bytes=_MAX_BODY)
+    except StrictJsonError as error:
+        message = f"the local model's server gave no JSON: {error}"
+        raise ProviderError(Diagnostic(codes.FAILED, message)) from None
+
+
+def _response(answer: Json, model: str, duration_s: float) -> Response:
+    """Read a chat completion; anything else than its documented shape is a failure of the provider."""
+    choice = _at(answer, "choices", 0)
+    text = _at(choice, "message", "content")
+    if not isinstance(text, str):
+        raise ProviderError(Diagnostic(codes.FAILED, "the local model's server gave no answer in its reply"))
+    finish = _at(choice, "finish_reason")
+    return Response(
+        text=text,
+        stop=_STOPS.get(str(finish), "unknown"),
+        usage=Usage(_count(answer, "prompt_tokens"), _count(answer, "completion_tokens")),
+        duration_s=duration_s,
+        provenance=f"local {model} on llama.cpp, a toy model",
+    )
+
+
+def _at(value: Json, *path: str | int) -> Json:
+    for step in path:
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list | tuple) and len(value) > step else None
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _count(answer: Json, name: str) -> int:
+    found = _at(answer, "usage", name)
+    return found if isinstance(found, int) else 0

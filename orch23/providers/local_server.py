@@ -1,0 +1,73 @@
+"""The child process of the provider `local`: llama.cpp's own HTTP server on a loopback port, until stdin ends.
+
+Run as a file, with nothing of orch23 on its path: `python -P local_server.py MODEL THREADS CONTEXT`. The first line of
+stdin is the bearer token that each request must carry. The first line of stdout says `ready URL` or `failed REASON`.
+When stdin ends, the parent is gone, and so is this.
+"""
+
+import importlib
+import os
+import sys
+import time
+
+_LISTENING_S = 60.0
+_FAILED = 3
+
+
+def main(argv: list[str]) -> int:
+    """Serve until stdin ends."""
+    model, threads, context = argv[0], int(argv[1]), int(argv[2])
+    token = sys.stdin.readline().strip()
+    # The libraries print to stdout as they like; only our one line may reach the pipe to the parent.
+    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        url = serve(model, threads, context, token)
+    except Exception as error:  # noqa: BLE001 - whatever the native library raises, the parent is told
+        told.write(f"failed {type(error).__name__}: {' '.join(str(error).split())}\n")
+        told.flush()
+        return _FAILED
+    told.write(f"ready {url}\n")
+    told.flush()
+    while sys.stdin.readline():
+        pass
+    # The server's threads are not Python's: leave at once, without waiting for an answer that nobody reads any more.
+    os._exit(0)
+
+
+def serve(model: str, threads: int, context: int, token: str) -> str:
+    """Start the server in this process and return its URL. One slot, no prompt cache: equal requests, equal answers."""
+    # Imported here alone, so that this file can say `failed` where it is missing.
+    llama = importlib.import_module("xllamacpp")
+    params = llama.CommonParams()
+    params.model.path = model
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.n_ctx = context
+    params.n_parallel = 1
+    params.cpuparams.n_threads = threads
+    params.cpuparams_batch.n_threads = threads
+    params.n_gpu_layers = 0
+    params.cache_prompt = False
+    params.cache_ram_mib = 0
+    params.api_keys = [token]
+    params.ui = False
+    params.endpoint_slots = False
+    params.offline = True
+    params.verbosity = 0
+    server = llama.Server(params)
+    _KEPT.append(server)
+    until = time.monotonic() + _LISTENING_S
+    while not server.listening_address:
+        if time.monotonic() > until:
+            message = "the server does not listen"
+            raise TimeoutError(message)
+        time.sleep(0.02)
+    return str(server.listening_address)
+
+
+_KEPT: list[object] = []  # the server must outlive `serve`, or its destructor ends it
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Events and decisions to text and JSON."""

@@ -1,0 +1,20 @@
+"""Hand every event to several observers, one at a time, whatever thread it comes from."""
+
+import threading
+
+from orch23.model.event import Event, Observer
+
+
+class Fanout:
+    """An observer of observers; the order they are given in is the order they hear of an event in."""
+
+    def __init__(self, *observers: Observer) -> None:
+        """Take the observers."""
+        self._observers = observers
+        self._lock = threading.Lock()
+
+    def notice(self, event: Event) -> None:
+        """Tell all of them."""
+        with self._lock:
+            for observer in self._observers:
+                observer.notice(event)

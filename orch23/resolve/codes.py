@@ -1,0 +1,26 @@
+"""The diagnostics of resolving: code -> title and explanation with a way out."""
+
+from collections.abc import Mapping
+
+CODES: Mapping[str, tuple[str, str]] = {
+    "E831": (
+        "a prompt, template or schema cannot be read",
+        "The file that the pipeline names is missing, is no UTF-8 text, or is too large. Paths are relative to the root "
+        "of the project.",
+    ),
+    "E832": (
+        "a prompt or template cannot be rendered",
+        "It is a Jinja2 file that sees `vars item inputs own previous brief attempt schema` and nothing else. "
+        "An undefined name is an error; test for optional ones with `{% if brief %}`.",
+    ),
+    "E833": (
+        "a slice that is not there",
+        "`file.md#Heading` needs exactly one heading of that text, `file.json#/pointer` a value at that pointer. "
+        "Rename the heading, or correct the slice.",
+    ),
+    "E834": (
+        "too much context for one request",
+        "The inputs of the stage exceed llm.context.max_files or max_bytes. Give slices instead of files, or raise the "
+        "limit on purpose.",
+    ),
+}

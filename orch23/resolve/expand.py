@@ -1,0 +1,111 @@
+"""Expand a foreach: a list to stages, with every complaint about its items."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import Json
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.resolve.slices import SliceError, YamlReader, load, point
+from orch23.resolve.stages import render_foreach
+
+_KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The stages of a foreach's items, or what is wrong with the list."""
+
+    stages: tuple[Stage, ...]
+    problems: tuple[Diagnostic, ...] = ()
+
+
+def expand(
+    foreach: ForeachStage,
+    text: str | None,
+    *,
+    variables: Mapping[str, Json],
+    read_yaml: YamlReader,
+    place: Location | None = None,
+) -> Expansion:
+    """Return the stages of a foreach. `text` is the content of its `from` file; a static list needs none."""
+    value: Json = list(foreach.foreach.values)
+    source = foreach.foreach.source
+    if source is not None:
+        try:
+            value = point(load(text or "", source, read_yaml), foreach.foreach.pointer)
+        except SliceError as error:
+            return Expansion((), (_problem("E824", foreach, str(error), place, error.hint),))
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        what = f"`{source}#{foreach.foreach.pointer}` is {_kind(value)}, not a list"
+        return Expansion((), (_problem("E824", foreach, what, place, "make it a list of items"),))
+    keyed, problems = _keys(foreach, value, place)
+    if problems:
+        return Expansion((), tuple(problems))
+    stages: list[Stage] = []
+    for built, (key, item) in zip(render_foreach(foreach, keyed, variables), keyed, strict=True):
+        problems += [
+            Diagnostic(p.code, p.message, place, p.hint, subject=f"{foreach.name}@{key}") for p in built.problems
+        ]
+        if built.stage is not None:
+            needs, unknown = _needs(foreach, item, {k for k, _ in keyed})
+            problems += [
+                _problem("E827", foreach, f"item `{key}` needs `{name}`, which is no item", place, "name a key of the list")
+                for name in unknown
+            ]
+            stages.append(replace(built.stage, needs=(*built.stage.needs, *needs)))
+    return Expansion(() if problems else tuple(stages), tuple(problems))
+
+
+def _keys(
+    foreach: ForeachStage, items: Sequence[Json], place: Location | None
+) -> tuple[list[tuple[str, Json]], list[Diagnostic]]:
+    field = foreach.foreach.key
+    keyed: list[tuple[str, Json]] = []
+    problems = []
+    seen: dict[str, int] = {}
+    for number, item in enumerate(items):
+        raw = item.get(field) if field is not None and isinstance(item, Mapping) else (item if field is None else None)
+        key = str(raw) if isinstance(raw, str | int) and not isinstance(raw, bool) else ""
+        if not _KEY.fullmatch(key) or set(key) == {"."}:
+            what = f"item {number} has no usable key" if not key else f"item {number} has the key `{key[:80]}`"
+            hint = f"give every item a `{field}` of A-Z a-z 0-9 . _ -" if field else "name the field in foreach.key"
+            problems.append(_problem("E825", foreach, what, place, hint))
+        elif key in seen:
+            what = f"items {seen[key]} and {number} both have the key `{key}`"
+            problems.append(_problem("E826", foreach, what, place, "make the keys differ"))
+        seen.setdefault(key, number)
+        keyed.append((key, item))
+    return keyed, problems
+
+
+def _needs(foreach: ForeachStage, item: Json, keys: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the stages that an item needs by its field, and the names in it that are no items."""
+    field = foreach.foreach.needs_field
+    if field is None or not isinstance(item, Mapping):
+        return (), ()
+    raw = item.get(field) or []
+    wanted = [str(one) for one in raw] if isinstance(raw, Sequence) and not isinstance(raw, str) else [str(raw)]
+    return (
+        tuple(f"{foreach.name}@{key}" for key in wanted if key in keys),
+        tuple(key for key in wanted if key not in keys),
+    )
+
+
+def _problem(code: str, foreach: ForeachStage, message: str, place: Location | None, hint: str) -> Diagnostic:
+    return Diagnostic(code, message, place, hint, subject=foreach.name)
+
+
+def _kind(value: Json) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case _:
+            return "a mapping"

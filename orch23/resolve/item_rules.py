@@ -1,0 +1,175 @@
+"""Hold what the items of a foreach decide to rule 9 of the pipeline language: data may name plain paths and arguments, no more."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orch23.model.digest import Json
+from orch23.model.paths import IGNORED_NAMES, is_glob, match_any, unsafe_reason
+from orch23.resolve.expressions import has_expression
+from orch23.resolve.fields import Problem, normal_path
+from orch23.resolve.protected import protected_reason
+
+_READ: Final = "read"
+_WRITE: Final = "write"
+_LOCAL: Final = "local"
+_ARGUMENT: Final = "argument"
+_TEXT: Final = "text"
+
+# Where an item may have a say, and as what. `*` is any one segment, `**` the rest; what is not listed is refused.
+_PLACES: tuple[tuple[str, str], ...] = (
+    ("desc", _TEXT),
+    ("salt", _TEXT),
+    ("inputs/**", _READ),
+    ("verify/inputs/**", _READ),
+    ("outputs/*", _WRITE),
+    ("allowed_paths/write/*", _WRITE),
+    ("allowed_paths/protect/*", _WRITE),
+    ("allowed_paths/delete/*", _WRITE),
+    ("cwd", _WRITE),
+    ("requires/**", _READ),
+    ("ensures/**", _READ),
+    ("shell/*", _ARGUMENT),
+    ("pytest/args/*", _ARGUMENT),
+    ("pytest/*", _ARGUMENT),
+    ("pytest/paths/*", _LOCAL),
+    ("pytest/expect/*", _TEXT),
+    ("pytest/report", _WRITE),
+)
+_RUNS_TEXT = frozenset({"-c", "-e", "--eval", "-lc", "-ec"})
+
+
+def item_faults(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -> list[Problem]:
+    """Return what an item decides and may not. `watched` maps the rendered nodes to their source, below `at`."""
+    typed = tuple(normal_path(text) for text in _typed(body, watched, at, "write") if not is_glob(text))
+    readable = _typed(body, watched, at, "read")
+    problems: list[Problem] = []
+    for path, source in watched.items():
+        for leaf, value in _leaves(path, _node(body, path.removeprefix(at + "/"))):
+            place = leaf.removeprefix(at + "/")
+            fault = _fault(place, value, source, body, _Fence(typed, readable))
+            if fault is not None:
+                problems.append(Problem(leaf, *fault))
+    return problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """What the author typed: literal paths that may be written, and patterns that may be read."""
+
+    write: tuple[str, ...]
+    read: tuple[str, ...]
+
+
+def _fault(
+    place: str, value: Json, source: str, body: Mapping[str, Json], typed: _Fence
+) -> tuple[str, str, str] | None:
+    """Return code, message and hint of what is wrong with one value that an item decided, or None."""
+    kind = _kind_of(place)
+    if kind is None or (kind == _ARGUMENT and place.endswith("shell/0")):
+        return "E857", f"an item may not decide `{_shown(place)}`", "write it out in the pipeline"
+    if kind == _TEXT or not isinstance(value, str):
+        return None
+    if kind == _ARGUMENT:
+        return _argument_fault(place, value, source, body)
+    path = normal_path(value.partition("#")[0].partition("::")[0]) if _item_names_path(source) else ""
+    if source.rstrip().endswith("/"):
+        path = path.rstrip("/")
+    if not path and _item_names_path(source):
+        return "E857", "the path that an item gives is empty", "correct the item"
+    why = unsafe_reason(path) if path else None
+    if why is not None or is_glob(path):
+        return "E857", f"the path `{value}`, which an item gives, {why or 'is a pattern'}", "items name plain relative paths"
+    return _name_fault(kind, path, typed) if path else None
+
+
+def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | None:
+    """Hold a path to the names that only the author may type."""
+    if kind == _LOCAL or (kind == _WRITE and path in typed.write):
+        return None
+    if kind == _READ and typed.read:
+        inside = match_any(typed.read, path)
+        return None if inside else ("E857", f"the item names `{path}`, outside of `allowed_paths.read`", "correct the item")
+    reason = protected_reason(path)
+    if reason is None and any(name in IGNORED_NAMES for name in path.split("/")):
+        reason = "it lies in an ignored directory"
+    if reason is None:
+        return None
+    way = "name it literally under `allowed_paths.write`" if kind == _WRITE else "list it under `allowed_paths.read`"
+    return "E858", f"the item names `{path}`: {reason}", f"correct the item, or {way}"
+
+
+def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json]) -> tuple[str, str, str] | None:
+    """Refuse an argument that becomes an option, or that a program is told to run."""
+    if value.startswith("-") and not source.startswith("-"):
+        return "E857", f"the argument `{value}`, which an item gives, is an option", "write the option out in the pipeline"
+    head, _, last = place.rpartition("/")
+    before = _node(body, f"{head}/{int(last) - 1}") if last.isdigit() and int(last) > 0 else None
+    if isinstance(before, str) and before in _RUNS_TEXT:
+        return "E857", f"an item may not decide what `{before}` runs", "pass the value as an argument of a script"
+    return None
+
+
+def _item_names_path(source: str) -> bool:
+    """Say whether the path part is (partly) the item's: in `specs/todo.md#${{ t.section }}` it is the author's."""
+    head, sign, _ = source.partition("#")
+    return has_expression(head) if sign and not head.count("${{") > head.count("}}") else True
+
+
+def _typed(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:
+    """Return the entries of `allowed_paths` that the author typed, and no item gave."""
+    place = f"{at}/allowed_paths/{key}"
+    entries = _node(body, f"allowed_paths/{key}")
+    if f"{at}/allowed_paths" in watched or place in watched or isinstance(entries, str) or not isinstance(entries, Sequence):
+        return ()
+    return tuple(e for n, e in enumerate(entries) if isinstance(e, str) and f"{place}/{n}" not in watched)
+
+
+def _kind_of(place: str) -> str | None:
+    """Return as what an item may decide a place; a step of verify is judged as the same step of a stage."""
+    names = place.split("/")
+    if names[:1] == ["verify"] and names[1:2] != ["inputs"]:
+        rest = names[1:]
+        if rest[:1] == ["steps"]:
+            rest = rest[1:]
+        names = rest[1:]
+        if names[:1] == ["with"]:
+            return _TEXT
+        if names[:1] not in (["shell"], ["pytest"], ["ensures"]):
+            return None
+    return next((kind for pattern, kind in _PLACES if _fits(pattern.split("/"), names)), None)
+
+
+def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    if pattern[-1] == "**":
+        return list(names[: len(pattern) - 1]) == list(pattern[:-1])
+    pairs = zip(pattern, names, strict=False)
+    return len(pattern) == len(names) and all(one == other or (one == "*" and other.isdigit()) for one, other in pairs)
+
+
+def _node(body: Json, place: str) -> Json:
+    """Return the node at a path, or None."""
+    for name in place.split("/"):
+        if isinstance(body, Mapping):
+            body = body.get(name)
+        elif isinstance(body, Sequence) and not isinstance(body, str) and name.isdigit() and int(name) < len(body):
+            body = body[int(name)]
+        else:
+            return None
+    return body
+
+
+def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:
+    """Give the scalars of what an item decided: it may have given a list or a mapping."""
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from _leaves(f"{path}/{key}", below)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for number, below in enumerate(value):
+            yield from _leaves(f"{path}/{number}", below)
+    else:
+        yield path, value
+
+
+def _shown(place: str) -> str:
+    return ".".join(name for name in place.split("/") if not name.isdigit())

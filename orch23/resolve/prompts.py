@@ -1,0 +1,177 @@
+"""Render prompts and templates. They see exactly `vars item inputs own previous brief attempt schema`.
+
+The same prompt is rendered three ways: for the key (no brief, no previous answer, no own outputs), as it is sent, and
+as its identity (the brief reduced to kind, command and failing ids), which is what the fingerprint takes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import Json
+from orch23.model.llm import Brief, Message, Request
+from orch23.model.pipeline import LLMStep, RenderStep, Stage
+from orch23.resolve.expressions import TemplateProblem, render_text
+
+ReadText: TypeAlias = Callable[[], str]
+MAX_PREVIOUS = 20_000
+
+
+class Sources(Protocol):
+    """Files that the author of the pipeline wrote: prompts, templates, schemas."""
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        """Return a file's text, or None and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenInput:
+    """One input as a prompt sees it: `path`, `slice`, `digest`, `text`, and whether it is the base of a chain."""
+
+    path: str
+    slice: str
+    digest: str
+    read: ReadText
+    base: bool = False
+
+    @property
+    def text(self) -> str:
+        """Read the text when it is asked for."""
+        return self.read()
+
+
+class GivenInputs:
+    """The inputs of a prompt: a list, and a lookup by path or by `path#slice`."""
+
+    def __init__(self, items: tuple[GivenInput, ...]) -> None:
+        """Keep the items in declared order."""
+        self._items = items
+
+    def __iter__(self) -> Iterator[GivenInput]:
+        """Go through them in declared order."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._items)
+
+    def __getitem__(self, key: str | int) -> GivenInput:
+        """Return the input at a position, or the one of that path or `path#slice`."""
+        if isinstance(key, int):
+            return self._items[key]
+        for one in self._items:
+            if key in (one.path, f"{one.path}#{one.slice}"):
+                return one
+        raise KeyError(key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one attempt adds to a prompt."""
+
+    attempt: int = 1
+    previous: str | None = None
+    brief: Brief | None = None
+    own: tuple[GivenInput, ...] = ()
+    given: tuple[GivenInput, ...] = ()
+    model: str
+    sample: int = 0
+
+
+def key_texts(
+    stage: Stage, step: LLMStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+) -> tuple[str, str, tuple[Diagnostic, ...]]:
+    """Return prompt and system text as they stand in the key, and what is wrong with them."""
+    names = _names(stage, given, variables, schema=_schema(step, sources))
+    prompt, problems = _render(step.prompt, names, sources)
+    system, more = _render(step.system, names, sources) if step.system else ("", ())
+    return prompt or "", system or "", (*problems, *more)
+
+
+def render_template(
+    stage: Stage, step: RenderStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    """Return the text of a render stage's output, or what is wrong."""
+    return _render(step.template, _names(stage, given, variables, schema=None), sources)
+
+
+def make_request(
+    stage: Stage,
+    step: LLMStep,
+    this: Round,
+    sources: Sources,
+    *,
+    variables: Mapping[str, Json],
+    endpoint: str,
+    params: Mapping[str, Json],
+    wire_schema: Json = None,
+) -> tuple[Request | None, tuple[Diagnostic, ...]]:
+    """Return the request of one attempt, or what is wrong with its prompt."""
+    template = stage.retry.prompt if this.brief is not None and stage.retry.prompt else step.prompt
+    names = _names(stage, this.given, variables, schema=_schema(step, sources))
+    names["attempt"] = this.attempt
+    names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS]
+    sent = {**names, "brief": _shown(this.brief), "own": GivenInputs(this.own) if this.own else None}
+    same = {**names, "brief": _reduced(this.brief), "own": None}
+    system, problems = _render(step.system, sent, sources) if step.system else ("", ())
+    text, more = _render(template, sent, sources)
+    identity, _ = _render(template, same, sources)
+    if system is None or text is None or identity is None:
+        return None, (*problems, *more)
+    return (
+        Request(
+            provider=step.provider,
+            model=this.model,
+            endpoint=endpoint,
+            system=system,
+            messages=(Message("user", text),),
+            identity=(Message("user", identity),),
+            params=params,
+            returns=step.returns,
+            schema=wire_schema,
+            sample=this.sample,
+        ),
+        (),
+    )
+
+
+def _names(
+    stage: Stage, given: tuple[GivenInput, ...], variables: Mapping[str, Json], *, schema: str | None
+) -> dict[str, object]:
+    names: dict[str, object] = {
+        "vars": variables,
+        "item": stage.item.value if stage.item else None,
+        "inputs": GivenInputs(given),
+        "own": None,
+        "previous": None,
+        "brief": None,
+        "attempt": 1,
+        "schema": schema,
+    }
+    return names
+
+
+def _schema(step: LLMStep, sources: Sources) -> str | None:
+    return sources.text(step.schema)[0] if step.schema else None
+
+
+def _shown(brief: Brief | None) -> Brief | None:
+    return brief
+
+
+def _reduced(brief: Brief | None) -> Brief | None:
+    """Keep of a brief what is the same for the same failure: the excerpt gives way to the failing ids."""
+    if brief is None:
+        return None
+    return replace(brief, excerpt="\n".join(sorted(brief.failing)), exit_code=None, constraints=())
+
+
+def _render(path: str, names: Mapping[str, object], sources: Sources) -> tuple[str | None, tuple[Diagnostic, ...]]:
+    text, problem = sources.text(path)
+    if text is None:
+        return None, (problem,) if problem else ()
+    try:
+        return render_text(text, names, path), ()
+    except TemplateProblem as error:
+        return None, (Diagnostic("E832", error.message, Location(path, error.line or 1, 1), error.hint),)

@@ -1,0 +1,317 @@
+"""Resolve a stage: everything that determines its result, as one manifest, with the files and texts behind it.
+
+Pure: files are seen through a `Tree`, facts about the machine come as values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
+from orch23.model.manifest import ACTION_FORMAT, Manifest, core_of, key_of
+from orch23.model.pipeline import (
+    CheckStep,
+    Condition,
+    EnsuresStep,
+    GlobInput,
+    Input,
+    ListInput,
+    LLMStep,
+    PathInput,
+    PytestStep,
+    RenderStep,
+    ShellStep,
+    SliceInput,
+    Stage,
+    Step,
+    VerifyStep,
+)
+from orch23.resolve import prompts
+from orch23.resolve.prompts import GivenInput, Sources
+from orch23.resolve.slices import SliceError, YamlReader, take
+from orch23.resolve.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is true of the machine and of the providers, looked up before resolving."""
+
+    python: str = ""
+    pytest: str = ""
+    interpreter: str = ""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    endpoint: str = ""
+    params: Mapping[str, Json] = field(default_factory=dict)
+    checks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A stage with all that its result depends on.
+
+    `files` are the inputs of its room, `base` the versions it starts from, `verify_files` what its verification
+    sees besides; all by path. `given` is what a prompt or template sees, in declared order.
+    """
+
+    stage: Stage
+    manifest: Manifest
+    key: str
+    core: str
+    facts: Facts
+    files: Mapping[str, FileEntry]
+    base: Mapping[str, FileEntry]
+    verify_files: Mapping[str, FileEntry]
+    given: tuple[GivenInput, ...]
+    rendered: bytes | None = None
+    broken: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Aspects and files while they are collected."""
+
+    aspects: dict[str, Json] = field(default_factory=dict)
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    given: list[GivenInput] = field(default_factory=list)
+    broken: list[Diagnostic] = field(default_factory=list)
+
+
+def resolve_stage(
+    stage: Stage, tree: Tree, facts: Facts, sources: Sources, *, variables: Mapping[str, Json], read_yaml: YamlReader
+) -> Resolved:
+    """Return the stage with its manifest. What is wrong with its inputs is in `broken`, and then it must not run."""
+    inputs = _gather(stage.inputs, tree, read_yaml, prefix="", given=True)
+    verify = _gather(stage.verify.inputs, tree, read_yaml, prefix="verify.", given=False)
+    base = dict(sorted(tree.versions().items())) if stage.chain else {}
+    given = [*inputs.given, *_given_base(base, inputs.files, tree)]
+    aspects = _declared(stage, facts)
+    aspects |= inputs.aspects | verify.aspects
+    aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
+    aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
+    broken = [*inputs.broken, *verify.broken]
+    rendered = None
+    match stage.step:
+        case LLMStep() as step:
+            prompt, system, problems = prompts.key_texts(stage, step, tuple(given), sources, variables)
+            aspects["prompt"] = digest_bytes(prompt.encode()).sha256
+            aspects["system"] = digest_bytes(system.encode()).sha256
+            broken += problems
+            broken += _context_limits(stage.name, step, given)
+            if step.schema is not None:
+                text, problem = sources.text(step.schema)
+                aspects["schema"] = digest_bytes((text or "").encode()).sha256
+                broken += [problem] if problem else []
+        case RenderStep() as step:
+            text_or_none, problems = prompts.render_template(stage, step, tuple(given), sources, variables)
+            broken += problems
+            rendered = (text_or_none or "").encode()
+            aspects["prompt"] = digest_bytes(rendered).sha256
+        case ShellStep() | PytestStep():
+            pass
+        case _ as never:
+            assert_never(never)
+    manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
+    return Resolved(
+        stage=stage,
+        manifest=manifest,
+        key=key_of(manifest),
+        core=core_of(manifest),
+        facts=facts,
+        files=inputs.files,
+        base=base,
+        verify_files=verify.files,
+        given=tuple(given),
+        rendered=rendered,
+        broken=tuple(broken),
+    )
+
+
+def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
+    """Return the aspects that follow from the pipeline and the machine alone."""
+    fence = stage.fence
+    aspects: dict[str, Json] = {
+        "action_format": ACTION_FORMAT,
+        "outputs": list(stage.outputs),
+        "fence": {"write": list(fence.write), "protect": list(fence.protect), "delete": list(fence.delete)},
+        "cwd": stage.cwd,
+        "scratch": list(stage.scratch),
+        "network": stage.network or None,
+        "item": stage.item.value if stage.item else None,
+        "salt": stage.salt,
+    }
+    aspects |= _step_aspects(stage.step, facts)
+    aspects |= {f"env:{name}": value for name, value in stage.env.items()}
+    aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}
+    if stage.verify.steps:
+        aspects["verify"] = [_verify_aspect(step, facts) for step in stage.verify.steps]
+        aspects["verify.all"] = stage.verify.run_all or None
+        if any(isinstance(step, ShellStep | PytestStep) for step in stage.verify.steps):
+            aspects["verify.python"] = facts.python
+        if any(isinstance(step, PytestStep) for step in stage.verify.steps):
+            aspects["verify.pytest"] = facts.pytest
+    if stage.ensures:
+        aspects["ensures"] = [f"{c.kind}:{c.path}" for c in stage.ensures]
+    return aspects
+
+
+def _step_aspects(step: Step, facts: Facts) -> dict[str, Json]:
+    match step:
+        case LLMStep():
+            return {
+                "kind": "llm",
+                "provider": step.provider,
+                "model": step.model,
+                "endpoint": facts.endpoint,
+                "params": dict(facts.params),
+                "returns": step.returns,
+                "context": [step.max_files, step.max_bytes],
+            }
+        case ShellStep():
+            command: Json = step.command if isinstance(step.command, str) else list(step.command)
+            return {"kind": "shell", "command": command, "python": facts.python}
+        case PytestStep():
+            return {
+                "kind": "pytest",
+                "command": _pytest_aspect(step),
+                "python": facts.python,
+                "pytest": facts.pytest,
+            }
+        case RenderStep():
+            return {"kind": "render"}
+        case _ as never:
+            assert_never(never)
+
+
+def _pytest_aspect(step: PytestStep) -> Json:
+    return {
+        "args": list(step.args),
+        "paths": list(step.paths),
+        "config": step.config,
+        "plugins": list(step.plugins),
+        "pythonpath": list(step.pythonpath),
+        "expect": list(step.expect),
+        "trust": list(step.trust),
+        "report": step.report,
+    }
+
+
+def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
+    match step:
+        case CheckStep():
+            return {"check": step.name, "with": dict(step.options), "revision": facts.checks.get(step.name)}
+        case ShellStep():
+            return {"shell": step.command if isinstance(step.command, str) else list(step.command)}
+        case PytestStep():
+            return {"pytest": _pytest_aspect(step)}
+        case EnsuresStep():
+            return {"ensures": [f"{c.kind}:{c.path}" for c in step.conditions]}
+        case _ as never:
+            assert_never(never)
+
+
+def _gather(
+    declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, prefix: str, given: bool
+) -> _Gathered:
+    out = _Gathered()
+    for one in declared:
+        match one:
+            case PathInput():
+                entry = tree.entry(one.path)
+                if entry is not None:
+                    _add_file(out, one.path, entry, tree, prefix=prefix, given=given)
+                elif not one.optional:
+                    out.broken.append(_missing(one.path))
+            case GlobInput():
+                for path in tree.matching(one.pattern):
+                    found = tree.entry(path)
+                    if found is not None:
+                        _add_file(out, path, found, tree, prefix=prefix, given=given)
+            case ListInput():
+                paths = list(tree.listed(one.pattern))
+                out.aspects[f"{prefix}list:{one.pattern}"] = paths
+                text = "".join(f"{path}\n" for path in paths)
+                out.given.append(_given_text(one.pattern, "list", text))
+            case SliceInput():
+                _add_slice(out, one, tree, read_yaml, prefix)
+            case _ as never:
+                assert_never(never)
+    return out
+
+
+def _add_file(out: _Gathered, path: str, entry: FileEntry, tree: Tree, *, prefix: str, given: bool) -> None:
+    if path in out.files:
+        return
+    out.files[path] = entry
+    out.aspects[f"{prefix}input:{path}"] = str(entry)
+    if given:
+        out.given.append(GivenInput(path, "", entry.digest.sha256, lambda: _text(tree.read(path, entry))))
+
+
+def _add_slice(out: _Gathered, one: SliceInput, tree: Tree, read_yaml: YamlReader, prefix: str) -> None:
+    entry = tree.entry(one.path)
+    if entry is None:
+        if not one.optional:
+            out.broken.append(_missing(one.path))
+        return
+    try:
+        text = take(_text(tree.read(one.path, entry)), one.path, one.selector, read_yaml)
+    except SliceError as error:
+        out.broken.append(Diagnostic("E833", f"`{one.path}#{one.selector}`: {error}", hint=error.hint))
+        return
+    digest = digest_bytes(text.encode())
+    out.aspects[f"{prefix}slice:{one.path}#{one.selector}"] = digest.sha256
+    out.given.append(_given_text(one.path, one.selector, text, digest))
+
+
+def _given_text(path: str, part: str, text: str, digest: Digest | None = None) -> GivenInput:
+    return GivenInput(path, part, (digest or digest_bytes(text.encode())).sha256, lambda: text)
+
+
+def _given_base(base: Mapping[str, FileEntry], files: Mapping[str, FileEntry], tree: Tree) -> list[GivenInput]:
+    """Return what a model is shown of the versions it starts from, but for those that are inputs anyway."""
+    shown = []
+    for path, entry in base.items():
+        if path not in files:
+            shown.append(GivenInput(path, "", entry.digest.sha256, _reader(tree, path, entry), base=True))
+    return shown
+
+
+def _reader(tree: Tree, path: str, entry: FileEntry) -> prompts.ReadText:
+    return lambda: _text(tree.read(path, entry))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _holds(condition: Condition, tree: Tree) -> bool:
+    return (tree.entry(condition.path) is not None) == (condition.kind == "file_exists")
+
+
+def _context_limits(stage: str, step: LLMStep, given: list[GivenInput]) -> list[Diagnostic]:
+    count, size = len(given), sum(len(one.text.encode()) for one in given)
+    problems = []
+    if count > step.max_files:
+        problems.append(
+            Diagnostic(
+                "E834",
+                f"{count} inputs are given to the model, the limit is {step.max_files}",
+                hint="narrow the inputs, or raise llm.context.max_files",
+                subject=stage,
+            )
+        )
+    if size > step.max_bytes:
+        problems.append(
+            Diagnostic(
+                "E834",
+                f"{size:,} bytes of inputs are given to the model, the limit is {step.max_bytes:,}",
+                hint="give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes",
+                subject=stage,
+            )
+        )
+    return problems
+
+
+def _missing(path: str) -> Diagnostic:
+    return Diagnostic("E822", f"input `{path}` does not exist", hint="create it, or write {path: ..., optional: true}")

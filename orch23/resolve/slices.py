@@ -1,0 +1,145 @@
+"""Take a part of a text: a heading's section of Markdown, or what a pointer names in JSON or YAML data."""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orch23.model.digest import Json, canonical_json
+from orch23.model.strict_json import StrictJsonError, parse
+
+YamlReader = Callable[[str], Json]
+"""Text of a YAML file to its value; raises ValueError with the reason."""
+
+_HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
+_FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
+_BY_FIELD = re.compile(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
+
+
+class SliceError(ValueError):
+    """The part that is asked for is not there, or is there twice."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        """Keep what is wrong and the way out."""
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    level: int
+    title: str
+    line: int
+
+
+def take(text: str, path: str, selector: str, read_yaml: YamlReader) -> str:
+    """Return the text of a slice: a section with its heading, or the canonical JSON of a value.
+
+    Raises:
+        SliceError: nothing, or more than one thing, has that name; or the file is no JSON or YAML.
+
+    """
+    if selector.startswith("/"):
+        return canonical_json(point(load(text, path, read_yaml), selector)).decode("utf-8")
+    return section(text, selector)
+
+
+def load(text: str, path: str, read_yaml: YamlReader) -> Json:
+    """Return the value of a JSON or YAML file by its name.
+
+    Raises:
+        SliceError: the text is not valid, or the file is neither.
+
+    """
+    try:
+        if path.endswith(".json"):
+            return parse(text)
+        if path.endswith((".yaml", ".yml")):
+            return read_yaml(text)
+    except StrictJsonError as error:
+        message = f"`{path}` is not valid JSON: {error}"
+        raise SliceError(message, "mend the file") from error
+    except ValueError as error:
+        message = f"`{path}` is not valid YAML: {error}"
+        raise SliceError(message, "mend the file") from error
+    message = f"`{path}` is neither JSON nor YAML"
+    raise SliceError(message, "pointers work on .json, .yaml and .yml; `#Heading` works on Markdown")
+
+
+def section(text: str, heading: str) -> str:
+    """Return a heading's section: from its line to the next heading of an equal or higher level.
+
+    Raises:
+        SliceError: no heading, or more than one, has that text.
+
+    """
+    lines = text.splitlines(keepends=True)
+    sections = _sections(lines)
+    wanted = heading.strip()
+    found = [s for s in sections if s.title == wanted]
+    if len(found) != 1:
+        titles = sorted({s.title for s in sections})
+        close = difflib.get_close_matches(wanted, titles, n=1)
+        hint = f"did you mean `{close[0]}`?" if close else "the headings are: " + (", ".join(titles[:8]) or "none")
+        if found:
+            message = f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})"
+            raise SliceError(message, "rename one of them")
+        message = f"no heading is named `{wanted}`"
+        raise SliceError(message, hint)
+    start = found[0]
+    end = next((s.line for s in sections if s.line > start.line and s.level <= start.level), len(lines))
+    return "".join(lines[start.line : end])
+
+
+def _sections(lines: Sequence[str]) -> list[_Section]:
+    """Return the headings that are not inside a fenced block."""
+    found: list[_Section] = []
+    fence = ""
+    for number, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark.group(1).startswith(fence)):
+            fence = "" if fence else mark.group(1)[:3]
+            continue
+        heading = None if fence else _HEADING.match(line.rstrip("\r\n"))
+        if heading:
+            found.append(_Section(len(heading.group(1)), heading.group(2), number))
+    return found
+
+
+def point(value: Json, pointer: str) -> Json:
+    """Return what an RFC 6901 pointer names; a step into a list may also be `[field=value]`.
+
+    Raises:
+        SliceError: a step leads nowhere, or to more than one item.
+
+    """
+    seen = ""
+    for raw in pointer.split("/")[1:]:
+        step = raw.replace("~1", "/").replace("~0", "~")
+        value = _step(value, step, f"{seen}/{raw}")
+        seen = f"{seen}/{raw}"
+    return value
+
+
+def _step(value: Json, step: str, seen: str) -> Json:
+    if isinstance(value, Mapping):
+        if step in value:
+            return value[step]
+        close = difflib.get_close_matches(step, list(value), n=1)
+        message = f"nothing is at `{seen}`"
+        raise SliceError(message, f"did you mean `{close[0]}`?" if close else "the keys are: " + ", ".join(list(value)[:8]))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        by_field = _BY_FIELD.match(step)
+        if by_field:
+            name, wanted = by_field.groups()
+            found = [one for one in value if isinstance(one, Mapping) and str(one.get(name)) == wanted]
+            if len(found) == 1:
+                return found[0]
+            message = f"{len(found) or 'no'} items match `{seen}`"
+            raise SliceError(message, f"exactly one item may have {name} = {wanted}")
+        if re.fullmatch(r"0|[1-9][0-9]*", step) and int(step) < len(value):
+            return value[int(step)]
+        message = f"nothing is at `{seen}`: the list has {len(value)} items"
+        raise SliceError(message, "count from 0, or name an item by a field: `[id=T1]`")
+    message = f"nothing is at `{seen}`: there is no list or mapping above it"
+    raise SliceError(message, "shorten the pointer")

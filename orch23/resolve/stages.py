@@ -1,0 +1,313 @@
+"""Make stages of rendered mappings, with every complaint about them; render the items of a foreach."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from orch23.model.diagnostic import Severity
+from orch23.model.digest import Json
+from orch23.model.paths import match, match_any
+from orch23.model.pipeline import (
+    DEFAULT_RETRY_WHEN,
+    DEFAULT_SCRATCH,
+    DEFAULT_TIMEOUT_S,
+    MAX_RETRIES,
+    ChainLink,
+    FailureKind,
+    Fence,
+    ForeachStage,
+    Input,
+    Item,
+    LLMStep,
+    PathInput,
+    PytestStep,
+    RenderStep,
+    Retry,
+    SliceInput,
+    Stage,
+    Step,
+)
+from orch23.resolve.expressions import did_you_mean, render_watched
+from orch23.resolve.fields import Fields, Problem, normal_path
+from orch23.resolve.input_paths import read_inputs
+from orch23.resolve.item_rules import item_faults
+from orch23.resolve.steps import read_conditions, read_step, read_verify
+
+STAGE_KEYS = frozenset(
+    """desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure timeout
+    env python tools scratch cache network salt""".split()
+)
+_FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET = re.compile(r".*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
+_STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A stage, or None where there are errors; warnings are among the problems of a good stage too."""
+
+    stage: Stage | None
+    problems: tuple[Problem, ...] = ()
+
+
+def make_stage(
+    name: str, body: Mapping[str, Json], *, item: Item | None = None, chain: ChainLink | None = None
+) -> Built:
+    """Check and convert the body of one stage, defaults merged and expressions rendered.
+
+    A single llm stage without a `chain` is a chain of one. An item is named `stage@key`; complaints name the stage.
+    """
+    fields = Fields(body, f"stages/{name.partition('@')[0]}")
+    fields.only(STAGE_KEYS)
+    step = read_step(fields)
+    inputs = read_inputs(fields, "inputs")
+    outputs = _outputs(fields, step)
+    fence = _fence(fields, outputs)
+    network = fields.flag("network", default=False)
+    stage = Stage(
+        name=name,
+        step=step if step is not None else RenderStep(""),  # never seen: without a step there is an error
+        desc=fields.text("desc") or "",
+        needs=fields.texts("needs"),
+        inputs=inputs,
+        outputs=outputs,
+        fence=fence,
+        verify=read_verify(fields),
+        requires=read_conditions(fields, "requires"),
+        ensures=read_conditions(fields, "ensures"),
+        retry=_retry(fields, step),
+        on_failure=fields.choice("on_failure", ("rollback", "keep"), "rollback"),
+        cwd=_cwd(fields),
+        timeout_s=fields.duration("timeout") or DEFAULT_TIMEOUT_S,
+        env=_env(fields),
+        python=fields.text("python"),
+        tools=fields.texts("tools"),
+        scratch=fields.texts("scratch") if fields.has("scratch") else DEFAULT_SCRATCH,
+        cache=fields.flag("cache", default=not network),
+        network=network,
+        salt=_salt(fields),
+        item=item,
+        chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
+    )
+    _check_outputs(fields, step, outputs, fence)
+    _check_own_inputs(fields, step, inputs, outputs)
+    problems = tuple(fields.problems)
+    broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
+    return Built(None if broken else stage, problems)
+
+
+def render_foreach(
+    stage: ForeachStage, items: Sequence[tuple[str, Json]], variables: Mapping[str, Json]
+) -> tuple[Built, ...]:
+    """Return the stage of each (key, value), in order; each with the errors of its rendering and checking.
+
+    Values of a list in a file are data that a model may have written: what they decide is held to rule 9 of the
+    pipeline language. Values that the author typed (`in`) are not.
+    """
+    built = []
+    for index, (key, value) in enumerate(items):
+        link = ChainLink(chain=stage.name, index=index) if stage.foreach.sequential else None
+        built.append(_render_item(stage, key, value, variables, link))
+    return tuple(built)
+
+
+def _render_item(
+    stage: ForeachStage, key: str, value: Json, variables: Mapping[str, Json], link: ChainLink | None
+) -> Built:
+    name = stage.foreach.name
+    names: dict[str, Json] = {"vars": variables, name: value}
+    rendered = render_watched(stage.body, names, f"stages/{stage.name}", watch=name)
+    problems = [Problem(e.path, e.code, e.message, e.hint) for e in rendered.errors]
+    body = rendered.tree
+    if not isinstance(body, Mapping):
+        message = f"BUG: the body of {stage.name} is no mapping"
+        raise TypeError(message)
+    if stage.foreach.source is not None:
+        problems += item_faults(body, rendered.watched, f"stages/{stage.name}")
+    if problems:
+        return Built(None, tuple(_unmoved(problems, rendered.moved)))
+    built = make_stage(f"{stage.name}@{key}", body, item=Item(key=key, name=name, value=value), chain=link)
+    errors = tuple(problem for problem in built.problems if problem.severity is Severity.ERROR)
+    return Built(built.stage, tuple(_unmoved(errors, rendered.moved)))
+
+
+def _unmoved(problems: Sequence[Problem], moved: Mapping[str, str]) -> list[Problem]:
+    """Return the problems at the places where the nodes were written, before a list was spliced."""
+    return [replace(problem, path=written_at(problem.path, moved)) for problem in problems]
+
+
+def written_at(path: str, moved: Mapping[str, str]) -> str:
+    """Return where a node was written that rendering moved."""
+    head, tail = path, ""
+    while head:
+        if head in moved:
+            return moved[head] + tail
+        head, _, last = head.rpartition("/")
+        tail = f"/{last}{tail}"
+    return path
+
+
+# ---- outputs and the fence --------------------------------------------------------------------
+
+
+def _outputs(fields: Fields, step: Step | None) -> tuple[str, ...]:
+    """Return the outputs; the report of a pytest stage is one of them without being listed."""
+    found: dict[str, None] = {}
+    for number, text in enumerate(fields.texts("outputs")):
+        path = fields.path_at(f"outputs/{number}", text, "place")
+        if path is None:
+            continue
+        if path in found:
+            fields.complain(f"outputs/{number}", "E853", f"the output `{path}` is listed twice", "remove one")
+        found[path] = None
+    if isinstance(step, PytestStep) and step.report is not None:
+        found[step.report] = None
+    return tuple(found)
+
+
+def _fence(fields: Fields, outputs: tuple[str, ...]) -> Fence:
+    allowed = fields.below("allowed_paths")
+    allowed.only(("write", "protect", "delete", "read"))
+    write = _patterns(allowed, "write") if allowed.has("write") else outputs
+    return Fence(write, _patterns(allowed, "protect"), _patterns(allowed, "delete"), _patterns(allowed, "read"))
+
+
+def _patterns(allowed: Fields, key: str) -> tuple[str, ...]:
+    found = [allowed.path_at(f"{key}/{n}", text, "pattern") for n, text in enumerate(allowed.texts(key))]
+    return tuple(path for path in found if path is not None)
+
+
+def _check_outputs(fields: Fields, step: Step | None, outputs: tuple[str, ...], fence: Fence) -> None:
+    for number, path in enumerate(outputs):
+        at = f"outputs/{number}"
+        # A directory is covered by a pattern that means any file in it, at any depth.
+        probes = (path,) if not path.endswith("/") else (f"{path}\ue000", f"{path}\ue000/\ue000")
+        if path not in fence.write and not all(match_any(fence.write, probe) for probe in probes):
+            hint = "add it to `allowed_paths.write`, or leave that key out: then the outputs are the fence"
+            fields.complain(at, "E851", f"the output `{path}` is outside of `allowed_paths.write`", hint)
+        for pattern in fence.protect:
+            if all(match(pattern, probe) for probe in probes):
+                fields.complain(at, "E852", f"the output `{path}` is under `protect` (`{pattern}`)", "remove one of the two")
+                break
+    single = len(outputs) == 1 and not outputs[0].endswith("/")
+    hint = f"it has {len(outputs)}; name exactly one literal file under `outputs`"
+    match step:
+        case RenderStep() if not single:
+            fields.complain("outputs" if outputs else "", "E855", "a render stage makes exactly one file", hint)
+        case LLMStep(returns="files"):
+            if not fence.write:
+                way = "add `outputs`, or `allowed_paths.write`"
+                fields.complain("", "E855", "an llm stage that returns files has nowhere to write", way)
+        case LLMStep(returns=returns) if not single:
+            message = f"an llm stage with `returns: {returns}` makes exactly one file"
+            fields.complain("outputs" if outputs else "", "E855", message, hint)
+        case _:
+            pass
+
+
+def _check_own_inputs(fields: Fields, step: Step | None, inputs: tuple[Input, ...], outputs: tuple[str, ...]) -> None:
+    """Complain of a stage that reads what it writes; an llm stage may: its inputs are the versions before it."""
+    if isinstance(step, LLMStep):
+        return
+    for value in inputs:
+        if isinstance(value, PathInput | SliceInput):
+            for output in outputs:
+                if match(output, value.path):
+                    number = _index_of(fields, value.path)
+                    hint = "write the result to another file, or remove the input"
+                    fields.complain(number, "E854", f"the input `{value.path}` is also an output of this stage", hint)
+
+
+def _index_of(fields: Fields, path: str) -> str:
+    """Return where in `inputs` a path is given."""
+    for number, entry in enumerate(fields.items("inputs")):
+        text = entry.get("path") if isinstance(entry, Mapping) else entry
+        if isinstance(text, str) and normal_path(text.partition("#")[0]) == path:
+            return f"inputs/{number}"
+    return "inputs"
+
+
+# ---- the rest ---------------------------------------------------------------------------------
+
+
+def _retry(fields: Fields, step: Step | None) -> Retry:
+    value = fields.body.get("retry")
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return Retry(max=_clamped(fields, "retry"))
+    retry = fields.below("retry")
+    retry.only(("max", "when", "prompt", "from", "no_progress", "escalate"))
+    for key in ("prompt", "escalate"):
+        if retry.has(key) and step is not None and not isinstance(step, LLMStep):
+            retry.complain(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
+    return Retry(
+        max=_clamped(retry, "max"),
+        when=_kinds(retry) if retry.has("when") else DEFAULT_RETRY_WHEN,
+        prompt=retry.file("prompt"),
+        start_from=retry.choice("from", ("current", "baseline"), "current"),
+        no_progress=retry.whole("no_progress", 1),
+        escalate=retry.texts("escalate"),
+    )
+
+
+def _clamped(fields: Fields, key: str) -> int:
+    value = fields.whole(key)
+    if value is None:
+        return 0
+    bounded = min(max(value, 0), MAX_RETRIES)
+    if bounded != value:
+        message = f"`{key}` is {value}; {bounded} is used"
+        hint = f"write a number from 0 to {MAX_RETRIES}"
+        fields.problems.append(Problem(f"{fields.path}/{key}", "W801", message, hint, Severity.WARNING))
+    return bounded
+
+
+def _kinds(retry: Fields) -> tuple[FailureKind, ...]:
+    found: list[FailureKind] = []
+    for number, value in enumerate(retry.items("when")):
+        known = next((kind for kind in _FAILURE_KINDS if kind == value), None)
+        if known is not None:
+            found.append(known)
+            continue
+        near = did_you_mean(value, _FAILURE_KINDS) if isinstance(value, str) else None
+        hint = near or f"allowed are {', '.join(_FAILURE_KINDS)}"
+        retry.complain(f"when/{number}", "E812", f"`{value}` is no kind of failure", hint)
+    return tuple(found)
+
+
+def _cwd(fields: Fields) -> str:
+    value = fields.text("cwd")
+    if value is None or value in (".", "./"):
+        return "."
+    path = fields.path_at("cwd", value, "place")
+    return "." if path is None else path.rstrip("/")
+
+
+def _salt(fields: Fields) -> str | None:
+    value = fields.body.get("salt")
+    if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return str(value)
+    if value is not None:
+        fields.wrong_type("salt", value, "a string or a number")
+    return None
+
+
+def _env(fields: Fields) -> dict[str, str]:
+    """Return the variables of a stage's processes; numbers and booleans are written as in YAML."""
+    env = fields.below("env")
+    found: dict[str, str] = {}
+    for name, value in env.body.items():
+        if not _VARIABLE.fullmatch(name):
+            env.complain(name, "E859", f"`{name}` is no name of a variable", "use A-Z, 0-9 and _")
+        elif _STEERING.fullmatch(name):
+            env.complain(name, "E859", f"`{name}` may not be set by a stage", "orch23 sets it, or keeps it out of steps")
+        elif _SECRET.fullmatch(name):
+            env.complain(name, "E859", f"`{name}` looks like a secret, which steps never get", "rename it if it is none")
+        elif isinstance(value, bool):
+            found[name] = "true" if value else "false"
+        elif isinstance(value, str | int | float) and "\x00" not in str(value):
+            found[name] = str(value)
+        else:
+            env.wrong_type(name, value, "a string or a number")
+    return found

@@ -1,0 +1,247 @@
+"""Turn the parsed mapping of one step (llm, shell, pytest, render, or a step of verify) into its value."""
+
+from collections.abc import Mapping, Sequence
+
+from orch23.model.digest import Json
+from orch23.model.pipeline import (
+    BriefLimits,
+    CheckStep,
+    Condition,
+    EnsuresStep,
+    LLMStep,
+    PytestStep,
+    RenderStep,
+    ShellStep,
+    Step,
+    Verify,
+    VerifyStep,
+)
+from orch23.resolve.fields import Fields
+from orch23.resolve.input_paths import read_inputs
+
+STEP_KINDS = ("llm", "shell", "pytest", "render")
+VERIFY_KINDS = ("check", "shell", "pytest", "ensures")
+RETURNS = ("files", "json", "text", "code")
+MODES = ("cached", "record", "replay")
+CONDITION_KINDS = ("file_exists", "file_absent")
+
+_LLM_KEYS = frozenset(
+    """provider model prompt system returns schema max_tokens effort thinking timeout mode transcripts context brief
+    base_url endpoint_alias command answers seed temperature""".split()
+)
+_PYTEST_KEYS = frozenset("args paths config plugins pythonpath expect trust report".split())
+
+
+def read_step(stage: Fields) -> Step | None:
+    """Return what a stage does, or None with a complaint."""
+    match stage.one_of(STEP_KINDS):
+        case "llm":
+            return _llm(stage.below("llm"))
+        case "shell":
+            return _shell(stage)
+        case "pytest":
+            return _pytest(stage)
+        case "render":
+            return _render(stage)
+        case _:
+            return None
+
+
+def _llm(llm: Fields) -> LLMStep:
+    llm.only(_LLM_KEYS)
+    way = "write it here, or for all stages under `defaults.llm`"
+    context = llm.below("context")
+    context.only(("own_outputs", "max_files", "max_bytes"))
+    command = llm.words("command")
+    usual = LLMStep(provider="", model="", prompt="")
+    step = LLMStep(
+        provider=llm.needed_text("provider", way),
+        model=llm.needed_text("model", way),
+        prompt=(llm.file("prompt") or "") if llm.has("prompt") else llm.needed_text("prompt"),
+        system=llm.file("system"),
+        returns=llm.choice("returns", RETURNS, "files"),  # type: ignore[arg-type] # a tuple of these very literals
+        schema=llm.file("schema"),
+        max_tokens=llm.count("max_tokens", usual.max_tokens),
+        effort=llm.text("effort"),
+        thinking=llm.text("thinking"),
+        timeout_s=llm.duration("timeout") or usual.timeout_s,
+        mode=llm.choice("mode", MODES, "cached"),  # type: ignore[arg-type] # a tuple of these very literals
+        transcripts=_folder(llm, "transcripts"),
+        own_outputs=context.flag("own_outputs", default=usual.own_outputs),
+        max_files=context.count("max_files", usual.max_files),
+        max_bytes=context.count("max_bytes", usual.max_bytes),
+        brief=_brief(llm.below("brief")),
+        base_url=llm.text("base_url"),
+        endpoint_alias=llm.text("endpoint_alias"),
+        command=command,
+        answers=llm.file("answers"),
+        seed=llm.whole("seed"),
+        temperature=llm.number("temperature"),
+    )
+    if step.schema is not None and step.returns != "json":
+        llm.complain("schema", "E856", f"a `schema` needs `returns: json`, but it returns {step.returns}", "say `returns: json`")
+    if step.base_url is not None and not step.base_url.startswith(("http://", "https://")):
+        llm.complain("base_url", "E812", f"`base_url` is `{step.base_url}`, which is no http(s) address")
+    return step
+
+
+def _brief(brief: Fields) -> BriefLimits:
+    brief.only(("limit", "head", "tail"))
+    usual = BriefLimits()
+    limits = BriefLimits(
+        brief.count("limit", usual.limit), brief.count("head", usual.head), brief.count("tail", usual.tail)
+    )
+    if limits.head + limits.tail > limits.limit:
+        message = f"`head` and `tail` are {limits.head + limits.tail} characters together, over the limit of {limits.limit}"
+        brief.complain("", "E856", message, "give `limit`, `head` and `tail` together")
+    return limits
+
+
+def _folder(owner: Fields, key: str) -> str | None:
+    value = owner.text(key)
+    path = None if value is None else owner.path_at(key, value, "place")
+    return None if path is None else path.rstrip("/")
+
+
+def _shell(owner: Fields) -> ShellStep | None:
+    value = owner.body.get("shell")
+    if isinstance(value, str):
+        if not value.strip() or "\x00" in value:
+            owner.complain("shell", "E812", "`shell` is empty", "write a command")
+            return None
+        return ShellStep(value)
+    argv = owner.words("shell")
+    if isinstance(value, Sequence) and (not value or value[0] == ""):
+        owner.complain("shell", "E812", "`shell` names no program", "write it as the first item: [python, -V]")
+        return None
+    return ShellStep(argv) if argv else None
+
+
+def _pytest(owner: Fields) -> PytestStep:
+    value = owner.body.get("pytest")
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return PytestStep(args=owner.words("pytest"))
+    step = owner.below("pytest")
+    step.only(_PYTEST_KEYS)
+    usual = PytestStep()
+    return PytestStep(
+        args=step.words("args"),
+        paths=_paths(step, "paths"),
+        config=step.file("config"),
+        plugins=step.texts("plugins"),
+        pythonpath=_paths(step, "pythonpath") if step.has("pythonpath") else usual.pythonpath,
+        expect=step.texts("expect"),
+        trust=_paths(step, "trust"),
+        report=step.file("report"),
+    )
+
+
+def _paths(owner: Fields, key: str) -> tuple[str, ...]:
+    """Return literal files and directories relative to the stage's `cwd`; a test id may follow after `::`."""
+    out = []
+    for number, text in enumerate(owner.texts(key)):
+        name, sign, test = text.partition("::")
+        path = "." if name in (".", "./") else owner.path_at(f"{key}/{number}", name, "place")
+        if path is not None:
+            out.append(f"{path}{sign}{test}")
+    return tuple(out)
+
+
+def _render(owner: Fields) -> RenderStep | None:
+    if isinstance(owner.body.get("render"), str):
+        path = owner.file("render")
+        return None if path is None else RenderStep(path)
+    step = owner.below("render")
+    step.only(("template",))
+    if not step.has("template"):
+        step.needed_text("template", "name a Jinja2 file")
+        return None
+    template = step.file("template")
+    return None if template is None else RenderStep(template)
+
+
+# ---- conditions and verification --------------------------------------------------------------
+
+
+def read_conditions(owner: Fields, key: str) -> tuple[Condition, ...]:
+    """Return `requires` or `ensures`: a mapping of kinds to paths, or a list of `{kind, path}`."""
+    value = owner.body.get(key)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _condition_list(owner, key, value)
+    kinds = owner.below(key)
+    kinds.only(CONDITION_KINDS)
+    out = []
+    for kind in CONDITION_KINDS:
+        given = kinds.body.get(kind)
+        paths = [(kind, given)] if isinstance(given, str) else [(f"{kind}/{n}", p) for n, p in enumerate(kinds.items(kind))]
+        for at, path in paths:
+            if not isinstance(path, str):
+                kinds.wrong_type(at, path, "a path")
+            elif (normal := kinds.path_at(at, path)) is not None:
+                out.append(Condition(kind, normal))  # type: ignore[arg-type] # one of CONDITION_KINDS
+    return tuple(out)
+
+
+def _condition_list(owner: Fields, key: str, items: Sequence[Json]) -> tuple[Condition, ...]:
+    out = []
+    for number, item in enumerate(items):
+        if not isinstance(item, Mapping):
+            owner.wrong_type(f"{key}/{number}", item, "a mapping with `kind` and `path`")
+        elif (found := _condition(Fields(item, f"{owner.path}/{key}/{number}", owner.problems))) is not None:
+            out.append(found)
+    return tuple(out)
+
+
+def _condition(item: Fields) -> Condition | None:
+    item.only(("kind", "path"))
+    if not item.has("kind"):
+        item.needed_text("kind")
+    kind = item.choice("kind", CONDITION_KINDS, "file_exists")
+    path = item.file("path") if item.has("path") else item.needed_text("path")
+    return Condition(kind, path) if path else None  # type: ignore[arg-type] # one of CONDITION_KINDS
+
+
+def read_verify(stage: Fields) -> Verify:
+    """Return what a result must pass: of a list of steps, or of `{inputs, steps, all}`."""
+    value = stage.body.get("verify")
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return Verify(_verify_steps(stage, "verify"))
+    verify = stage.below("verify")
+    verify.only(("inputs", "steps", "all"))
+    return Verify(_verify_steps(verify, "steps"), read_inputs(verify, "inputs"), verify.flag("all", default=False))
+
+
+def _verify_steps(owner: Fields, key: str) -> tuple[VerifyStep, ...]:
+    found: list[VerifyStep] = []
+    for number, item in enumerate(owner.items(key)):
+        if not isinstance(item, Mapping):
+            owner.wrong_type(f"{key}/{number}", item, "a mapping with one of `check`, `shell`, `pytest`, `ensures`")
+            continue
+        step = _verify_step(Fields(item, f"{owner.path}/{key}/{number}", owner.problems))
+        if step is not None:
+            found.append(step)
+    return tuple(found)
+
+
+def _verify_step(item: Fields) -> VerifyStep | None:
+    item.only((*VERIFY_KINDS, "with"))
+    kind = item.one_of(VERIFY_KINDS)
+    if kind is not None and kind != "check" and item.has("with"):
+        item.complain("with", "E856", "`with` belongs to `check`", "remove it")
+    match kind:
+        case "check":
+            name = item.text("check")
+            options = dict(item.below("with").body)
+            return None if name is None else CheckStep(name, options)
+        case "shell":
+            return _shell(item)
+        case "pytest":
+            step = _pytest(item)
+            if step.report is not None:
+                hint = "a report is an output: make it a stage of its own"
+                item.complain("pytest/report", "E856", "`report` has no place in verify, whose files are thrown away", hint)
+            return step
+        case "ensures":
+            return EnsuresStep(read_conditions(item, "ensures"))
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""Bytes on disk: contents, records, exchanges, the journal, the lock file, the workspace."""

@@ -1,0 +1,27 @@
+"""Keep what each attempt saw and said, as files for people: `logs/<run>/<stage>/attempt-N/`."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23.store.durable import make_folder
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._@-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifacts:
+    """The artifacts of one run. Private to the user: prompts and answers may hold what the project keeps to itself."""
+
+    folder: Path
+
+    def place(self, stage: str, attempt: int) -> Path:
+        """Return the folder of one attempt of a stage."""
+        return self.folder / _UNFIT.sub("_", stage) / f"attempt-{attempt}"
+
+    def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
+        """Write one artifact, in place of an earlier one of that name."""
+        path = self.place(stage, attempt) / name
+        make_folder(path.parent)
+        path.write_text(text, encoding="utf-8", errors="replace")
+        path.chmod(0o600)

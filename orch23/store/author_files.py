@@ -1,0 +1,30 @@
+"""Read the files that the author of a pipeline wrote beside it: prompts, templates, schemas."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.store.workspace import Workspace
+
+MAX_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorFiles:
+    """The author's files of one project; a link out of it is not followed."""
+
+    root: Path
+    workspace: Workspace
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        """Return a file's text, or None and what is wrong."""
+        data = self.workspace.read(path)
+        if data is None:
+            hint = "paths are relative to the root of the project; a link or a directory does not count"
+            return None, Diagnostic("E831", f"`{path}` does not exist, or is no regular file", hint=hint)
+        if len(data) > MAX_BYTES:
+            return None, Diagnostic("E831", f"`{path}` is over {MAX_BYTES:,} bytes", hint="a prompt is not that long")
+        try:
+            return data.decode("utf-8"), None
+        except UnicodeDecodeError as error:
+            return None, Diagnostic("E831", f"`{path}` is not UTF-8 text (byte {error.start})", hint="save it as UTF-8")

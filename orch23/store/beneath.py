@@ -1,0 +1,124 @@
+"""Open what lies below a root, component by component, without ever following a link."""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import SafetyError
+from orch23.store.codes import E_LINK
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def split(path: str) -> tuple[tuple[str, ...], str]:
+    """Return the directories and the name of a relative path.
+
+    Raises:
+        SafetyError: it is absolute, climbs, or has an empty segment.
+
+    """
+    names = tuple(path.split("/"))
+    if any(name in {"", ".", ".."} or "\0" in name for name in names):
+        raise leaves(path)
+    return names[:-1], names[-1]
+
+
+@contextlib.contextmanager
+def directory(root: Path, names: Sequence[str]) -> Iterator[int]:
+    """Give a descriptor of a directory below the root.
+
+    Raises:
+        FileNotFoundError: it, or one above it, is not there.
+        NotADirectoryError: one of them is a file.
+        SafetyError: one of them is a link.
+
+    """
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for number, name in enumerate(names):
+            below = _enter(descriptor, name, "/".join(names[: number + 1]))
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def make_directories(root: Path, names: Sequence[str]) -> None:
+    """Make a directory below the root, with those above it.
+
+    Raises:
+        SafetyError: one of them is a link.
+        NotADirectoryError: one of them is a file.
+
+    """
+    for count in range(len(names)):
+        with directory(root, names[:count]) as parent, contextlib.suppress(FileExistsError):
+            os.mkdir(names[count], dir_fd=parent)
+    with directory(root, names):
+        pass
+
+
+def open_file(root: Path, path: str) -> int | None:
+    """Return a descriptor of a regular file below the root, or None if there is none.
+
+    Raises:
+        SafetyError: the path has a bad segment, or a directory of it is a link.
+
+    """
+    names, name = split(path)
+    try:
+        with directory(root, names) as parent:
+            return open_regular(name, parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def open_regular(name: str | Path, parent: int | None = None) -> int | None:
+    """Return a descriptor of a regular file, or None if it is not there or something else, such as a link or a pipe."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe would block us
+    try:
+        descriptor = os.open(name, flags, dir_fd=parent)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV}:
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def read_all(descriptor: int) -> bytes:
+    """Return all bytes from a descriptor, and close it."""
+    with os.fdopen(descriptor, "rb") as stream:
+        return stream.read()
+
+
+def leaves(path: str) -> SafetyError:
+    """Return the complaint about a path that leads through a link or out of the root."""
+    return SafetyError(
+        Diagnostic(
+            E_LINK,
+            f"the path {path!r} leads through a link or out of the project",
+            hint="replace the link by a real directory, or name another path",
+        )
+    )
+
+
+def _enter(descriptor: int, name: str, path: str) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=descriptor)
+    except NotADirectoryError:
+        pass
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+            raise leaves(path)
+    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

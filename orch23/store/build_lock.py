@@ -1,0 +1,66 @@
+"""Let one build at a time change a project, by a lock that ends with its process."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import BusyError
+from orch23.store.codes import E_BUSY
+from orch23.store.durable import write_all
+
+_PID_BYTES = 32
+
+
+class BuildLock:
+    """A context manager that holds the lock of a project, for as long as the context or the process lives."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the file to lock; it is made when the lock is."""
+        self._path = path
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        """Take the lock.
+
+        Raises:
+            BusyError: another process (or another BuildLock) has it.
+
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, _PID_BYTES, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise BusyError(_busy(holder)) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # the number only serves the message; a full disk must not stop a build here
+            os.ftruncate(descriptor, 0)
+            write_all(descriptor, f"{os.getpid()}\n".encode())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the lock back. The file stays: to remove it would let two builds lock two files of one name."""
+        if self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a child between fork and exec still shares the descriptor
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _busy(holder: str) -> Diagnostic:
+    who = f"process {holder}" if holder.isdigit() else "another process"
+    return Diagnostic(
+        E_BUSY,
+        f"another build is running in this project: {who} holds the lock",
+        hint="wait for it to end, or stop that process; there is nothing to remove",
+    )

@@ -1,0 +1,67 @@
+"""The diagnostic codes of the store: for each its title, and what it means with the way out."""
+
+from collections.abc import Mapping
+
+E_LINK = "E691"
+E_LOCK_CONFLICT = "E701"
+E_LOCK_DAMAGED = "E702"
+E_LOCK_RECORD = "E703"
+E_LOCK_VERSION = "E704"
+E_STORE_VERSION = "E705"
+E_JOURNAL = "E706"
+E_TRANSCRIPT = "E707"
+E_BUSY = "E708"
+E_NO_RUN = "E709"
+
+CODES: Mapping[str, tuple[str, str]] = {
+    E_LINK: (
+        "A path leads through a link or out of the project",
+        "orch23 never follows a symbolic link below the root of the project, neither to read an input nor to write an "
+        "output, since a link can point anywhere. Replace the link by a real directory or file, or move the output.",
+    ),
+    E_LOCK_CONFLICT: (
+        "The lock file holds git's conflict markers",
+        "Two branches changed the record of the same stage. Take either side of each block (git checkout --ours or "
+        "--theirs on the file will do) and build again: the next build brings the records up to date from the store "
+        "and the transcripts.",
+    ),
+    E_LOCK_DAMAGED: (
+        "The lock file cannot be read",
+        "The file is not the JSON that orch23 writes. Take it from version control again (git checkout -- FILE), or "
+        "delete it and build: records that the local store holds are written anew without running anything.",
+    ),
+    E_LOCK_RECORD: (
+        "A record of the lock file does not match its checksum",
+        "Somebody, or a merge, changed a line of the record. Take the file from version control again, or delete the "
+        "record's whole block (or the file) and build.",
+    ),
+    E_LOCK_VERSION: (
+        "The lock file was written by another version of orch23",
+        "Use the version of orch23 that wrote it, or delete the file and build with this one.",
+    ),
+    E_STORE_VERSION: (
+        "The store is of an unknown version",
+        "The file .orch23/VERSION names a layout that this orch23 does not know, or is damaged. `orch23 reset` makes "
+        "a new store; it keeps all recorded answers, so no call is paid for twice.",
+    ),
+    E_JOURNAL: (
+        "The journal of a run is damaged",
+        "A line in the middle of logs/<run>.jsonl is not as it was written, so what the run had done is unknown. "
+        "`orch23 reset` sets the journals aside; recorded answers stay, so no call is paid for twice.",
+    ),
+    E_TRANSCRIPT: (
+        "A committed transcript is damaged",
+        "The file is not as orch23 wrote it. Take it from version control again (git checkout -- FILE), or delete it "
+        "and build: the answer is then taken from the local store, or asked for again.",
+    ),
+    E_BUSY: (
+        "Another build is running in this project",
+        "One build at a time may change a project. Wait for it, or stop the process that is named. A lock never "
+        "outlives its process, so there is nothing to remove.",
+    ),
+    E_NO_RUN: (
+        "There is no such run",
+        "No journal of that name is in logs/. `orch23 runs` lists the runs; logs are not committed, so a fresh clone has "
+        "none.",
+    ),
+}

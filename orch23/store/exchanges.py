@@ -1,0 +1,264 @@
+"""Keep what models were asked and answered: one JSON file an exchange, in the store and in committable transcripts."""
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast, get_args
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, Json, digest_bytes, digest_json
+from orch23.model.errors import CorruptStateError
+from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
+from orch23.store.beneath import open_regular, read_all
+from orch23.store.codes import E_TRANSCRIPT
+from orch23.store.durable import sweep_temps, write_atomic
+from orch23.store.strict_json import fields, mapping, number, one_of, parse, text, texts, whole
+
+EXCHANGE_VERSION = 1
+_PARTS = ("provider", "endpoint", "model", "system", "messages", "params", "returns", "schema", "sample")
+_FIELDS = (
+    *("orch23_exchange", "fingerprint", "stage", "request", "response", "stop", "usage", "outcome"),
+    *("diagnostics", "duration_s", "provenance", "files", "sum"),
+)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+
+
+class Exchanges:
+    """All recorded exchanges. Safe for calls from several threads, since a file is only ever replaced whole.
+
+    `transcripts` is always a directory, relative to the root, of files that are meant to be committed; it is looked
+    at first. A damaged file of the local store counts as not there, and is told in `healed`.
+    """
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        """Take the local folder, made by the first put, and the root that transcripts are relative to."""
+        self._folder = folder
+        self._root = root
+        self.healed: list[str] = []
+
+    def get(self, fingerprint: str, transcripts: str | None) -> Exchange | None:
+        """Return the exchange of a request, or None.
+
+        Raises:
+            CorruptStateError: a committed transcript is damaged.
+
+        """
+        committed = self._committed(fingerprint, transcripts)
+        found = self._read(committed, fingerprint, committed=True) if committed else None
+        return found or self._read(self._local(fingerprint), fingerprint, committed=False)
+
+    def put(self, exchange: Exchange, transcripts: str | None) -> None:
+        """Write an exchange durably to the local store and to the transcripts, where they do not hold it already."""
+        data = exchange_text(exchange).encode("utf-8")
+        self._write(self._local(exchange.fingerprint), data, 0o600)
+        committed = self._committed(exchange.fingerprint, transcripts)
+        if committed:
+            self._write(committed, data, 0o644)
+
+    def nearest(
+        self, stage: str, parts: Mapping[str, Json], transcripts: str | None
+    ) -> tuple[Exchange, str] | None:
+        """Return the stage's earlier exchange whose request differs least, with the first part that differs.
+
+        Raises:
+            CorruptStateError: a committed transcript is damaged.
+
+        """
+        best: tuple[tuple[int, int, str], Exchange, str] | None = None
+        for exchange in self._all(transcripts):
+            differing = [name for name in _PARTS if exchange.request.get(name) != _jsonlike(parts.get(name))]
+            if exchange.stage != stage or not exchange.request or not differing:
+                continue
+            alike = _common_prefix(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
+            rank = (len(differing), -alike, exchange.fingerprint)
+            if best is None or rank < best[0]:
+                best = (rank, exchange, differing[0])
+        return None if best is None else (best[1], best[2])
+
+    def put_original(self, data: bytes, transcripts: str | None) -> Digest:
+        """Keep, durably, bytes that a person had before any stage wrote the path; return their digest."""
+        digest = digest_bytes(data)
+        self._write(self._original(digest, transcripts), data, 0o644 if transcripts else 0o600)
+        return digest
+
+    def get_original(self, digest: Digest, transcripts: str | None) -> bytes | None:
+        """Return such bytes, or None.
+
+        Raises:
+            CorruptStateError: the committed file is damaged.
+
+        """
+        for place in (transcripts, None) if transcripts else (None,):
+            path = self._original(digest, place)
+            source = open_regular(path)
+            data = None if source is None else read_all(source)
+            if data is not None and digest_bytes(data) == digest:
+                return data
+            if data is not None:
+                self._complain(path, "does not match its name", committed=place is not None)
+        return None
+
+    def sweep(self) -> None:
+        """Remove what killed processes left. Only for the holder of the build lock."""
+        sweep_temps(self._folder)
+
+    def delete_all(self) -> None:
+        """Forget the local store's answers; transcripts are not touched."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
+
+    def _local(self, fingerprint: str) -> Path:
+        return self._folder / _checked(fingerprint)[:2] / f"{fingerprint}.json"
+
+    def _committed(self, fingerprint: str, transcripts: str | None) -> Path | None:
+        return self._root / transcripts / f"{_checked(fingerprint)}.json" if transcripts else None
+
+    def _original(self, digest: Digest, transcripts: str | None) -> Path:
+        return (self._root / transcripts if transcripts else self._folder) / "originals" / _checked(digest.sha256)
+
+    def _all(self, transcripts: str | None) -> Iterator[Exchange]:
+        seen: set[str] = set()
+        places = [(path, True) for path in _files(self._root / transcripts)] if transcripts else []
+        places += [(path, False) for group in _folders(self._folder) for path in _files(group)]
+        for path, committed in places:
+            if path.stem not in seen:
+                found = self._read(path, path.stem, committed=committed)
+                if found is not None:
+                    seen.add(path.stem)
+                    yield found
+
+    def _read(self, path: Path, fingerprint: str, *, committed: bool) -> Exchange | None:
+        source = open_regular(path)
+        if source is None:
+            return None
+        try:
+            exchange = parse_exchange(read_all(source))
+        except ValueError as error:
+            self._complain(path, str(error), committed=committed)
+            return None
+        if exchange.fingerprint != fingerprint:
+            self._complain(path, "is an exchange of another fingerprint", committed=committed)
+            return None
+        return exchange
+
+    def _complain(self, path: Path, problem: str, *, committed: bool) -> None:
+        if not committed:
+            self.healed.append(f"exchanges/{path.name}: {problem}")
+            return
+        name = path.relative_to(self._root).as_posix()
+        raise CorruptStateError(
+            Diagnostic(
+                E_TRANSCRIPT,
+                f"the transcript {name} is damaged: {problem}",
+                hint="take the file from version control again, or delete it",
+                subject=name,
+            )
+        )
+
+    def _write(self, path: Path, data: bytes, mode: int) -> None:
+        source = open_regular(path)
+        if source is not None and read_all(source) == data:
+            return
+        scratch = None
+        if path.is_relative_to(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            scratch = self._folder
+        write_atomic(path, data, mode=mode, scratch=scratch)
+
+
+def exchange_text(exchange: Exchange) -> str:
+    """Return the one text of an exchange: JSON for people, sorted, with a checksum."""
+    body: dict[str, Json] = {
+        "orch23_exchange": EXCHANGE_VERSION,
+        "fingerprint": exchange.fingerprint,
+        "stage": exchange.stage,
+        "request": _jsonlike(exchange.request),
+        "response": exchange.response,
+        "stop": exchange.stop,
+        "usage": {"input_tokens": exchange.usage.input_tokens, "output_tokens": exchange.usage.output_tokens},
+        "outcome": exchange.outcome,
+        "diagnostics": list(exchange.diagnostics),
+        "duration_s": float(exchange.duration_s),
+        "provenance": exchange.provenance,
+        "files": dict(exchange.files),
+    }
+    body["sum"] = digest_json(body)
+    return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def parse_exchange(data: bytes) -> Exchange:
+    """Return the exchange of a file's bytes.
+
+    Raises:
+        ValueError: it is not as `exchange_text` wrote it.
+
+    """
+    body = dict(fields(parse(data.decode("utf-8")), _FIELDS))
+    if body.pop("sum") != digest_json(body):
+        message = "does not match its checksum"
+        raise ValueError(message)
+    if body["orch23_exchange"] != EXCHANGE_VERSION:
+        message = f"is of version {body['orch23_exchange']!r}"
+        raise ValueError(message)
+    usage = fields(body["usage"], ("input_tokens", "output_tokens"))
+    return Exchange(
+        fingerprint=text(body["fingerprint"]),
+        stage=text(body["stage"]),
+        request=mapping(body["request"]),
+        response=text(body["response"]),
+        stop=cast("StopReason", one_of(body["stop"], get_args(StopReason))),
+        usage=Usage(whole(usage["input_tokens"]), whole(usage["output_tokens"])),
+        outcome=cast("ExchangeOutcome", one_of(body["outcome"], get_args(ExchangeOutcome))),
+        diagnostics=texts(body["diagnostics"]),
+        duration_s=number(body["duration_s"]),
+        provenance=text(body["provenance"]),
+        files={path: None if held is None else text(held) for path, held in mapping(body["files"]).items()},
+    )
+
+
+def hand_fingerprint(stage: str, files: Mapping[str, str | None]) -> str:
+    """Return the name of an edit that was accepted by hand: it has no request to be named by."""
+    return hashlib.sha256(digest_json({"accepted": dict(files), "stage": stage}).encode()).hexdigest()
+
+
+def _jsonlike(value: Json) -> Json:
+    """Return a value as it will look when it was written and read again."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _jsonlike(item) for name, item in value.items()}
+    return [_jsonlike(item) for item in value]
+
+
+def _checked(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        message = f"BUG: {name!r} is no name of an exchange"
+        raise ValueError(message)
+    return name
+
+
+def _folders(folder: Path) -> list[Path]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "originals")
+    return []
+
+
+def _files(folder: Path) -> list[Path]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return sorted(path for path in folder.iterdir() if path.suffix == ".json" and _NAME.fullmatch(path.stem))
+    return []
+
+
+def _flat(value: Json) -> str:
+    return json.dumps(_jsonlike(value), ensure_ascii=False, sort_keys=True)
+
+
+def _common_prefix(one: str, other: str) -> int:
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))

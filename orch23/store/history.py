@@ -1,0 +1,66 @@
+"""What earlier runs of a pipeline leave to the next one: what failed, what an interrupted run had done and spent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orch23.store.journal import JournalLine, interrupted_run, read_journal, runs
+
+_GREEN = ("built", "restored", "verified", "fresh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """`failed` maps a stage to the key it failed with when it last ran. The rest is of an interrupted run, if any.
+
+    `unlocked` maps stages it finished to their keys: the lock file does not know of them yet. `reusable` are the
+    fingerprints of the answers it got, `calls` those of them that were asked of a provider, `failures` the stages
+    that had failed.
+    """
+
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unlocked: Mapping[str, str] = field(default_factory=dict)
+    reusable: frozenset[str] = frozenset()
+    calls: int = 0
+
+
+def read_history(logs: Path, pipeline_file: str) -> History:
+    """Return what the runs of a pipeline leave to the next.
+
+    Raises:
+        CorruptStateError: the journal that matters is damaged.
+
+    """
+    newest = next((run for run in runs(logs) if run.pipeline == pipeline_file), None)
+    if newest is None:
+        return History()
+    failed: dict[str, str] = {}
+    lines = read_journal(logs / f"{newest.run_id}.jsonl")
+    for line in lines:
+        status, key = line.event.data.get("status"), line.event.data.get("key")
+        if line.event.type == "stage_finished" and isinstance(key, str):
+            failed.pop(line.event.role, None)
+            if status == "failed":
+                failed[line.event.role] = key
+    interrupted = interrupted_run(logs, pipeline_file)
+    if interrupted is None:
+        return History(failed=failed)
+    return History(
+        failed=failed,
+        unlocked=_finished(lines),
+        reusable=interrupted.fingerprints,
+        calls=sum(_is_paid(line) for line in lines),
+    )
+
+
+def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:
+    done = {}
+    for line in lines:
+        data = line.event.data
+        if line.event.type == "stage_finished" and data.get("status") in _GREEN and isinstance(data.get("key"), str):
+            done[line.event.role] = str(data["key"])
+    return done
+
+
+def _is_paid(line: JournalLine) -> bool:
+    return line.event.type == "llm_response" and line.event.data.get("replayed") is False

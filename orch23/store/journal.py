@@ -1,0 +1,349 @@
+"""The journals of runs: what happened, one checksummed line an event, appended and never changed."""
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast, get_args
+
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import Json
+from orch23.model.errors import CorruptStateError, NotFoundError
+from orch23.model.event import EVENT_TYPES, EVENT_VERSION, Event, EventType, Level
+from orch23.store.codes import E_JOURNAL, E_NO_RUN
+from orch23.store.durable import make_folder, sync_folder, write_all
+from orch23.store.strict_json import fields, mapping, one_of, parse, text, whole
+
+INTERRUPTED = "interrupted"
+_SUM_DIGITS = 16
+_END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
+_FIELDS = ("v", "seq", "ts", "level", "type", "role", "message", "data", "sum")
+_DURABLE = frozenset({"llm_response", "attempt_started", "stage_finished", "run_finished"})
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLine:
+    """One line of a journal: the event, its number from 1, its time in UTC."""
+
+    seq: int
+    ts: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One run at a glance. `status` is what `run_finished` said, `interrupted` without one, `damaged` if unreadable."""
+
+    run_id: str
+    pipeline: str = ""
+    started: str = ""
+    finished: str | None = None
+    status: str = INTERRUPTED
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """What an interrupted run had done: the answers it saw, and the attempts it had begun, by stage key."""
+
+    run_id: str
+    fingerprints: frozenset[str] = frozenset()
+    attempts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Journal:
+    """Writes `logs/<run>.jsonl`. The file is made with the first event; events may come from any thread.
+
+    The events after which something would be paid for or counted twice are durable when `notice` returns; each
+    makes those before it durable too.
+    """
+
+    def __init__(self, logs: Path, run_id: str, clock: Callable[[], datetime]) -> None:
+        """Take the folder, the run's id and the clock. A run of that id that exists is left alone: see `run_id`."""
+        self.run_id = free_run_id(logs, run_id)
+        self.path = logs / f"{self.run_id}.jsonl"
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        self._number = 0
+        self._good_bytes = 0
+
+    def notice(self, event: Event) -> None:
+        """Append one event.
+
+        Raises:
+            OSError: the disk refused it; the journal then ends with the event before.
+
+        """
+        with self._lock:
+            if self._descriptor is None:
+                self._descriptor = self._open()
+            line = _line_of(event, self._number + 1, timestamp(self._clock()))
+            self._append(self._descriptor, line)
+            if event.type in _DURABLE:
+                os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; an event after that opens a journal of its own, and should not come."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def _open(self) -> int:
+        make_folder(self.path.parent)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.path, flags, 0o644)
+        sync_folder(self.path.parent)
+        return descriptor
+
+    def _append(self, descriptor: int, line: bytes) -> None:
+        if os.fstat(descriptor).st_size != self._good_bytes:
+            os.ftruncate(descriptor, self._good_bytes)  # the torn end of a line that a full disk refused
+        try:
+            write_all(descriptor, line)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, self._good_bytes)
+            raise
+        self._good_bytes += len(line)
+        self._number += 1
+
+
+def new_run_id(now: datetime, key8: str) -> str:
+    """Return a run's id: the time it began, and the first digits of what it builds."""
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{key8}"
+
+
+def free_run_id(logs: Path, run_id: str) -> str:
+    """Return the id itself or, if a run has it (two within one second), the id with the first free number."""
+    candidate, number = run_id, 1
+    while (logs / f"{candidate}.jsonl").exists():
+        number += 1
+        candidate = f"{run_id}-{number}"
+    return candidate
+
+
+def timestamp(moment: datetime) -> str:
+    """Return a time as the journal writes it: UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_journal(path: Path) -> tuple[JournalLine, ...]:
+    """Return the lines of a journal, without an end that was torn off by a crash.
+
+    Raises:
+        NotFoundError: there is no such journal.
+        CorruptStateError: a line is damaged that is not part of a torn end.
+
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        missing = Diagnostic(E_NO_RUN, f"there is no run {path.stem}", hint="`orch23 runs` lists the runs")
+        raise NotFoundError(missing) from None
+    return parse_journal(data, str(path))
+
+
+def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
+    """Return the lines of a journal's bytes; `origin` is what complaints call the file.
+
+    Raises:
+        CorruptStateError: as for `read_journal`.
+
+    """
+    found: list[JournalLine] = []
+    broken: tuple[int, str] | None = None
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line:
+            continue
+        try:
+            read = _parse_line(line + b"\n")
+            if broken is None and read.seq != len(found) + 1:
+                broken = (number, f"has the number {read.seq} where {len(found) + 1} was due")
+        except ValueError as error:
+            broken = broken or (number, str(error))
+        else:
+            if broken is not None:  # a good line after a bad one: no crash does that
+                raise CorruptStateError(_damaged(origin, *broken))
+            found.append(read)
+    return tuple(found)
+
+
+def runs(logs: Path) -> tuple[RunSummary, ...]:
+    """Return the runs that have a journal, newest first. One that cannot be read is among them, as `damaged`."""
+    found = []
+    for path in _journals(logs):
+        try:
+            lines = read_journal(path)
+        except CorruptStateError:
+            found.append(RunSummary(run_id=path.stem, status="damaged"))
+        else:
+            if lines:
+                found.append(_summary(path.stem, lines))
+    return tuple(found)
+
+
+def interrupted_run(logs: Path, pipeline_file: str) -> Interrupted | None:
+    """Return where the pipeline's newest run stopped, or None if it came to an end.
+
+    A run that was interrupted when it had itself taken up an interrupted one stands for both. The attempts of a
+    stage that came to an end count no longer: only a stage that was cut off goes on with what was left.
+
+    Raises:
+        CorruptStateError: a journal that would have to be read is damaged.
+
+    """
+    chain: list[tuple[str, tuple[JournalLine, ...]]] = []
+    for path in _journals(logs):
+        first, last = _ends(path)
+        if first is not None and _pipeline(first) != pipeline_file:
+            continue
+        if last is not None and not _is_interrupted(last):
+            break
+        lines = read_journal(path)
+        if lines and _pipeline(lines[0]) == pipeline_file:
+            if not _is_interrupted(lines[-1]):
+                break
+            chain.append((path.stem, lines))
+    return _merge(chain) if chain else None
+
+
+def _merge(chain: list[tuple[str, tuple[JournalLine, ...]]]) -> Interrupted:
+    """Return what runs, given newest first, had done together."""
+    fingerprints: set[str] = set()
+    attempts: dict[str, int] = {}
+    for _, lines in reversed(chain):
+        for event in (line.event for line in lines):
+            match event.type:
+                case "llm_response":
+                    fingerprints.add(str(event.data.get("fingerprint", "")))
+                case "attempt_started":
+                    key, number = str(event.data.get("key", "")), event.data.get("attempt")
+                    attempts[key] = max(attempts.get(key, 0), number if isinstance(number, int) else 1)
+                case "stage_finished" if event.data.get("status") != "cancelled":
+                    attempts.pop(str(event.data.get("key", "")), None)
+                case _:
+                    pass
+    return Interrupted(run_id=chain[0][0], fingerprints=frozenset(fingerprints - {""}), attempts=attempts)
+
+
+def _journals(logs: Path) -> list[Path]:
+    """Return the journals, newest first; ids begin with their time, and a second run of one second is numbered."""
+    try:
+        paths = [path for path in logs.iterdir() if path.suffix == ".jsonl" and path.is_file()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(paths, key=_age, reverse=True)
+
+
+def _age(path: Path) -> tuple[str, int, str]:
+    began, _, rest = path.stem.partition("-")
+    number = rest.rpartition("-")[2] if "-" in rest else ""
+    return began, int(number) if number.isdecimal() else 1, rest
+
+
+def _ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:
+    """Return the first and the last line of a journal, without reading the rest; None for one that is not whole."""
+    with path.open("rb") as stream:
+        first = stream.readline()
+        stream.seek(0, 2)
+        stream.seek(max(0, stream.tell() - (1 << 16)))
+        end = stream.read()
+    last = end[end.rfind(b"\n", 0, -1) + 1 :]
+    return _whole_line(first), _whole_line(last)
+
+
+def _whole_line(line: bytes) -> JournalLine | None:
+    try:
+        return _parse_line(line)
+    except ValueError:
+        return None
+
+
+def _is_interrupted(last: JournalLine) -> bool:
+    return last.event.type != "run_finished" or last.event.data.get("status") == INTERRUPTED
+
+
+def _pipeline(first: JournalLine) -> str:
+    return str(first.event.data.get("pipeline", "")) if first.event.type == "run_started" else ""
+
+
+def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
+    last = lines[-1]
+    over = last.event.type == "run_finished"
+    return RunSummary(
+        run_id=run_id,
+        pipeline=_pipeline(lines[0]),
+        started=lines[0].ts,
+        finished=last.ts if over else None,
+        status=str(last.event.data.get("status", "")) if over else INTERRUPTED,
+        counts=Counter(_statuses(lines)),
+    )
+
+
+def _statuses(lines: Iterable[JournalLine]) -> Iterable[str]:
+    return (str(line.event.data.get("status", "")) for line in lines if line.event.type == "stage_finished")
+
+
+def _parse_line(line: bytes) -> JournalLine:
+    inner, end = line[:-_END_BYTES], line[-_END_BYTES:]
+    if end != b',"sum":"' + _line_sum(inner) + b'"}\n':
+        message = "does not match its checksum"
+        raise ValueError(message)
+    body = fields(parse(line), _FIELDS)
+    if body["v"] != EVENT_VERSION:
+        message = f"is of version {body['v']!r}"
+        raise ValueError(message)
+    event = Event(
+        cast("EventType", one_of(body["type"], EVENT_TYPES)),
+        text(body["message"]),
+        text(body["role"]),
+        cast("Level", one_of(body["level"], get_args(Level))),
+        mapping(body["data"]),
+    )
+    return JournalLine(whole(body["seq"]), text(body["ts"]), event)
+
+
+def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
+    return Diagnostic(
+        E_JOURNAL,
+        f"line {number} of the journal {problem}",
+        Location(origin, number, 1),
+        "`orch23 reset` sets the journals aside; recorded answers are kept",
+    )
+
+
+def _line_of(event: Event, number: int, moment: str) -> bytes:
+    """Return the journal's line of an event."""
+    body: dict[str, Json] = {
+        "v": EVENT_VERSION,
+        "seq": number,
+        "ts": moment,
+        "level": event.level,
+        "type": event.type,
+        "role": event.role,
+        "message": event.message,
+        "data": dict(event.data),
+    }
+    written = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
+    inner = written[:-1].encode("utf-8", "backslashreplace")
+    return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
+
+
+def _line_sum(inner: bytes) -> bytes:
+    """Return the checksum of a line: of everything before the checksum."""
+    return hashlib.sha256(inner).hexdigest()[:_SUM_DIGITS].encode("ascii")
+
+
+def _plain(value: object) -> object:
+    """Show json the mappings and sequences that are not dict and list."""
+    if hasattr(value, "items"):
+        return dict(value)  # type: ignore[call-overload] # a mapping
+    return list(value)  # type: ignore[call-overload] # a sequence

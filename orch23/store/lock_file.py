@@ -1,0 +1,148 @@
+"""The lock file beside a pipeline: its records as text that git can merge and a person can read."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import Json, digest_json
+from orch23.model.errors import CorruptStateError
+from orch23.model.record import LockFile, Record
+from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
+from orch23.store.durable import write_atomic
+from orch23.store.record_format import record_from_json, record_to_json
+from orch23.store.strict_json import fields, mapping, parse, text
+
+LOCK_VERSION = 1
+_END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone
+_CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
+_WAY_OUT = "take the file from version control again, or delete it and build: the store holds the same records"
+
+
+def read_lock(path: Path) -> LockFile:
+    """Return the records of a lock file; a file that is not there holds none.
+
+    Raises:
+        CorruptStateError: it has conflict markers, or is not as it was written; all damaged records are named.
+
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return LockFile()
+    return parse_lock(data, str(path))
+
+
+def write_lock(path: Path, lock: LockFile, pipeline_name: str) -> bool:
+    """Write a lock file, unless it has this text already; say whether it was written."""
+    data = lock_text(lock, pipeline_name).encode("utf-8")
+    try:
+        if path.read_bytes() == data:
+            return False
+    except FileNotFoundError:
+        pass
+    write_atomic(path, data)
+    return True
+
+
+def lock_text(lock: LockFile, pipeline_name: str) -> str:
+    """Return the one text of these records: sorted, no times, no absolute paths, a checksum in every record."""
+    blocks: dict[str, Json] = {name: _block(record) for name, record in lock.records.items()}
+    blocks[_END] = None
+    document: Json = {"orch23_lock": LOCK_VERSION, "pipeline": pipeline_name, "records": blocks}
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+
+
+def parse_lock(data: bytes, origin: str) -> LockFile:
+    """Return the records of a lock file's bytes; `origin` is what complaints call the file.
+
+    Raises:
+        CorruptStateError: as for `read_lock`.
+
+    """
+    try:
+        document = data.decode("utf-8")
+        conflict = _CONFLICT.search(document)
+        if conflict is not None:
+            raise CorruptStateError(_conflict(origin, document, conflict.start()))
+        body = mapping(parse(document))
+        if body.get("orch23_lock") != LOCK_VERSION:
+            raise CorruptStateError(_unknown_version(origin, body.get("orch23_lock")))
+        body = fields(body, ("orch23_lock", "pipeline", "records"))
+        text(body["pipeline"])
+        return LockFile(_records(mapping(body["records"]), origin, document))
+    except ValueError as error:
+        raise CorruptStateError(_damaged(origin, error)) from error
+
+
+def _block(record: Record) -> Json:
+    if record.failed:
+        message = f"BUG: the kept failure of {record.stage} is no record for a lock file"
+        raise ValueError(message)
+    body = record_to_json(record)
+    return {**body, "sum": digest_json(body)}
+
+
+def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    complaints: list[Diagnostic] = []
+    if _END not in blocks:
+        message = "the end mark is missing"
+        raise ValueError(message)
+    for name, block in blocks.items():
+        if name == _END:
+            continue
+        try:
+            body = dict(mapping(block))
+            if body.pop("sum", None) != digest_json(body):
+                message = "does not match its checksum"
+                raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
+            found[name] = record_from_json(body)
+        except ValueError as error:
+            complaints.append(_bad_record(origin, document, name, error))
+    if complaints:
+        raise CorruptStateError(*complaints)
+    return found
+
+
+def _conflict(origin: str, document: str, start: int) -> Diagnostic:
+    line = document.count("\n", 0, start) + 1
+    return Diagnostic(
+        E_LOCK_CONFLICT,
+        "the lock file holds conflict markers of git",
+        Location(origin, line, 1, 7),
+        "take either side of each block (git checkout --ours FILE, or --theirs), then build",
+    )
+
+
+def _unknown_version(origin: str, version: Json) -> Diagnostic:
+    return Diagnostic(
+        E_LOCK_VERSION,
+        f"the lock file is of version {version!r}, this orch23 writes version {LOCK_VERSION}",
+        Location(origin, 1, 1),
+        "use the orch23 that wrote it, or delete the file and build",
+    )
+
+
+def _damaged(origin: str, error: ValueError) -> Diagnostic:
+    line, column = (error.lineno, error.colno) if isinstance(error, json.JSONDecodeError) else (1, 1)
+    message = f"the lock file cannot be read: {error}"
+    return Diagnostic(E_LOCK_DAMAGED, message, Location(origin, line, column), _WAY_OUT)
+
+
+def _bad_record(origin: str, document: str, name: str, error: ValueError) -> Diagnostic:
+    at = document.find(f"\n  {json.dumps(name, ensure_ascii=False)}:")
+    line = document.count("\n", 0, at + 1) + 1 if at >= 0 else 1
+    return Diagnostic(
+        E_LOCK_RECORD,
+        f"the record of stage `{name}` {error}",
+        Location(origin, line, 3),
+        _WAY_OUT,
+        subject=name,
+    )
+
+
+def _plain(value: object) -> object:
+    """Show json the mappings and sequences that are not dict and list."""
+    return dict(value) if isinstance(value, Mapping) else list(value)  # type: ignore[call-overload] # a sequence

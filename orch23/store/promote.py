@@ -1,0 +1,218 @@
+"""Make a stage's outputs the workspace's files: all of them or, after a crash, all of them at the next start."""
+
+import contextlib
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23.model.digest import Digest, FileEntry
+from orch23.model.errors import MissingBytesError
+from orch23.store.beneath import directory, make_directories, open_regular, split
+from orch23.store.contents import Contents, pump
+from orch23.store.durable import is_temp, seal, sync_filesystem, temp_name, unseal, write_atomic
+from orch23.store.record_format import entry_to_json, optional_entry
+from orch23.store.strict_json import fields, mapping
+
+Tree = Mapping[str, FileEntry | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Promoted:
+    """What a promotion did: paths that now have the new bytes, paths that are gone, paths left since a person's."""
+
+    written: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+class Promoter:
+    """Writes to the workspace, and is the only one to do so. One promotion at a time.
+
+    A redo record is on disk before the first file changes, and until the last one has. Doing it again is harmless: a
+    file that has the new bytes is left, one that has the old bytes is replaced, one with any others is a person's.
+    """
+
+    def __init__(self, root: Path, redo: Path, contents: Contents) -> None:
+        """Take the root, the file of the redo record, and the store of the bytes."""
+        self._root = root
+        self._redo = redo
+        self._contents = contents
+        self._lock = threading.Lock()
+        self.healed: list[str] = []
+
+    def promote(self, new: Tree, old: Tree) -> Promoted:
+        """Make the workspace hold `new` where it still holds `old`; None, or a path that is missing, means no file.
+
+        Raises:
+            SafetyError: a path leads through a link. Nothing was written.
+            MissingBytesError: the store lacks the bytes of a file. Nothing was written.
+
+        """
+        wanted = {path: entry for path, entry in new.items() if entry != old.get(path) or self._current(path) != entry}
+        if not wanted:
+            return Promoted()
+        for path, entry in wanted.items():
+            self._check_parents(path)
+            if entry is not None and not self._contents.has(entry.digest):
+                raise MissingBytesError(entry.digest.sha256)
+        expected = {path: old.get(path) for path in wanted}
+        with self._lock:
+            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}))
+            return self._apply(wanted, expected)
+
+    def recover(self) -> Promoted | None:
+        """Finish a promotion that was interrupted; None if none was. Only for the holder of the build lock.
+
+        A redo record that is damaged is dropped: what it half did shows as outputs that are to be restored.
+
+        Raises:
+            SafetyError: somebody put a link where a directory was. Nothing was written.
+
+        """
+        try:
+            data = self._redo.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            body = fields(unseal(data), ("new", "old"))
+            new, old = _from_json(body["new"]), _from_json(body["old"])
+        except ValueError as error:
+            self.healed.append(f"{self._redo.name}: {error}")
+            self._redo.unlink()
+            return None
+        for path in new:
+            self._check_parents(path)
+        with self._lock:
+            self._sweep(new)
+            lost = [path for path, entry in new.items() if entry is not None and not self._readable(entry.digest)]
+            self.healed += [f"{path}: the promoted bytes are lost; the stage will make them again" for path in lost]
+            return self._apply({path: entry for path, entry in new.items() if path not in lost}, old)
+
+    def _readable(self, digest: Digest) -> bool:
+        try:
+            self._contents.read(digest)
+        except MissingBytesError:
+            return False
+        return True
+
+    def _apply(self, new: Tree, old: Tree) -> Promoted:
+        removed = sorted(path for path, entry in new.items() if entry is None)
+        written = sorted((path, entry) for path, entry in new.items() if entry is not None)
+        # removals first, since a file may come where a directory was
+        foreign = {path for path in removed if not self._remove(path, old.get(path))}
+        foreign |= {path for path, entry in written if not self._write(path, entry, old.get(path))}
+        sync_filesystem(self._root)
+        self._redo.unlink()
+        return Promoted(
+            tuple(path for path, _ in written if path not in foreign),
+            tuple(path for path in removed if path not in foreign),
+            tuple(sorted(foreign)),
+        )
+
+    def _write(self, path: str, entry: FileEntry, old: FileEntry | None) -> bool:
+        """Put a file in place; say whether it is there now."""
+        names, name = split(path)
+        try:
+            make_directories(self._root, names)
+        except NotADirectoryError:
+            return False  # a file is where a directory should be
+        with directory(self._root, names) as parent:
+            if _entry_at(parent, name) == entry:
+                return True
+            temp = temp_name()
+            try:
+                self._write_temp(parent, temp, entry)
+                if not _is_free(parent, name) if old is None else _entry_at(parent, name) != old:
+                    return False
+                os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temp, dir_fd=parent)
+        return True
+
+    def _write_temp(self, parent: int, temp: str, entry: FileEntry) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temp, flags, 0o777 if entry.executable else 0o666, dir_fd=parent)
+        try:
+            self._contents.write_to(entry.digest, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _remove(self, path: str, old: FileEntry | None) -> bool:
+        """Remove a file and the directories that this leaves empty; say whether nothing is there now."""
+        names, name = split(path)
+        try:
+            with directory(self._root, names) as parent:
+                if not _is_free(parent, name):
+                    if old is None or _entry_at(parent, name) != old:
+                        return False
+                    os.unlink(name, dir_fd=parent)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        if old is not None:
+            self._prune(names)
+        return True
+
+    def _prune(self, names: Sequence[str]) -> None:
+        for count in range(len(names), 0, -1):
+            try:
+                with directory(self._root, names[: count - 1]) as parent:
+                    os.rmdir(names[count - 1], dir_fd=parent)
+            except FileNotFoundError:
+                continue
+            except OSError:  # not empty, or not ours to remove
+                return
+
+    def _check_parents(self, path: str) -> None:
+        names, _ = split(path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names):
+            pass
+
+    def _current(self, path: str) -> FileEntry | None:
+        names, name = split(path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names) as parent:
+            return _entry_at(parent, name)
+        return None
+
+    def _sweep(self, new: Tree) -> None:
+        """Remove the temporary files that a killed promotion left beside its files."""
+        for names in sorted({split(path)[0] for path in new}):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names) as parent:
+                for name in os.listdir(parent):  # noqa: PTH208 - a Path cannot be made of a descriptor
+                    if is_temp(name):
+                        os.unlink(name, dir_fd=parent)
+
+
+def _entry_at(parent: int, name: str) -> FileEntry | None:
+    """Return the regular file of that name, or None."""
+    descriptor = open_regular(name, parent)
+    if descriptor is None:
+        return None
+    try:
+        hasher = hashlib.sha256()
+        size = pump(descriptor, None, hasher)
+        mode = os.fstat(descriptor).st_mode
+    finally:
+        os.close(descriptor)
+    return FileEntry(Digest(hasher.hexdigest(), size), executable=bool(mode & stat.S_IXUSR))
+
+
+def _is_free(parent: int, name: str) -> bool:
+    """Say whether nothing at all has that name, not even a link or a directory."""
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _to_json(tree: Tree) -> dict[str, str | None]:
+    return {path: entry_to_json(entry) for path, entry in tree.items()}
+
+
+def _from_json(value: object) -> dict[str, FileEntry | None]:
+    return {path: optional_entry(entry) for path, entry in mapping(value).items()}

@@ -1,0 +1,245 @@
+"""Keep the records of stages: one file a key, sealed lines, the newest last."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orch23.model.digest import FileEntry, Json, canonical_json
+from orch23.model.manifest import core_of, identity_of
+from orch23.model.record import Record
+from orch23.store.beneath import open_regular, read_all
+from orch23.store.durable import seal, sweep_temps, unseal, write_all, write_atomic
+from orch23.store.record_format import record_from_json, record_to_json
+from orch23.store.strict_json import fields, parse, text, whole
+
+_SPARE_LINES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A record with the sha256 of its canonical JSON and its place in time."""
+
+    record: Record
+    digest: str
+    number: int
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """One file of records: what it holds (oldest first), its size and lines, and whether it wants to be rewritten."""
+
+    kept: dict[str, _Kept] = field(default_factory=dict)
+    size_bytes: int = 0
+    lines: int = 0
+    damaged: bool = False
+
+
+class Records:
+    """All records of a project, indexed in memory at first use. Safe for calls from several threads.
+
+    A line holds a record, or says that a record above it is the newest again. Each line is sealed by itself, so a
+    torn append costs nothing that was there before. What is damaged is dropped, told in `healed`, and gone from the
+    disk with the next put.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder; nothing is read before the first question, nothing written before the first put."""
+        self._folder = folder
+        self._lock = threading.RLock()
+        self._shelves: dict[str, _Shelf] | None = None
+        self._index: dict[tuple[str, str], dict[str, _Kept]] = {}
+        self._number = 0
+        self.healed: list[str] = []
+
+    def by_key(self, key: str) -> tuple[Record, ...]:
+        """Return the records of a stage key, newest first, without kept failures."""
+        return tuple(record for record in self._newest("key", key) if not record.failed)
+
+    def by_core(self, core: str) -> tuple[Record, ...]:
+        """Return the records that differ in verification alone, newest first, without kept failures."""
+        return tuple(record for record in self._newest("core", core) if not record.failed)
+
+    def by_identity(self, identity: str) -> tuple[Record, ...]:
+        """Return the records of what is the same stage under any name, newest first, kept failures too."""
+        return self._newest("identity", identity)
+
+    def last(self, stage: str) -> Record | None:
+        """Return the newest record of that label that is no kept failure."""
+        return next((record for record in self._newest("stage", stage) if not record.failed), None)
+
+    def owners(self, path: str) -> tuple[Record, ...]:
+        """Return the records that have an output of that path, newest first, kept failures too."""
+        return self._newest("path", path)
+
+    def having(self, path: str, entry: FileEntry) -> tuple[Record, ...]:
+        """Return the records whose output of that path is this very file, newest first, kept failures too."""
+        return tuple(record for record in self._newest("path", path) if record.outputs[path] == entry)
+
+    def put(self, record: Record) -> None:
+        """Keep a record durably as the newest. One that is there already is moved, without waiting for the disk."""
+        body = canonical_json(record_to_json(record))
+        with self._lock:
+            self._notice_strangers(record.key)
+            shelves = self._load()
+            self._mend(shelves)
+            shelf = shelves.setdefault(record.key, _Shelf())
+            kept = _Kept(record_from_json(parse(body)), hashlib.sha256(body).hexdigest(), self._number + 1)
+            known = shelf.kept.get(kept.digest)
+            if known is not None and self._is_newest(known):
+                return
+            line: Json = {"n": kept.number, "again": kept.digest}
+            if known is None:
+                line = {"n": kept.number, "record": parse(body)}
+            try:
+                self._write(record.key, shelf, kept, seal(line))
+            except BaseException:
+                self._forget_index()  # what the disk holds now is unknown: read it again
+                raise
+            self._enter(kept)
+
+    def delete_all(self) -> None:
+        """Forget all records."""
+        with self._lock:
+            self._forget_index()
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(self._folder)
+
+    def sweep(self) -> None:
+        """Remove what killed processes left. Only for the holder of the build lock."""
+        sweep_temps(self._folder)
+
+    def _newest(self, kind: str, value: str) -> tuple[Record, ...]:
+        with self._lock:
+            self._load()
+            return tuple(kept.record for kept in reversed(self._index.get((kind, value), {}).values()))
+
+    def _is_newest(self, kept: _Kept) -> bool:
+        """Say whether no question would be answered differently if the record were moved to the front."""
+        return all(next(reversed(self._index[place])) == kept.digest for place in _places(kept.record))
+
+    # ---- the index -------------------------------------------------------------------------------
+
+    def _forget_index(self) -> None:
+        self._shelves = None
+        self._index.clear()
+        self._number = 0
+
+    def _load(self) -> dict[str, _Shelf]:
+        if self._shelves is None:
+            self._shelves = {}
+            for key, data in self._files():
+                self._shelves[key] = self._read_shelf(key, data)
+            everything = [kept for shelf in self._shelves.values() for kept in shelf.kept.values()]
+            for kept in sorted(everything, key=lambda one: (one.number, one.digest)):
+                self._enter(kept)
+        return self._shelves
+
+    def _enter(self, kept: _Kept) -> None:
+        """Put a record at the newest end of every place at which it is looked for."""
+        self._number = max(self._number, kept.number)
+        for place in _places(kept.record):
+            there = self._index.setdefault(place, {})
+            there.pop(kept.digest, None)
+            there[kept.digest] = kept
+
+    # ---- the disk --------------------------------------------------------------------------------
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / key
+
+    def _files(self) -> Iterator[tuple[str, bytes]]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for group in sorted(self._folder.iterdir()):
+                if group.is_symlink() or not group.is_dir():
+                    continue
+                for path in sorted(group.iterdir()):
+                    source = open_regular(path)
+                    if source is not None:
+                        yield path.name, read_all(source)
+
+    def _read_shelf(self, key: str, data: bytes) -> _Shelf:
+        shelf = _Shelf(size_bytes=len(data))
+        for line in data.splitlines(keepends=True):
+            shelf.lines += 1
+            try:
+                kept = _read_line(line, shelf)
+                if kept.record.key != key:
+                    message = "is a record of another key"
+                    raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
+            except ValueError as error:
+                shelf.damaged = True
+                self.healed.append(f"records/{key[:12]}: line {shelf.lines} {error}")
+            else:
+                shelf.kept.pop(kept.digest, None)
+                shelf.kept[kept.digest] = kept
+        shelf.damaged = shelf.damaged or not shelf.kept
+        return shelf
+
+    def _notice_strangers(self, key: str) -> None:
+        """Read everything again if the file is not as this process left it; to append would be a guess."""
+        known = (self._shelves or {}).get(key)
+        try:
+            size = self._path(key).stat().st_size
+        except FileNotFoundError:
+            size = None
+        if size != (None if known is None else known.size_bytes):
+            self._forget_index()
+
+    def _mend(self, shelves: dict[str, _Shelf]) -> None:
+        for key in [key for key, shelf in shelves.items() if shelf.damaged]:
+            if shelves[key].kept:
+                self._rewrite(key, shelves[key])
+            else:
+                self._path(key).unlink(missing_ok=True)
+                del shelves[key]
+
+    def _write(self, key: str, shelf: _Shelf, kept: _Kept, line: bytes) -> None:
+        again = shelf.kept.pop(kept.digest, None) is not None
+        shelf.kept[kept.digest] = kept
+        if not shelf.lines or shelf.lines > 2 * len(shelf.kept) + _SPARE_LINES:
+            self._rewrite(key, shelf)
+            return
+        descriptor = os.open(self._path(key), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            write_all(descriptor, line)
+            if not again:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        shelf.size_bytes += len(line)
+        shelf.lines += 1
+
+    def _rewrite(self, key: str, shelf: _Shelf) -> None:
+        data = b"".join(seal({"n": k.number, "record": record_to_json(k.record)}) for k in shelf.kept.values())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._path(key), data, scratch=self._folder)
+        shelf.size_bytes, shelf.lines, shelf.damaged = len(data), len(shelf.kept), False
+
+
+def _places(record: Record) -> Iterator[tuple[str, str]]:
+    """Give everything by which a record is looked for."""
+    yield "key", record.key
+    yield "core", core_of(record.manifest)
+    yield "identity", identity_of(record.manifest)
+    yield "stage", record.stage
+    for path in record.outputs:
+        yield "path", path
+
+
+def _read_line(line: bytes, shelf: _Shelf) -> _Kept:
+    body = unseal(line)
+    if isinstance(body, dict) and "again" in body:
+        found = fields(body, ("n", "again"))
+        known = shelf.kept.get(text(found["again"]))
+        if known is None:
+            message = "moves a record that is not there"
+            raise ValueError(message)
+        return _Kept(known.record, known.digest, whole(found["n"]))
+    found = fields(body, ("n", "record"))
+    digest = hashlib.sha256(canonical_json(found["record"])).hexdigest()
+    return _Kept(record_from_json(found["record"]), digest, whole(found["n"]))

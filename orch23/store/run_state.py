@@ -1,0 +1,314 @@
+"""The state of a run, as a fold of its events, and the `state.json` that shows it."""
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from orch23.model.digest import Json, digest_json
+from orch23.model.event import Event
+from orch23.store.durable import write_all
+from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
+from orch23.store.strict_json import mapping, parse
+
+Move: TypeAlias = Literal["INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"]
+Phase: TypeAlias = Literal["init", "generated", "tested", "complete", "failed"]
+
+# Seed 001's table, and what orch23 has beyond it: a stage may be fresh or restored (INIT to SUCCESS), may only be
+# verified (INIT to TESTING, and to GENERATING if that was red), may go on where an interrupted run stopped (INIT to
+# PATCHING), and an answer that cannot be used is asked for again untested (GENERATING or PATCHING to PATCHING).
+LEGAL_MOVES: Mapping[Move, frozenset[Move]] = {
+    "INIT": frozenset({"INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"}),
+    "GENERATING": frozenset({"TESTING", "PATCHING", "FAILED"}),
+    "TESTING": frozenset({"TESTING", "PATCHING", "GENERATING", "SUCCESS", "FAILED"}),
+    "PATCHING": frozenset({"TESTING", "PATCHING", "FAILED"}),
+    "SUCCESS": frozenset(),
+    "FAILED": frozenset(),
+}
+_GREEN = frozenset({"built", "restored", "verified", "fresh"})
+_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})
+_ASKED_AGAIN = frozenset({"llm_output_invalid", "write_scope_violation", "stale_context"})
+_TRANSITIONS = frozenset(
+    {"stage_started", "attempt_started", "files_proposed", "check_result", "attempt_finished", "stage_finished"}
+)
+_SEEN_AT_ONCE = 64  # at 10,000 stages the file is a megabyte, and 30,000 writes of it would take longer than the build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageState:
+    """Where one stage stands. `state` is seed 001's, `phase` seed 000's; `attempt` counts from 1, 0 is none yet."""
+
+    status: str = "waiting"
+    state: Move = "INIT"
+    phase: Phase = "init"
+    attempt: int = 0
+    max_attempts: int = 1
+    key: str = ""
+    test_passed: bool | None = None
+    exit_code: int | None = None
+    output: str = ""
+    error: str | None = None
+    files: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Json]:
+        """Return what `state.json` says of a stage."""
+        return {
+            "status": self.status,
+            "state": self.state,
+            "phase": self.phase,
+            "attempts": self.attempt,
+            "max_attempts": self.max_attempts,
+            "key": self.key,
+            "test_passed": self.test_passed,
+            "last_test_exit_code": self.exit_code,
+            "last_error": self.error,
+            "attempt_files": list(self.files),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """Where a run stands: its stages, and the fields of seeds 000 and 001, told of the stage last worked on."""
+
+    run_id: str = ""
+    spec_file: str = ""
+    spec_hash: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+    focus: StageState = field(default_factory=StageState)
+    finished: str | None = None
+    error: str | None = None
+    stages: Mapping[str, StageState] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the fields of `state.json`. As in the seeds, `attempt` counts from 0 and `retry_count` likewise."""
+        retries = max(0, self.focus.attempt - 1)
+        state, phase = _overall(self)
+        return {
+            "run_id": self.run_id,
+            "spec_file": self.spec_file,
+            "phase": phase,
+            "state": state,
+            "attempt": retries,
+            "retry_count": retries,
+            "max_retries": self.focus.max_attempts - 1,
+            "test_passed": self.focus.test_passed,
+            "last_test_exit_code": self.focus.exit_code,
+            "last_test_output": self.focus.output,
+            "last_test_stderr": self.focus.output,
+            "last_error": self.error or self.focus.error,
+            "attempt_files": list(self.focus.files),
+            "spec_hash": self.spec_hash,
+            "created_at": self.created_at,
+            "updated_at": self.updated_at,
+            "stages": {name: stage.to_json() for name, stage in self.stages.items()},
+        }
+
+
+def fold(history: Iterable[JournalLine | Event]) -> RunState:
+    """Return the state that a run's events add up to."""
+    folding = Folding()
+    for one in history:
+        if isinstance(one, Event):
+            folding.take(one, "")
+        else:
+            folding.take(one.event, one.ts)
+    return folding.state()
+
+
+def moved(stage: StageState, move: Move, name: str) -> StageState:
+    """Return the stage in its next state; the one gate that every transition passes."""
+    if move not in LEGAL_MOVES[stage.state]:
+        message = f"BUG: stage {name} cannot go from {stage.state} to {move}"
+        raise ValueError(message)
+    return replace(stage, state=move)
+
+
+class Folding:
+    """A fold that goes on: events in, state out at any time."""
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self._run = RunState()
+        self._stages: dict[str, StageState] = {}
+
+    def take(self, event: Event, moment: str) -> None:
+        """Add one event, which happened at `moment`."""
+        self._run = replace(
+            self._run, created_at=self._run.created_at or moment, updated_at=moment or self._run.updated_at
+        )
+        if event.type == "run_started":
+            self._start(event)
+        elif event.type == "run_finished":
+            status = str(event.data.get("status", ""))
+            wrong = status != "ok" and status not in _RESUMABLE
+            self._run = replace(self._run, finished=status, error=event.message if wrong else None)
+        elif event.role != "orch23":
+            before = self._stages.get(event.role, StageState())
+            after = _next(before, event)
+            self._stages[event.role] = after
+            if after.state not in ("INIT", "SUCCESS", "FAILED") or after.status == "failed":
+                self._run = replace(self._run, focus=after)
+
+    def state(self) -> RunState:
+        """Return the state as it is now."""
+        return replace(self._run, stages=dict(self._stages))
+
+    def stage_count(self) -> int:
+        """Return how many stages have been heard of."""
+        return len(self._stages)
+
+    def _start(self, event: Event) -> None:
+        data = event.data
+        self._run = replace(
+            self._run,
+            run_id=str(data.get("run_id", "")),
+            spec_file=str(data.get("spec_file") or data.get("pipeline") or ""),
+            spec_hash=str(data.get("spec_hash") or ""),
+        )
+
+
+class StateFile:
+    """An observer that keeps `state.json` in step with a run.
+
+    It is a view: written without waiting for the disk, and in a run of many stages not after every single event but
+    often enough that the cost stays in proportion. What a crash leaves unwritten `rebuild` takes from the journal.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
+        """Take the file, made with the first event, and the clock that the journal has too."""
+        self._path = path
+        self._clock = clock or (lambda: datetime.now(UTC))
+        self._folding = Folding()
+        self._lock = threading.Lock()
+        self._unwritten = 0
+
+    def notice(self, event: Event) -> None:
+        """Take one event, from any thread."""
+        with self._lock:
+            self._folding.take(event, timestamp(self._clock()))
+            self._unwritten += 1
+            if self._is_due(event):
+                self._write()
+
+    def rebuild(self, journal_path: Path) -> RunState:
+        """Write the file anew from the journal; a corrupt one is set aside as `state.json.corrupt`."""
+        with self._lock:
+            if self._path.exists() and read_state(self._path) is None:
+                self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
+            self._folding = Folding()
+            for line in read_journal(journal_path):
+                self._folding.take(line.event, line.ts)
+            self._write()
+            return self._folding.state()
+
+    def _is_due(self, event: Event) -> bool:
+        if event.type in ("run_started", "run_finished"):
+            return True
+        return event.type in _TRANSITIONS and self._unwritten > self._folding.stage_count() // _SEEN_AT_ONCE
+
+    def _write(self) -> None:
+        body = self._folding.state().to_json()
+        data = json.dumps({**body, "sum": digest_json(body)}, indent=1, ensure_ascii=False).encode()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temp = self._path.with_name(f"{self._path.name}.tmp")
+        with contextlib.suppress(FileNotFoundError):
+            temp.unlink()
+        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            write_all(descriptor, data + b"\n")
+        finally:
+            os.close(descriptor)
+        temp.replace(self._path)
+        self._unwritten = 0
+
+
+def read_state(path: Path) -> Mapping[str, Json] | None:
+    """Return what a `state.json` says, or None if it is missing or not as it was written."""
+    try:
+        body = dict(mapping(parse(path.read_bytes())))
+    except (OSError, ValueError):
+        return None
+    return body if body.pop("sum", None) == digest_json(body) else None
+
+
+def _overall(run: RunState) -> tuple[Move, Phase]:
+    """Return state and phase of the whole run: those of the stage last worked on, until the run has come to its end."""
+    if run.finished == "ok":
+        return "SUCCESS", "complete"
+    if run.finished is not None and run.finished not in _RESUMABLE:
+        return "FAILED", "failed"
+    if run.focus.state == "FAILED":  # one stage failed, the others still run
+        return "TESTING", "tested"
+    return run.focus.state, run.focus.phase
+
+
+def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one a kind of event
+    data, name = event.data, event.role
+    match event.type:
+        case "stage_decided":
+            return replace(moved(stage, "INIT", name), status=str(data.get("decision", "waiting")))
+        case "stage_started":
+            return replace(moved(stage, "INIT", name), status="running", key=str(data.get("key", "")))
+        case "attempt_started":
+            return _attempt(stage, event)
+        case "files_proposed":
+            files = data.get("files")
+            paths = tuple(str(path) for path in files) if isinstance(files, list | tuple | Mapping) else ()
+            return replace(stage, phase="generated", files=paths)
+        case "check_result":
+            return _tested(moved(stage, "TESTING", name), event)
+        case "attempt_finished":
+            passed = data.get("passed") is True
+            if not passed and data.get("kind") in _ASKED_AGAIN:
+                return replace(stage, error=_excerpt(event))
+            known = stage if stage.state == "TESTING" else moved(stage, "TESTING", name)
+            return replace(known, phase="tested", test_passed=passed, error=None if passed else _excerpt(event))
+        case "stage_finished":
+            return _finish(stage, event)
+        case _:
+            return stage
+
+
+def _attempt(stage: StageState, event: Event) -> StageState:
+    number, most = _number(event, "attempt", 1), _number(event, "max_attempts", 1)
+    again = number > 1 or stage.state == "GENERATING"
+    after = moved(stage, "PATCHING" if again else "GENERATING", event.role)
+    key = str(event.data.get("key", stage.key))
+    return replace(after, status="running", attempt=number, max_attempts=max(1, most), key=key)
+
+
+def _tested(stage: StageState, event: Event) -> StageState:
+    passed, code = event.data.get("passed") is True, event.data.get("exit_code")
+    return replace(
+        stage,
+        phase="tested",
+        test_passed=passed,
+        exit_code=code if isinstance(code, int) else None,
+        output=str(event.data.get("excerpt") or ""),
+        error=None if passed else f"{event.data.get('step', 'verify')}: {event.message}",
+    )
+
+
+def _finish(stage: StageState, event: Event) -> StageState:
+    status = str(event.data.get("status", ""))
+    known = replace(stage, status=status, key=str(event.data.get("key") or stage.key))
+    if status in _GREEN:
+        return replace(moved(known, "SUCCESS", event.role), phase="complete", error=None)
+    if status == "failed":
+        return replace(moved(known, "FAILED", event.role), phase="failed", error=known.error or event.message)
+    return known  # blocked, edited, cancelled: it stands where it stood
+
+
+def _excerpt(event: Event) -> str:
+    return str(event.data.get("excerpt") or event.message)
+
+
+def _number(event: Event, name: str, default: int) -> int:
+    value = event.data.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

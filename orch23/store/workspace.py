@@ -1,0 +1,290 @@
+"""See the files of the project as digests, without following a link and without trusting a racy time stamp."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from orch23.model.digest import Digest, FileEntry, Json
+from orch23.model.errors import SafetyError
+from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
+from orch23.store.beneath import leaves, open_file, read_all, split
+from orch23.store.contents import pump
+from orch23.store.durable import discard, is_temp, seal, unseal, write_atomic
+from orch23.store.strict_json import fields, mapping, text, whole
+
+RACY_NS = 2_000_000_000
+_CACHE_VERSION = 1
+_TRIES = 8
+
+
+class Stamp(NamedTuple):
+    """What a file's inode says: equal stamps mean equal bytes, unless the times are racy."""
+
+    dev: int
+    ino: int
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    mode: int
+
+
+class Seen(NamedTuple):
+    """A file as it was hashed: its stamp, its bytes' sha256, and when the hashing began."""
+
+    stamp: Stamp
+    sha256: str
+    hashed_at_ns: int
+
+
+class Workspace:
+    """The files below the root. Safe for calls from several threads.
+
+    What the cache says of a file holds if its stamp is the same and its times lie at least two seconds before it was
+    hashed: a file system's clock may be that coarse, so a younger file may change again and keep its stamp.
+    """
+
+    def __init__(self, root: Path, cache: Path | None, now_ns: Callable[[], int] = time.time_ns) -> None:
+        """Take the root and the file of the cache; None means that nothing is remembered between processes."""
+        self._root = root
+        self._base = f"{root}/"
+        self._cache = cache
+        self._now_ns = now_ns
+        self._seen: dict[str, Seen] | None = None
+        self._lock = threading.Lock()
+        self._changed = False
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path, or None if that is no regular file.
+
+        Raises:
+            SafetyError: the path has a bad segment, or a directory of it is a link.
+
+        """
+        stamp = self._stamp(path)
+        if stamp is None:
+            return None
+        seen = self._loaded().get(path)
+        if seen is None or seen.stamp != stamp or self._is_racy(seen):
+            seen = self._hash(path)
+        if seen is None:
+            return None
+        digest = Digest(seen.sha256, seen.stamp.size_bytes)
+        return FileEntry(digest, executable=bool(seen.stamp.mode & stat.S_IXUSR))
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes at a path, or None if that is no regular file.
+
+        Raises:
+            SafetyError: as for `entry`.
+
+        """
+        descriptor = self.open(path)
+        return None if descriptor is None else read_all(descriptor)
+
+    def open(self, path: str) -> int | None:
+        """Return a descriptor of the file at a path, which the caller closes, or None if that is no regular file.
+
+        Raises:
+            SafetyError: as for `entry`.
+
+        """
+        return open_file(self._root, path)
+
+    def listing(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths of the regular files that a pattern means, sorted.
+
+        Links are neither listed nor entered. A name that is not UTF-8 cannot be written in a pipeline, so it is no
+        match of any pattern.
+        """
+        wanted = normal(pattern)
+        if not is_glob(wanted):
+            with contextlib.suppress(SafetyError):
+                return (wanted,) if self._stamp(wanted) is not None else ()
+            return ()
+        prefix = static_prefix(wanted)
+        try:
+            if prefix and self._directory_is_linked(prefix[:-1]):
+                return ()
+            return tuple(sorted(self._walk(prefix, wanted)))
+        except SafetyError:
+            return ()
+
+    def invalidate(self, paths: Iterable[str]) -> None:
+        """Forget what was seen at these paths; the next look hashes them again."""
+        seen = self._loaded()
+        with self._lock:
+            for path in paths:
+                if seen.pop(path, None) is not None:
+                    self._changed = True
+
+    def save_cache(self) -> None:
+        """Write what was seen and may be believed by a later process. Read-only commands do not call this."""
+        if self._cache is None or not self._changed:
+            return
+        with self._lock:
+            now = self._now_ns()
+            files: dict[str, Json] = {
+                path: [*seen.stamp, seen.sha256, seen.hashed_at_ns]
+                for path, seen in (self._seen or {}).items()
+                if not _is_racy(seen, now)
+            }
+            self._changed = False
+        write_atomic(self._cache, seal({"version": _CACHE_VERSION, "root": self._place(), "files": files}))
+
+    def _stamp(self, path: str) -> Stamp | None:
+        names, name = split(path)
+        above = ""
+        try:
+            for part in names:
+                above += part
+                mode = os.lstat(self._base + above).st_mode
+                if stat.S_ISLNK(mode):
+                    raise leaves(path)
+                above += "/"
+            found = os.lstat(f"{self._base}{above}{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _stamp_of(found) if stat.S_ISREG(found.st_mode) else None
+
+    def _is_racy(self, seen: Seen) -> bool:
+        return _is_racy(seen, self._now_ns())
+
+    def _hash(self, path: str) -> Seen | None:
+        """Hash a file until it holds still for as long as that takes."""
+        for _ in range(_TRIES):
+            descriptor = open_file(self._root, path)
+            if descriptor is None:
+                return None
+            try:
+                began = self._now_ns()
+                before = _stamp_of(os.fstat(descriptor))
+                hasher = hashlib.sha256()
+                size = pump(descriptor, None, hasher)
+                after = _stamp_of(os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+            if before == after and size == after.size_bytes:
+                seen = Seen(after, hasher.hexdigest(), began)
+                loaded = self._loaded()
+                with self._lock:
+                    self._changed = self._changed or loaded.get(path) != seen
+                    loaded[path] = seen
+                return seen
+        raise OSError(errno.EBUSY, "the file changes faster than it can be read", path)
+
+    def _walk(self, folder: str, pattern: str) -> Iterator[str]:
+        segments = pattern.split("/")
+        deep = segments.index("**") if "**" in segments else len(segments)
+        pending = [folder]
+        while pending:
+            folder = pending.pop()
+            depth = folder.count("/")
+            for name, kind in self._scan(folder):
+                path = folder + name
+                if kind == "directory":
+                    reachable = depth >= deep or (
+                        depth + 1 < len(segments) and match("/".join(segments[: depth + 1]), path)
+                    )
+                    if reachable and not is_ignored(f"{path}/_", pattern):
+                        pending.append(f"{path}/")
+                elif match(pattern, path) and not is_ignored(path, pattern):
+                    yield path
+
+    def _scan(self, folder: str) -> Iterator[tuple[str, str]]:
+        try:
+            entries = os.scandir(self._base + folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with entries:
+            for entry in entries:
+                if is_temp(entry.name) or not _is_utf8(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    yield entry.name, "directory"
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.name, "file"
+
+    def _directory_is_linked(self, path: str) -> bool:
+        names, name = split(path)
+        for count in range(len(names) + 1):
+            try:
+                mode = os.lstat(self._root.joinpath(*(*names, name)[: count + 1])).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            if stat.S_ISLNK(mode):
+                return True
+        return False
+
+    # ---- the cache -------------------------------------------------------------------------------
+
+    def _loaded(self) -> dict[str, Seen]:
+        with self._lock:
+            if self._seen is None:
+                self._seen = self._load()
+            return self._seen
+
+    def _load(self) -> dict[str, Seen]:
+        if self._cache is None:
+            return {}
+        try:
+            body = fields(unseal(self._cache.read_bytes()), ("version", "root", "files"))
+            if body["version"] != _CACHE_VERSION or body["root"] != self._place():
+                self._changed = True
+                return {}
+            return {path: _seen_from_json(item) for path, item in mapping(body["files"]).items()}
+        except (OSError, ValueError):
+            self._changed = True  # the next save replaces it
+            return {}
+
+    def _place(self) -> str:
+        """Return which directory the cache is about: a copied project has other inodes, perhaps with like stamps."""
+        found = self._root.stat()
+        return f"{found.st_dev}:{found.st_ino}"
+
+    def delete_cache(self) -> None:
+        """Forget everything that was seen."""
+        with self._lock:
+            self._seen = {}
+            if self._cache is not None:
+                discard(self._cache)
+
+
+def _stamp_of(found: os.stat_result) -> Stamp:
+    return Stamp(
+        found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_IMODE(found.st_mode)
+    )
+
+
+def _is_racy(seen: Seen, now_ns: int) -> bool:
+    """Say whether the file may have changed since with the same stamp: it was too young, or some clock is wrong."""
+    newest = max(seen.stamp.mtime_ns, seen.stamp.ctime_ns)
+    return newest > seen.hashed_at_ns - RACY_NS or seen.hashed_at_ns > now_ns
+
+
+def _seen_from_json(value: object) -> Seen:
+    if not isinstance(value, list) or len(value) != len(Stamp._fields) + 2:
+        message = "no such row"
+        raise ValueError(message)
+    *stamp, sha256, hashed_at = value
+    dev, ino, size, mtime, ctime, mode = stamp
+    times = [item for item in (mtime, ctime) if isinstance(item, int)]
+    if len(times) != 2:  # noqa: PLR2004 - both of the two
+        message = "no such row"
+        raise ValueError(message)
+    found = Stamp(whole(dev), whole(ino), whole(size), times[0], times[1], whole(mode))
+    return Seen(found, text(sha256), whole(hashed_at))
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

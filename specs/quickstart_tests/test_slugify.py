@@ -1,0 +1,9 @@
+from slugify import slugify
+
+
+def test_lower_case():
+    assert slugify("Hello") == "hello"
+
+
+def test_spaces():
+    assert slugify("Hello Big World") == "hello-big-world"

@@ -1,0 +1,32 @@
+"""What every test has: the guards, the profile of hypothesis, a project to build in, golden files."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.gold import Golden, golden_from_environment
+from tests.guards import environment_restored, no_network
+from tests.project import Project
+
+__all__ = ["environment_restored", "golden", "no_network", "project"]
+
+# No deadlines: a shared machine is slow at times, and pytest's timeout catches what hangs.
+_ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("dev", _ANY_MACHINE, max_examples=50)
+settings.register_profile("ci", _ANY_MACHINE, max_examples=100, derandomize=True)
+settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Give an empty project of its own."""
+    return Project(tmp_path / "project")
+
+
+@pytest.fixture
+def golden() -> Golden:
+    """Give what compares texts with the files of tests/golden/."""
+    return golden_from_environment()

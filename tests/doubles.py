@@ -1,0 +1,154 @@
+"""Doubles that fill the ports and remember what they were asked: an executor, a provider, a clock."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Protocol
+
+from orch23.model.action import Action, ActionOutcome, ActionResult, Cancelled, Completed, Output
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Request, Response
+
+
+class Contents(Protocol):
+    """The part of a store that keeps bytes."""
+
+    def put_bytes(self, data: bytes) -> Digest:
+        """Keep some bytes."""
+
+
+def completed(
+    exit_code: int = 0,
+    *,
+    written: Mapping[str, bytes | str] | None = None,
+    removed: Sequence[str] = (),
+    text: str = "",
+    report: bytes | None = None,
+    contents: Contents | None = None,
+) -> Completed:
+    """Return the outcome of a process that ended; what it wrote is kept in `contents`, as the port promises."""
+    entries: dict[str, FileEntry] = {}
+    for path, content in (written or {}).items():
+        data = content.encode() if isinstance(content, str) else content
+        entries[path] = FileEntry(contents.put_bytes(data) if contents else digest_bytes(data))
+    output = Output(text, len(text.encode()))
+    result = ActionResult(exit_code=exit_code, written=entries, removed=tuple(removed), output=output, report=report)
+    return Completed(result)
+
+
+class FakeExecutor:
+    """An executor that is a function, called at once in the thread that submits, and the list of actions it saw.
+
+    With `hold` set, outcomes wait for `release`; `cancel` ends those that wait as Cancelled, and so does everything
+    that is submitted afterwards.
+    """
+
+    def __init__(self, function: Callable[[Action], ActionOutcome] | None = None, *, hold: bool = False) -> None:
+        self.actions: list[Action] = []
+        self.cancelled = False
+        self.closed = False
+        self._function = function or (lambda _action: completed())
+        self._hold = hold
+        self._waiting: list[tuple[Action, Future[ActionOutcome]]] = []
+        self._lock = Lock()
+
+    def submit(self, action: Action) -> Future[ActionOutcome]:
+        """Take an action; what the function raises is raised by the future."""
+        assert not self.closed, "an action was submitted to a closed executor"
+        future: Future[ActionOutcome] = Future()
+        with self._lock:
+            self.actions.append(action)
+            if self._hold and not self.cancelled:
+                self._waiting.append((action, future))
+                return future
+        self._settle(action, future)
+        return future
+
+    def release(self, count: int | None = None) -> None:
+        """Give the outcomes of the first `count` actions that wait, by default of all."""
+        with self._lock:
+            freed = self._waiting[:count]
+            del self._waiting[: len(freed)]
+        for action, future in freed:
+            self._settle(action, future)
+
+    def cancel(self) -> None:
+        """End what waits, and whatever comes."""
+        self.cancelled = True
+        self.release()
+
+    def close(self) -> None:
+        """Take no more actions; a second time is harmless, as the port promises."""
+        self.closed = True
+
+    def _settle(self, action: Action, future: Future[ActionOutcome]) -> None:
+        if self.cancelled:
+            future.set_result(Cancelled())
+            return
+        try:
+            future.set_result(self._function(action))
+        except Exception as error:  # noqa: BLE001  a future hands on whatever its function raised
+            future.set_exception(error)
+
+
+class FakeProvider:
+    """A provider that answers from a list, or by a function, and the list of requests it saw.
+
+    An answer that is an exception is raised. A list that is used up is a ProviderError, as a silent repetition of
+    the last answer would hide that the loop asks too often.
+    """
+
+    def __init__(
+        self, answers: Sequence[str | Response | Exception] | Callable[[Request], str | Response] = ()
+    ) -> None:
+        self.requests: list[Request] = []
+        self.deadlines: list[float] = []
+        self._answers = answers
+        self._lock = Lock()
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Answer one request."""
+        with self._lock:
+            asked_before = len(self.requests)
+            self.requests.append(request)
+            self.deadlines.append(deadline_s)
+        answer = self._answer(request, asked_before)
+        if isinstance(answer, Exception):
+            raise answer
+        response = Response(text=answer, provenance="fake") if isinstance(answer, str) else answer
+        on_progress(len(response.text))
+        return response
+
+    def _answer(self, request: Request, number: int) -> str | Response | Exception:
+        if callable(self._answers):
+            return self._answers(request)
+        if number < len(self._answers):
+            return self._answers[number]
+        return ProviderError(Diagnostic(code="E400", message=f"the fake provider has {len(self._answers)} answers"))
+
+
+class FakeClock:
+    """A clock that stands still until it is told to tick; called, it gives the time, in UTC."""
+
+    def __init__(self, start: datetime = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)) -> None:
+        self._start = start
+        self._elapsed_s = 0.0
+
+    def __call__(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed_s)
+
+    def monotonic(self) -> float:
+        """Return seconds since the clock was made."""
+        return self._elapsed_s
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """Let time pass."""
+        assert seconds >= 0, "time does not run backwards"
+        self._elapsed_s += seconds
+
+    def sleep(self, seconds: float) -> None:
+        """Pass the time at once."""
+        self.tick(seconds)

@@ -1,0 +1,62 @@
+"""What the pages say is so: links lead somewhere, tables are complete, commands exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orch23.checks.codes import CODES
+from orch23.load.pipeline import load_pipeline
+from orch23.model.errors import ExitCode
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)[^)]*\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert broken == []
+
+
+def test_the_table_of_exit_codes_is_the_programs() -> None:
+    page = (ROOT / "docs" / "exit-codes.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\w+) \|", page, re.MULTILINE)
+    assert [(int(number), name) for number, name in rows] == [(code.value, code.name) for code in ExitCode]
+
+
+def test_every_make_command_that_a_page_names_exists() -> None:
+    made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z]+)", page.read_text(), re.MULTILINE)}
+    assert named >= {"demo", "test"}
+    assert named <= made
+
+
+def test_the_pipeline_in_the_readme_is_valid(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "greeting.yaml").write_text(example)
+    loaded = load_pipeline(tmp_path / "greeting.yaml", tmp_path)
+    assert [stage.name for stage in loaded.pipeline.stages] == ["slugify", "listing"]
+    assert loaded.warnings == ()
+
+
+def test_the_nine_rules_of_staleness_are_there_each_with_an_example() -> None:
+    page = (ROOT / "docs" / "staleness.md").read_text()
+    rules = re.split(r"^## ", page, flags=re.MULTILINE)[1:10]
+    assert [rule[:2] for rule in rules] == [f"{number}." for number in range(1, 10)]
+    assert all("You " in rule or "```" in rule for rule in rules)
+
+
+def test_no_word_of_the_glossary_is_explained_twice() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\*", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    assert len(words) == len(set(words)) > 30
+
+
+def test_records_of_decisions_are_numbered_without_gaps() -> None:
+    numbers = [int(page.name[:4]) for page in sorted((ROOT / "docs" / "adr").glob("*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_codes_of_the_checks_belong_to_the_family_of_verification() -> None:
+    assert all(re.fullmatch(r"E31\d", code) for code in CODES)

@@ -1,0 +1,112 @@
+"""The doubles keep the promises of the ports they fill."""
+
+import pytest
+
+from orch23.model.action import Action, ActionOutcome, Cancelled, Completed, Output, TimedOut
+from orch23.model.digest import Digest, digest_bytes
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Message, Provider, Request, Response
+from tests.doubles import FakeClock, FakeExecutor, FakeProvider, completed
+
+
+def _action(*argv: str) -> Action:
+    return Action(argv=argv, inputs={}, interpreter="python")
+
+
+def _request(text: str) -> Request:
+    message = (Message("user", text),)
+    return Request(provider="fake", model="m", endpoint="", system="", messages=message, identity=message)
+
+
+def _silent(_characters: int) -> None:
+    pass
+
+
+def test_an_executor_gives_what_its_function_says_and_remembers_the_action() -> None:
+    def by_name(action: Action) -> ActionOutcome:
+        return TimedOut(Output("slow"), 1.0) if action.argv == ("slow",) else completed(1, text="red")
+
+    executor = FakeExecutor(by_name)
+    red, slow = executor.submit(_action("test")), executor.submit(_action("slow"))
+    assert isinstance(outcome := red.result(timeout=0), Completed)
+    assert outcome.result.exit_code == 1
+    assert slow.result(timeout=0) == TimedOut(Output("slow"), 1.0)
+    assert [action.argv for action in executor.actions] == [("test",), ("slow",)]
+
+
+def test_an_executor_that_holds_gives_outcomes_when_released_and_cancels_the_rest() -> None:
+    executor = FakeExecutor(hold=True)
+    first, second = executor.submit(_action("a")), executor.submit(_action("b"))
+    assert not first.done()
+    executor.release(1)
+    assert isinstance(first.result(timeout=0), Completed)
+    assert not second.done()
+    executor.cancel()
+    assert second.result(timeout=0) == Cancelled()
+    assert executor.submit(_action("c")).result(timeout=0) == Cancelled()
+
+
+def test_what_the_function_raises_is_raised_by_the_future() -> None:
+    def broken(_action: Action) -> ActionOutcome:
+        raise OSError
+
+    with pytest.raises(OSError):
+        FakeExecutor(broken).submit(_action("a")).result(timeout=0)
+
+
+def test_a_closed_executor_takes_no_action() -> None:
+    executor = FakeExecutor()
+    executor.close()
+    executor.close()
+    with pytest.raises(AssertionError):
+        executor.submit(_action("a"))
+
+
+def test_the_bytes_that_an_outcome_names_are_in_the_contents() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.blobs: dict[str, bytes] = {}
+
+        def put_bytes(self, data: bytes) -> Digest:
+            digest = digest_bytes(data)
+            self.blobs[digest.sha256] = data
+            return digest
+
+    kept = Kept()
+    outcome = completed(written={"a.txt": "text", "b.bin": b"\x00"}, removed=["c"], contents=kept)
+    written = outcome.result.written
+    assert {path: kept.blobs[entry.digest.sha256] for path, entry in written.items()} == {
+        "a.txt": b"text",
+        "b.bin": b"\x00",
+    }
+    assert outcome.result.removed == ("c",)
+
+
+def test_a_provider_answers_in_order_and_is_used_up_loudly() -> None:
+    fake = FakeProvider(["one", Response(text="two", stop="max_tokens"), TimeoutError()])
+    provider: Provider = fake
+    told: list[int] = []
+    assert provider.complete(_request("a"), 5.0, told.append).text == "one"
+    assert provider.complete(_request("b"), 6.0, told.append).stop == "max_tokens"
+    with pytest.raises(TimeoutError):
+        provider.complete(_request("c"), 7.0, told.append)
+    with pytest.raises(ProviderError):
+        provider.complete(_request("d"), 8.0, told.append)
+    assert told == [3, 3]
+    assert [request.messages[0].content for request in fake.requests] == ["a", "b", "c", "d"]
+    assert fake.deadlines == [5.0, 6.0, 7.0, 8.0]
+
+
+def test_a_provider_can_be_a_function() -> None:
+    fake = FakeProvider(lambda request: request.messages[0].content.upper())
+    assert fake.complete(_request("a"), 1.0, _silent).text == "A"
+
+
+def test_a_clock_stands_still_until_it_is_told_to_tick() -> None:
+    clock = FakeClock()
+    start = clock()
+    assert clock() == start
+    clock.tick(90)
+    clock.sleep(0.5)
+    assert (clock() - start).total_seconds() == 90.5
+    assert clock.monotonic() == 90.5

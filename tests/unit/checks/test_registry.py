@@ -1,0 +1,47 @@
+"""The registry, and the catalogue of codes that the checks raise."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orch23.checks.check import CheckInput
+from orch23.checks.codes import CODES
+from orch23.checks.registry import CHECKS
+
+ROOM = Path(__file__).parents[3] / "orch23" / "checks"
+
+
+def test_a_check_is_found_by_the_name_it_gives_itself() -> None:
+    assert set(CHECKS) == {"json_schema", "python_syntax"}
+    assert all(check.name == name for name, check in CHECKS.items())
+
+
+def test_revisions_are_pinned_since_they_are_part_of_keys() -> None:
+    assert {name: check.revision for name, check in CHECKS.items()} == {"json_schema": 1, "python_syntax": 1}
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_every_check_refuses_an_option_it_does_not_know_and_runs_on_nothing(name: str) -> None:
+    found = CHECKS[name].run(CheckInput(outputs={}, options={"no_such_option": 1}))
+    assert any(d.code == "E315" and "no_such_option" in d.message for d in found)
+
+
+def test_every_code_that_is_raised_is_explained_and_every_explanation_is_of_a_code_that_is_raised() -> None:
+    raised = {
+        code
+        for module in ROOM.glob("*.py")
+        if module.name != "codes.py"
+        for code in re.findall(r'"([EW]\d{3})"', module.read_text())
+    }
+    assert raised == set(CODES)
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_an_explanation_is_a_short_title_and_a_paragraph(code: str) -> None:
+    title, paragraph = CODES[code]
+    assert title
+    assert not title.endswith(".")
+    assert len(title) < 60
+    assert paragraph.endswith(".")
+    assert len(paragraph) > 80

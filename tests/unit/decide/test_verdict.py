@@ -1,0 +1,322 @@
+"""The verdict over pytest's report, as a pure function of it."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.decide.verdict import (
+    Verdict,
+    base_id,
+    expected_tests,
+    fewer_than_before,
+    judge_pytest,
+    normalise,
+    report_json,
+    selects_tests,
+    shorten,
+)
+from orch23.model.pipeline import BriefLimits
+
+X, Y = "test_a.py::test_x", "test_a.py::test_y"
+
+
+def test_event(name: str, when: str = "call", outcome: str = "passed", **more: object) -> dict[str, object]:
+    event = {"event": "test", "id": name, "when": when, "outcome": outcome, "made": outcome, "raised": ""}
+    return {**event, "place": "", "text": "", "xfail": False, **more}
+
+
+test_event.__test__ = False  # type: ignore[attr-defined]  # a maker of events, not a test
+
+
+def passed(name: str) -> list[dict[str, object]]:
+    return [test_event(name), test_event(name, "teardown")]
+
+
+def failed(name: str, **more: object) -> list[dict[str, object]]:
+    fields = {"raised": "AssertionError", "place": "test_a.py:3", "text": "assert 1 == 2", **more}
+    return [test_event(name, outcome="failed", **fields), test_event(name, "teardown")]
+
+
+def skipped(name: str, place: str = "test_a.py:3", **more: object) -> list[dict[str, object]]:
+    fields: dict[str, object] = {"raised": "Skipped", "place": place, **more}
+    return [test_event(name, "setup", "skipped", **fields), test_event(name, "teardown")]
+
+
+def report(*events: dict[str, object], ids: tuple[str, ...] = (X, Y), status: int = 0) -> bytes:
+    whole = [{"event": "start", "pytest": "8"}, {"event": "collected", "ids": list(ids)}, *events]
+    return lines(*whole, {"event": "finish", "status": status})
+
+
+def lines(*events: Mapping[str, object]) -> bytes:
+    return b"".join(json.dumps(e).encode() + b"\n" for e in events)
+
+
+GREEN = report(*passed(X), *passed(Y))
+
+
+def codes(verdict: Verdict) -> list[str]:
+    return [d.code for d in verdict.diagnostics]
+
+
+def test_green() -> None:
+    verdict = judge_pytest(0, GREEN, {X, Y}, "2 passed in 0.01s")
+    assert verdict == Verdict(passed=True, counts={"passed": 2}, tests={X: "passed", Y: "passed"})
+
+
+def test_red_names_test_error_place_and_text() -> None:
+    verdict = judge_pytest(1, report(*passed(X), *failed(Y), status=1), {X, Y}, "")
+    assert not verdict.passed
+    assert verdict.failing == (f"{Y} AssertionError",)
+    assert str(verdict.diagnostics[0]) == f"test_a.py:3:1: error[E301]: {Y}: failed with AssertionError"
+    assert verdict.counts == {"failed": 1, "passed": 1}
+    assert "assert 1 == 2" in verdict.excerpt
+
+
+def test_the_exit_code_alone_says_nothing() -> None:
+    assert codes(judge_pytest(0, None, {X}, "2 passed")) == ["E308"]
+    assert codes(judge_pytest(0, b"", (), "2 passed")) == ["E308"]
+    assert codes(judge_pytest(0, report(*passed(X), *failed(Y), status=1), {X, Y}, "")) == ["E308", "E301"]
+
+
+def test_an_exit_code_without_a_report_is_no_forgery_but_a_failure() -> None:
+    verdict = judge_pytest(4, None, {X}, "ERROR: unknown option --foo\n")
+    assert codes(verdict) == ["E320"]
+    assert "unknown option" in verdict.excerpt
+
+
+def test_a_whole_report_with_another_exit_code_is_a_failure() -> None:
+    assert codes(judge_pytest(3, GREEN, {X, Y}, "")) == ["E320"]
+
+
+@pytest.mark.parametrize(
+    "untrue",
+    [
+        lines({"event": "start"}, {"event": "collected", "ids": [X]}, *passed(X)),
+        lines(*passed(X), {"event": "finish", "status": 0}),
+        GREEN + lines(*passed(X)),
+        GREEN + b"not json\n",
+        GREEN + b"[1]\n",
+        GREEN.replace(b'"pytest": "8"}\n', b'"pytest": "8"}\n{"event": "start"}\n'),
+        GREEN + lines({"event": "forged", "line": 7}),
+        GREEN + lines({"event": "too_long", "limit": 1}),
+        report(*passed(X), test_event(Y)),
+        report(*passed(X)),
+        report(*passed(X), *passed(Y), *passed("test_a.py::test_z")),
+        report(*passed(X), test_event(Y, made="failed"), test_event(Y, "teardown")),
+        report(*passed(X), test_event(Y, raised="AssertionError"), test_event(Y, "teardown")),
+        report(*passed(X), test_event(Y, made=""), test_event(Y, "teardown")),
+        report(*passed(X), *skipped(Y, made="failed")),
+        report(*passed(X), *passed(Y), status=1),
+    ],
+)
+def test_a_report_that_cannot_be_believed(untrue: bytes) -> None:
+    verdict = judge_pytest(0, untrue, {X}, "2 passed")
+    assert not verdict.passed
+    assert codes(verdict) == ["E308"]
+
+
+def test_expected_tests_must_be_collected() -> None:
+    verdict = judge_pytest(0, GREEN, {X, "test_a.py::test_z", "test_b.py::test_z"}, "")
+    assert [(d.code, d.subject) for d in verdict.diagnostics] == [("E305", "test_a.py::test_z"), ("E305", "test_b.py::test_z")]
+
+
+def test_a_deselected_test_is_told_as_such() -> None:
+    only = lines(
+        {"event": "start"},
+        {"event": "deselected", "ids": [f"{Y}[1]"]},
+        {"event": "collected", "ids": [X]},
+        *passed(X),
+        {"event": "finish", "status": 0},
+    )
+    verdict = judge_pytest(0, only, {X, Y}, "")
+    assert [d.message for d in verdict.diagnostics] == ["was deselected"]
+
+
+def test_an_expected_file_or_class_means_what_is_in_it() -> None:
+    ids = ("test_a.py::TestK::test_x[1]",)
+    assert judge_pytest(0, report(*passed(ids[0]), ids=ids), {"test_a.py::TestK", "test_a.py"}, "").passed
+    assert not judge_pytest(0, report(*passed(ids[0]), ids=ids), {"test_a.py::TestKK"}, "").passed
+
+
+def test_nothing_collected_and_all_skipped_are_failures() -> None:
+    assert codes(judge_pytest(5, report(ids=(), status=5), (), "")) == ["E305"]
+    assert codes(judge_pytest(0, report(ids=()), (), "")) == ["E305"]
+    assert codes(judge_pytest(0, report(*skipped(X), *skipped(Y)), {X, Y}, "")) == ["E305"]
+
+
+def test_a_skip_by_the_test_itself_is_its_own_affair_one_by_the_code_is_not() -> None:
+    for place in ("test_a.py:3", "tests/conftest.py:9", ""):
+        assert judge_pytest(0, report(*passed(X), *skipped(Y, place)), {X, Y}, "").passed
+    verdict = judge_pytest(0, report(*passed(X), *skipped(Y, "todo/models.py:7")), {X, Y}, "")
+    assert codes(verdict) == ["E305"]
+    xfail = report(*passed(X), *skipped(Y, "todo/models.py:7", xfail=True))
+    assert codes(judge_pytest(0, xfail, {X, Y}, "")) == ["E305"]
+
+
+def test_an_expected_failure_counts_as_such() -> None:
+    verdict = judge_pytest(0, report(*passed(X), *skipped(Y, xfail=True)), {X, Y}, "")
+    assert (verdict.passed, verdict.counts) == (True, {"passed": 1, "xfailed": 1})
+
+
+def test_errors_in_setup_teardown_and_collection() -> None:
+    setup = test_event(X, "setup", "failed", raised="ValueError")
+    events = report(setup, test_event(X, "teardown"), test_event(Y), test_event(Y, "teardown", "failed", raised="OSError"), status=1)
+    verdict = judge_pytest(1, events, {X, Y}, "")
+    assert verdict.failing == (f"{X} ValueError", f"{Y} OSError")
+    assert verdict.counts == {"error": 2}
+    collect = {"event": "collect", "id": "test_a.py", "outcome": "failed", "error": "ImportError", "text": "E   boom"}
+    verdict = judge_pytest(2, report(collect, ids=(), status=2), {X, Y}, "")
+    assert (codes(verdict), verdict.failing) == (["E301"], ("test_a.py ImportError",))
+
+
+def test_a_module_from_elsewhere_fails_a_green_run() -> None:
+    foreign = {"event": "foreign", "modules": [["todo", "/elsewhere/todo/__init__.py"]]}
+    verdict = judge_pytest(0, report(*passed(X), *passed(Y), foreign), {X, Y}, "")
+    assert [(d.code, d.subject) for d in verdict.diagnostics] == [("E307", "todo")]
+
+
+def test_the_same_failure_gives_the_same_bytes() -> None:
+    def red(address: str, seconds: str) -> Verdict:
+        text = f"<f at 0x{address}> in /tmp/pytest-of-me/pytest-{address[-1]}/x took {seconds}s"
+        return judge_pytest(1, report(*passed(X), *failed(Y, text=text), status=1), {X, Y}, f"in {seconds}s")
+
+    assert red("7f00aa11", "0.12") == red("7f00bb12", "0.12")
+
+
+def test_fewer_tests_than_before_is_a_warning() -> None:
+    verdict = judge_pytest(0, GREEN, {X}, "")
+    assert fewer_than_before(verdict, 2) is None
+    warning = fewer_than_before(verdict, 3)
+    assert warning is not None
+    assert warning.severity == "warning"
+
+
+def test_the_artifact_is_the_same_bytes_and_readable() -> None:
+    red = judge_pytest(1, report(*passed(X), *failed(Y), status=1), {X, Y}, "1 failed in 0.33s")
+    again = judge_pytest(1, report(*failed(Y), *passed(X), ids=(Y, X), status=1), {X, Y}, "1 failed in 7.00s")
+    assert report_json(red) == report_json(again)
+    assert json.loads(report_json(red))["tests"] == {X: "passed", Y: "failed"}
+    assert report_json(red).endswith(b"}\n")
+
+
+@given(st.binary())
+def test_no_bytes_make_it_raise_or_pass(data: bytes) -> None:
+    assert not judge_pytest(0, data, (), "").passed
+
+
+@given(st.integers(0, 9))
+def test_no_line_of_a_green_report_can_be_left_out(number: int) -> None:
+    whole = GREEN.splitlines(keepends=True)
+    if number < len(whole):
+        assert not judge_pytest(0, b"".join(whole[:number] + whole[number + 1 :]), {X, Y}, "").passed
+
+
+# ---- which tests there must be ----------------------------------------------------------------
+
+SOURCE = '''
+import pytest, unittest
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    def test_never(): ...
+@pytest.fixture
+def test_data(): return 1
+@pytest.mark.parametrize("x", [1, 2])
+def test_plain(x): ...
+async def test_async(): ...
+def helper(): ...
+def test_gone(): ...
+del test_gone
+class TestOne:
+    def test_in(self): ...
+    @property
+    def test_prop(self): ...
+    class TestInner:
+        def test_deep(self): ...
+class TestMade:
+    def __init__(self): ...
+    def test_not(self): ...
+class TestOff:
+    __test__ = False
+    def test_not(self): ...
+class Other:
+    def test_not(self): ...
+class Case(unittest.TestCase):
+    def test_case(self): ...
+'''
+
+
+def test_test_functions_are_found_in_the_text() -> None:
+    names = ("test_plain", "test_async", "TestOne::test_in", "TestOne::TestInner::test_deep", "Case::test_case")
+    files = {"t/test_m.py": SOURCE, "t/m.py": SOURCE, "t/conftest.py": SOURCE}
+    assert expected_tests(files) == {f"t/test_m.py::{name}" for name in names}
+
+
+def test_paths_choose_as_pytest_does() -> None:
+    text = "def test_x(): ...\nclass TestK:\n    def test_y(self): ...\n"
+    files = {p: text for p in ("test_a.py", "t/b_test.py", "t/u/test_c.py", "build/test_d.py", ".x/test_e.py", "t/odd.py")}
+    both = lambda p: {f"{p}::test_x", f"{p}::TestK::test_y"}  # noqa: E731 - a table's short hand
+    assert expected_tests(files) == both("test_a.py") | both("t/b_test.py") | both("t/u/test_c.py")
+    assert expected_tests(files, ("./t/",)) == both("t/b_test.py") | both("t/u/test_c.py")
+    assert expected_tests(files, ("build",)) == both("build/test_d.py")
+    assert expected_tests(files, ("t/odd.py",)) == both("t/odd.py")
+    assert expected_tests(files, ("test_a.py::TestK",)) == {"test_a.py::TestK::test_y"}
+    assert expected_tests(files, ("test_a.py::test_x[1]",)) == {"test_a.py::test_x"}
+    assert expected_tests(files, ("test_",)) == frozenset()
+
+
+def test_a_file_that_does_not_parse_stands_for_itself() -> None:
+    assert expected_tests({"test_a.py": "def broken(:", "test_b.py": "", "test_c.py": "\0"}) == {"test_a.py", "test_c.py"}
+
+
+@pytest.mark.parametrize(
+    ("args", "selects"),
+    [(("-q",), False), (("-k", "x"), True), (("-kx",), True), (("-m", "slow"), True), (("--deselect=a",), True), (("--maxfail=1",), False)],
+)
+def test_selecting_arguments(args: tuple[str, ...], selects: bool) -> None:  # noqa: FBT001 - a table
+    assert selects_tests(args) is selects
+
+
+def test_base_ids() -> None:
+    assert base_id("t/test_a.py::K::test_x[a::b[c]]") == "t/test_a.py::K::test_x"
+    assert base_id("odd[1]/test_a.py::test_x") == "odd[1]/test_a.py::test_x"
+
+
+# ---- the text of a failure --------------------------------------------------------------------
+
+
+def test_shorten_is_exact() -> None:
+    assert shorten("x" * 4000) == "x" * 4000
+    cut = shorten("h" * 2501 + "t" * 1500)
+    assert (len(cut), cut) == (3505, "h" * 2500 + "\n...\n" + "t" * 1000)
+    assert shorten("abcdef", BriefLimits(5, 2, 0)) == "ab\n...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("1 failed in 0.12s", "1 failed in N s"),
+        ("== 1 failed in 75.31s (0:01:15) ==", "== 1 failed in N s =="),
+        ("<a at 0x7f3b2c001200>", "<a at 0xADDRESS>"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("/w/.orch23/rooms/0123456789abcdef/work/a.py:3", "/room/work/a.py:3"),
+        ("/room/tmp/pytest-of-root/pytest-12/test_x0", "/room/tmp/pytest-of-user/pytest-N/test_x0"),
+        ("/tmp/tmpab12cd_x/file", "/tmp/TMP/file"),
+        ("a\r\nb", "a\nb"),
+        ("assert 0x10 == 16 and 3s", "assert 0x10 == 16 and 3s"),
+    ],
+)
+def test_what_differs_from_run_to_run_has_one_form(text: str, form: str) -> None:
+    assert normalise(text) == form
+    assert normalise(form) == form
+
+
+def test_rooms_can_be_named() -> None:
+    assert normalise("at /x/y/z/a.py and /x/y", ("/x/y", "/x/y/z/")) == "at /room/a.py and /room"
+
+
+@given(st.text(alphabet="ab /=0x12.s\x1b[m\r\nin", max_size=80))
+def test_normalising_twice_changes_nothing_more(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)

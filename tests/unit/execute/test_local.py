@@ -1,0 +1,211 @@
+"""One action from its inputs to its outcome, with real processes."""
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from orch23.execute.local import Launch, LocalExecutor
+from orch23.execute.process import OutputCaps
+from orch23.execute.rooms import Rooms
+from orch23.model.action import (
+    Action,
+    ActionResult,
+    Cancelled,
+    Completed,
+    EngineUnavailable,
+    InputsChanged,
+    TimedOut,
+)
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+
+
+class Source:
+    """Contents by path, as a dict."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = dict(files)
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        data = self.files.get(path)
+        if data is None or digest_bytes(data) != entry.digest:
+            return False
+        target.write_bytes(data)
+        return True
+
+
+class Kept:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[Digest, bytes] = {}
+
+    def put_bytes(self, data: bytes) -> Digest:
+        self.bytes[digest_bytes(data)] = data
+        return digest_bytes(data)
+
+    def put_file(self, path: Path) -> Digest:
+        return self.put_bytes(path.read_bytes())
+
+
+class World:
+    """An executor over a dict of files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = Source({"a.txt": b"alpha\n", "sub/b.txt": b"beta\n"})
+        self.kept = Kept()
+        self.rooms = Rooms(folder, self.source)
+        self.executor = LocalExecutor(
+            rooms=self.rooms, contents=self.kept, workers=2, caps=OutputCaps(log_bytes=1 << 20)
+        )
+
+    def action(self, *argv: str, **more: object) -> Action:
+        inputs = {path: FileEntry(digest_bytes(data)) for path, data in self.source.files.items()}
+        fields: dict[str, object] = {"argv": argv, "inputs": inputs, "interpreter": sys.executable, **more}
+        return Action(**fields)  # type: ignore[arg-type]  # the tests spell the fields
+
+    def run(self, *argv: str, **more: object) -> ActionResult:
+        outcome = self.executor.submit(self.action(*argv, **more)).result()
+        assert isinstance(outcome, Completed), outcome
+        return outcome.result
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "rooms")
+    yield world
+    world.executor.close()
+    assert list((tmp_path / "rooms").glob("*")) == []  # every room is gone, whatever happened in it
+
+
+def test_the_difference_of_the_tree_is_told_and_the_bytes_are_kept(world: World) -> None:
+    script = "echo new > new; echo changed > a.txt; rm sub/b.txt; chmod +x new; mkdir -p __pycache__; echo x > __pycache__/y"
+    result = world.run("bash", "-c", script, scratch=("__pycache__",))
+    assert result.exit_code == 0
+    assert result.written == {
+        "a.txt": FileEntry(digest_bytes(b"changed\n")),
+        "new": FileEntry(digest_bytes(b"new\n"), executable=True),
+    }
+    assert result.removed == ("sub/b.txt",)
+    assert world.kept.bytes[digest_bytes(b"new\n")] == b"new\n"
+
+
+def test_python_is_the_interpreter_of_the_action_and_of_the_path(world: World) -> None:
+    result = world.run("python", "-c", "import sys; print(sys.executable)")
+    assert result.output.text == f"{sys.executable}\n"
+    assert world.run("bash", "-c", "command -v python").output.text == f"{Path(sys.executable).parent}/python\n"
+
+
+def test_the_environment_is_made_from_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_VARIABLE", "inherited")
+    text = world.run("env", env={"MODE": "fast"}).output.text
+    names = {line.partition("=")[0] for line in text.splitlines()}
+    expected = "PATH HOME TMPDIR LANG TZ PYTHONHASHSEED PYTHONDONTWRITEBYTECODE SOURCE_DATE_EPOCH MODE ORCH23_ROOM"
+    assert names == set(expected.split())
+    assert "HOME=/room/home" in text  # one name for every room, or no two runs would print the same
+
+
+def test_the_working_directory_is_made_and_used(world: World) -> None:
+    result = world.run("bash", "-c", "pwd; echo x > here", working_directory="deep/er")
+    assert result.output.text == "/room/work/deep/er\n"
+    assert set(result.written) == {"deep/er/here"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["OPENAI_API_KEY", "GH_TOKEN", "MY_SECRET", "DB_PASSWORD", "LD_PRELOAD", "PYTEST_ADDOPTS", "GIT_DIR", "SSH_AUTH_SOCK", "HOME"],
+)
+def test_a_refused_name_starts_nothing(world: World, name: str) -> None:
+    outcome = world.executor.submit(world.action("true", env={name: "x"})).result()
+    assert isinstance(outcome, EngineUnavailable)
+    assert name in outcome.reason
+
+
+def test_pythonpath_cannot_bend_a_pytest_step(world: World) -> None:
+    action = world.action("python", "-c", "0", env={"PYTHONPATH": "."}, reports=True)
+    outcome = world.executor.submit(action).result()
+    assert isinstance(outcome, EngineUnavailable)
+    assert "PYTHONPATH" in outcome.reason
+
+
+def test_inputs_that_changed_run_nothing(world: World, tmp_path: Path) -> None:
+    action = world.action("touch", str(tmp_path / "ran"))
+    world.source.files["a.txt"] = b"other\n"
+    assert world.executor.submit(action).result() == InputsChanged(("a.txt",))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_missing_program_fails_as_in_a_shell(world: World) -> None:
+    result = world.run("no-such-program")
+    assert (result.exit_code, result.output.text) == (127, "no-such-program: not found\n")
+    assert world.run("./a.txt").exit_code == 126
+
+
+def test_a_full_disk_is_no_failure_of_the_stage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(world.source, "copy_into", full)
+    outcome = world.executor.submit(world.action("true")).result()
+    assert isinstance(outcome, EngineUnavailable)
+    assert outcome.kind == "room"
+
+
+def test_a_violation_keeps_nothing_of_the_tree(world: World) -> None:
+    result = world.run("bash", "-c", "ln -s /etc/passwd link; echo x > fine")
+    assert [d.code for d in result.violations] == ["E610"]
+    assert result.written == {}
+
+
+def test_time_is_up(world: World) -> None:
+    outcome = world.executor.submit(world.action("bash", "-c", "echo so far; sleep 60", timeout_s=0.3)).result()
+    assert isinstance(outcome, TimedOut)
+    assert (outcome.output.text, outcome.timeout_s) == ("so far\n", 0.3)
+
+
+def test_long_output_is_head_and_tail_and_the_log_has_all(world: World) -> None:
+    result = world.run("bash", "-c", "pwd; seq 1 60000")
+    assert result.output.log is not None
+    log = world.kept.bytes[result.output.log].decode()
+    assert log.startswith("/room/work\n1\n2\n")
+    assert log.endswith("\n60000\n")
+    assert result.output.text.startswith("/room/work\n1\n")
+    assert result.output.text.endswith("\n60000\n")
+    assert len(result.output.text) < len(log)
+
+
+def test_a_flood_fails_and_says_so(world: World) -> None:
+    result = world.run("yes")
+    assert result.exit_code == 128 + 9
+    assert result.output.text.endswith("killed: it printed more than 1048576 bytes\n")
+
+
+def test_cancel_ends_what_runs_and_what_waits(world: World, tmp_path: Path) -> None:
+    begun = [tmp_path / "1", tmp_path / "2"]
+    running = [world.executor.submit(world.action("bash", "-c", f"touch {path}; sleep 60")) for path in begun]
+    waiting = world.executor.submit(world.action("touch", str(tmp_path / "ran")))
+    ready = threading.Event()
+    while not all(path.exists() for path in begun):
+        ready.wait(0.005)
+    world.executor.cancel()
+    assert [future.result(20) for future in (*running, waiting)] == [Cancelled()] * 3
+    assert world.executor.submit(world.action("true")).result() == Cancelled()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
+    class Loud:
+        tier = "loud"
+
+        def prepare(self, launch: Launch) -> Launch:
+            return Launch(("echo", str(launch.network), *launch.argv), launch.env, launch.room, launch.network)
+
+    world = World(tmp_path / "rooms")
+    executor = LocalExecutor(rooms=world.rooms, contents=world.kept, workers=1, launcher=Loud())
+    outcome = executor.submit(world.action("true", network=True)).result()
+    executor.close()
+    assert isinstance(outcome, Completed)
+    assert outcome.result.output.text == "True true\n"
+    assert (executor.sandbox, world.executor.sandbox) == ("loud", "none")

@@ -1,0 +1,339 @@
+"""Running one process: its bounds, its output, and that nothing of it is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orch23.execute import kinship
+from orch23.execute.process import OutputCaps, ProcessEnd, run_process
+
+PYTHON = sys.executable
+PLAIN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "ORCH23_ROOM": "feedfacefeedface"}
+
+
+@pytest.fixture(autouse=True)
+def _subreaper() -> None:
+    assert kinship.become_subreaper()
+
+
+@pytest.fixture
+def tag(tmp_path: Path) -> Iterator[str]:
+    """Give a number of seconds to sleep that no other process of this machine sleeps: daemons are found by it."""
+    yield f"{100_000 + os.getpid()}.{abs(hash(tmp_path)) % 1_000_000:06d}"
+
+
+def alive(tag: str) -> list[int]:
+    """Return the processes whose command line ends in the tag."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if len(words) > 1 and words[-2] == tag.encode():
+                found.append(int(name))
+    return found
+
+
+def run(
+    tmp_path: Path,
+    *argv: str,
+    timeout_s: float = 30.0,
+    caps: OutputCaps | None = None,
+    cancel: threading.Event | None = None,
+) -> ProcessEnd:
+    return run_process(
+        argv,
+        cwd=tmp_path,
+        env=PLAIN,
+        timeout_s=timeout_s,
+        cancel=cancel or threading.Event(),
+        log=tmp_path / "output.log",
+        caps=caps,
+        marker=PLAIN["ORCH23_ROOM"],
+    )
+
+
+def shell(tmp_path: Path, script: str, timeout_s: float = 30.0, cancel: threading.Event | None = None) -> ProcessEnd:
+    return run(tmp_path, "bash", "-c", script, timeout_s=timeout_s, cancel=cancel)
+
+
+def test_output_of_both_streams_is_one_in_order_and_the_exit_code_is_told(tmp_path: Path) -> None:
+    end = shell(tmp_path, "echo one; echo two >&2; echo three; exit 7")
+    assert (end.end, end.exit_code, end.head + end.tail) == ("exited", 7, b"one\ntwo\nthree\n")
+    assert end.log is None
+
+
+def test_a_signal_is_told_as_a_shell_tells_it(tmp_path: Path) -> None:
+    assert shell(tmp_path, "kill -TERM $$").exit_code == 128 + signal.SIGTERM
+
+
+def test_stdin_is_empty_and_nothing_is_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY_KEY", "s3cr3t")
+    canary = os.open(tmp_path, os.O_RDONLY)
+    os.set_inheritable(canary, True)
+    try:
+        end = shell(tmp_path, "cat; env; ls /proc/self/fd | tr '\\n' ' '")
+    finally:
+        os.close(canary)
+    text = (end.head + end.tail).decode()
+    assert "s3cr3t" not in text
+    assert text.splitlines()[-1].split() == ["0", "1", "2", "3"]  # 3 is ls reading the folder
+
+
+def test_a_program_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        run(tmp_path, "no-such-program-of-any-kind")
+
+
+def test_time_is_up(tmp_path: Path, tag: str) -> None:
+    end = shell(tmp_path, f"echo begun; sleep {tag}; echo never", timeout_s=0.3)
+    assert (end.end, end.head) == ("timed_out", b"begun\n")
+    assert alive(tag) == []
+
+
+def test_cancel_kills_a_process_that_ignores_signals(tmp_path: Path, tag: str) -> None:
+    cancel = threading.Event()
+    threading.Timer(0.3, cancel.set).start()
+    end = shell(tmp_path, f"trap '' TERM INT HUP; sleep {tag}; sleep {tag}", cancel=cancel)
+    assert end.end == "cancelled"
+    assert alive(tag) == []
+
+
+def test_a_process_that_closes_its_output_is_still_waited_for(tmp_path: Path) -> None:
+    end = shell(tmp_path, "exec >&- 2>&-; sleep 0.2; echo done > proof; exit 3")
+    assert end.exit_code == 3
+    assert (tmp_path / "proof").read_text() == "done\n"
+
+
+# ---- output -----------------------------------------------------------------------------------
+
+
+def test_output_is_kept_whole_up_to_the_two_caps(tmp_path: Path) -> None:
+    caps = OutputCaps(head_bytes=10, tail_bytes=20, log_bytes=1000)
+    end = run(tmp_path, "bash", "-c", "printf '%030d' 7", caps=caps)
+    assert end.head + end.tail == b"0" * 29 + b"7"
+    assert end.log is None
+
+
+def test_one_byte_more_leaves_head_and_tail_and_spills_everything(tmp_path: Path) -> None:
+    caps = OutputCaps(head_bytes=10, tail_bytes=20, log_bytes=1000)
+    end = run(tmp_path, "bash", "-c", "printf 'A%029dZ' 7", caps=caps)
+    assert (end.head, end.tail, end.size_bytes) == (b"A" + b"0" * 9, b"0" * 18 + b"7Z", 31)
+    assert end.log is not None
+    assert end.log.read_bytes() == b"A" + b"0" * 28 + b"7Z"
+
+
+def test_a_flood_is_killed_and_neither_memory_nor_the_log_grow_with_it(tmp_path: Path) -> None:
+    code = textwrap.dedent("""
+        import resource, sys, threading
+        from pathlib import Path
+        from orch23.execute import kinship
+        from orch23.execute.process import run_process
+        kinship.become_subreaper()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        end = run_process(["yes"], cwd=Path(sys.argv[1]), env={"PATH": "/usr/bin:/bin"}, timeout_s=60,
+                          cancel=threading.Event(), log=Path(sys.argv[1]) / "log")
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        print(end.end, len(end.head), len(end.tail), end.log.stat().st_size, grown)
+    """)
+    done = subprocess.run(  # noqa: S603 - our own interpreter
+        [PYTHON, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True, timeout=60, env=dict(os.environ)
+    )
+    end, head, tail, log, grown_kb = done.stdout.split()
+    assert (end, int(head), int(tail), int(log)) == ("flooded", 64 << 10, 192 << 10, 16 << 20)
+    assert int(grown_kb) < 64 << 10
+
+
+def test_limits_hold_from_the_start(tmp_path: Path) -> None:
+    caps = OutputCaps(file_bytes=100_000)
+    end = run(tmp_path, "bash", "-c", "ulimit -Hc; head -c 200000 /dev/zero > big", caps=caps)
+    assert (end.head + end.tail).splitlines()[0] == b"0"
+    assert end.exit_code != 0
+    assert (tmp_path / "big").stat().st_size < 100_000
+
+
+# ---- nothing is left (R10) --------------------------------------------------------------------
+
+DOUBLE_FORK = """
+import os, sys, time
+def daemon():
+    if os.fork(): return
+    os.setsid()
+    if os.fork(): os._exit(0)
+    os.chdir("/"); os.closerange(0, 256)
+    os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
+daemon()
+"""
+IGNORES = """
+import os, signal, sys
+if os.fork() == 0:
+    for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(s, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    os.execv("/bin/sleep", ["sleep", sys.argv[1]])
+"""
+RESPAWNS = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid(); os.closerange(0, 256)
+    while True:
+        if (pid := os.fork()) == 0:
+            os.setsid(); os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
+        os.waitpid(pid, 0)
+time.sleep(0.2)
+"""
+DAEMONS = {
+    "background": "sleep TAG &",
+    "nohup": "nohup sleep TAG >/dev/null 2>&1 &",
+    "disown": "sleep TAG >/dev/null 2>&1 & disown",
+    "setsid": "setsid sleep TAG >/dev/null 2>&1 &",
+    "setsid with no environment": "(env -i setsid sleep TAG >/dev/null 2>&1 &)",
+    "setsid twice": "(setsid bash -c 'setsid sleep TAG & exit' >/dev/null 2>&1 &)",
+    "stopped": "sleep TAG >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do :; done; kill -STOP $!",
+    "a tree": "bash -c 'sleep TAG & sleep TAG & wait' >/dev/null 2>&1 &",
+    "all descriptors closed": "(exec 0<&- 1>&- 2>&-; setsid sleep TAG &)",
+    "lowered limit": "(ulimit -f 1; env -i setsid sleep TAG >/dev/null 2>&1 &)",
+    "double fork": DOUBLE_FORK,
+    "ignores signals": IGNORES,
+    "respawns": RESPAWNS,
+    "holds the output": "setsid sleep TAG & echo said",
+}
+
+
+class WhenDaemonIsThere:
+    """Once a process with the tag is seen: let the step go on (`exit`), or cancel it."""
+
+    def __init__(self, tag: str, go: Path, ending: str) -> None:
+        self.tag, self.go, self.ending, self.seen = tag, go, ending, False
+
+    def is_set(self) -> bool:
+        self.seen = self.seen or bool(alive(self.tag))
+        if self.seen and self.ending == "exit":
+            self.go.touch()
+        return self.seen and self.ending == "cancel"
+
+
+@pytest.mark.parametrize("kind", DAEMONS)
+@pytest.mark.parametrize("ending", ["exit", "cancel"])
+def test_no_daemon_survives(tmp_path: Path, tag: str, kind: str, ending: str) -> None:
+    script = DAEMONS[kind].replace("TAG", tag)
+    if script.startswith("\nimport"):
+        script = f"{PYTHON} - {tag} <<'P'{script}P"
+    seen = WhenDaemonIsThere(tag, tmp_path / "go", ending)
+    end = run_process(
+        ["bash", "-c", f"{script}\nwhile test ! -e go; do sleep 0.01; done"],
+        cwd=tmp_path,
+        env=PLAIN,
+        timeout_s=20.0,
+        cancel=seen,
+        log=tmp_path / "log",
+        marker=PLAIN["ORCH23_ROOM"],
+    )
+    assert seen.seen, (end.head + end.tail).decode()
+    assert end.end == ("exited" if ending == "exit" else "cancelled")
+    assert end.survivors == ()
+    assert alive(tag) == []
+
+
+def test_a_helper_of_our_own_and_another_steps_daemon_are_left_alone(tmp_path: Path, tag: str) -> None:
+    """A model server is a child in a session of its own with an environment of its own: no step's end may touch it."""
+    started = threading.Event()
+    release = threading.Event()
+    other = tmp_path / "other"
+    other.mkdir()
+
+    class Stop:
+        def is_set(self) -> bool:
+            if alive(f"{tag}2"):
+                started.set()
+            return release.is_set()
+
+    thread = threading.Thread(
+        target=run_process,
+        args=(["bash", "-c", f"(env -i setsid sleep {tag}2 >/dev/null 2>&1 &); sleep 60"],),
+        kwargs={
+            "cwd": other,
+            "env": PLAIN | {"ORCH23_ROOM": "another"},
+            "timeout_s": 60.0,
+            "cancel": Stop(),
+            "log": other / "log",
+            "marker": "another",
+        },
+    )
+    thread.start()
+    assert started.wait(20)
+    script = f"sleep {tag}3 & echo $! > begun; while test ! -e go; do sleep 0.01; done"
+    ends: list[ProcessEnd] = []
+    step = threading.Thread(target=lambda: ends.append(shell(tmp_path, script)))
+    step.start()
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.005)
+    helper = subprocess.Popen(["/bin/sleep", f"{tag}1"], start_new_session=True, env={})  # noqa: S603 - a fixed program
+    try:
+        (tmp_path / "go").touch()
+        step.join()
+        assert ends[0].end == "exited"
+        assert len(alive(f"{tag}1")) == 1
+        assert len(alive(f"{tag}2")) == 1
+        assert alive(f"{tag}3") == []
+        release.set()
+        thread.join()
+        assert alive(f"{tag}2") == []
+        assert helper.poll() is None
+    finally:
+        release.set()
+        thread.join()
+        helper.kill()
+        assert helper.wait() == -signal.SIGKILL
+
+
+def test_a_child_that_was_born_before_its_step_had_a_limit_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str
+) -> None:
+    """On a busy machine a shell forks before its parent runs again: seen once in fifty runs."""
+    monkeypatch.setattr(kinship.resource, "prlimit", lambda *_: (-1, -1))
+    shell(tmp_path, f"(env -i setsid sleep {tag} >/dev/null 2>&1 &); sleep 0.2")
+    assert alive(tag) == []
+
+
+def test_strays_are_ended_when_no_step_runs(tmp_path: Path, tag: str) -> None:
+    with kinship.births():
+        subprocess.run(["/bin/sh", "-c", f"setsid sleep {tag} >/dev/null 2>&1 &"], check=True)
+    helper = subprocess.Popen(["/bin/sleep", f"{tag}1"], start_new_session=True, env={})  # noqa: S603 - a fixed program
+    for _ in range(1000):
+        if alive(tag):
+            break
+        time.sleep(0.005)
+    assert kinship.end_strays() == ()
+    assert alive(tag) == []
+    assert helper.poll() is None
+    helper.kill()
+    helper.wait()
+
+
+def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> None:
+    """Reaping by `waitpid(-1)` would make every other child look like a success."""
+    helper = subprocess.Popen(["/bin/sh", "-c", "exit 42"])
+    shell(tmp_path, "(setsid true &) ; sleep 0.05")
+    assert helper.wait() == 42
+
+
+def test_no_zombie_is_left_of_what_was_killed(tmp_path: Path, tag: str) -> None:
+    shell(tmp_path, f"for i in 1 2 3; do setsid sleep {tag} >/dev/null 2>&1 & done; sleep 0.1")
+    mine = [kin for pid in kinship._children(os.getpid()) if (kin := kinship._look(pid))]  # noqa: SLF001 - the truth of /proc
+    assert [kin for kin in mine if kin.state == "Z"] == []
+
+
+def test_children_are_found_without_the_kernels_list_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    monkeypatch.setattr(kinship, "_children", lambda pid: kinship._snapshot()(pid))  # noqa: SLF001 - the other way to look
+    shell(tmp_path, f"(env -i setsid sleep {tag} >/dev/null 2>&1 &); sleep 0.2")
+    assert alive(tag) == []

@@ -1,0 +1,292 @@
+"""Laying, scanning and discarding rooms."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orch23.execute.rooms import ROOM_EPOCH, Room, RoomCaps, Rooms, Scan, is_scratch, printable
+from orch23.model.action import InputsChanged
+from orch23.model.digest import FileEntry, digest_bytes
+
+FILES = {"a.txt": b"alpha", "sub/run.sh": b"#!/bin/sh\n", "sub/deep/c": b""}
+INPUTS = {p: FileEntry(digest_bytes(data), executable=p.endswith(".sh")) for p, data in FILES.items()}
+
+
+class Source:
+    """The bytes of FILES."""
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        if digest_bytes(FILES[path]) != entry.digest:
+            return False
+        target.write_bytes(FILES[path])
+        return True
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> Rooms:
+    return Rooms(tmp_path / "rooms", Source())
+
+
+def lay(rooms: Rooms, working_directory: str = ".") -> Room:
+    room = rooms.lay(INPUTS, working_directory)
+    assert isinstance(room, Room)
+    return room
+
+
+def scan(rooms: Rooms, room: Room, scratch: tuple[str, ...] = ()) -> Scan:
+    return rooms.scan(room, INPUTS, scratch)
+
+
+def codes(found: Scan) -> list[str]:
+    return [d.code for d in found.violations]
+
+
+def test_a_room_holds_exactly_the_inputs_with_one_time(rooms: Rooms) -> None:
+    room = lay(rooms, "sub/other")
+    found = {str(p.relative_to(room.work)): p for p in room.work.rglob("*")}
+    assert set(found) == {"a.txt", "sub", "sub/run.sh", "sub/deep", "sub/deep/c", "sub/other"}
+    assert {p.stat().st_mtime_ns for p in (room.work, *found.values())} == {ROOM_EPOCH * 10**9}
+    assert os.access(found["sub/run.sh"], os.X_OK)
+    assert found["a.txt"].stat().st_mode & 0o111 == 0
+    assert sorted(p.name for p in room.root.iterdir()) == ["home", "tmp", "work"]
+
+
+def test_an_untouched_room_has_no_difference(rooms: Rooms) -> None:
+    assert scan(rooms, lay(rooms)) == Scan({}, (), ())
+
+
+def test_changed_inputs_leave_no_room_and_all_are_named(rooms: Rooms) -> None:
+    other = FileEntry(digest_bytes(b"other"))
+    assert rooms.lay({**INPUTS, "a.txt": other, "sub/deep/c": other}) == InputsChanged(("a.txt", "sub/deep/c"))
+    assert list(rooms.folder.iterdir()) == []
+
+
+def test_bytes_count_even_where_size_and_times_are_put_back(rooms: Rooms) -> None:
+    room = lay(rooms)
+    (room.work / "a.txt").write_bytes(b"ALPHA")
+    os.utime(room.work / "a.txt", (ROOM_EPOCH, ROOM_EPOCH))
+    assert set(scan(rooms, room).written) == {"a.txt"}
+
+
+def test_the_executable_bit_counts_and_a_rewrite_of_the_same_does_not(rooms: Rooms) -> None:
+    room = lay(rooms)
+    (room.work / "a.txt").chmod(0o755)
+    (room.work / "sub/run.sh").write_bytes(FILES["sub/run.sh"])
+    (room.work / "sub/deep/c").chmod(0o600)
+    written = scan(rooms, room).written
+    assert {path: file.executable for path, file in written.items()} == {"a.txt": True}
+
+
+def test_a_file_that_became_a_directory_is_removed(rooms: Rooms) -> None:
+    room = lay(rooms)
+    (room.work / "a.txt").unlink()
+    (room.work / "a.txt").mkdir()
+    (room.work / "a.txt/inner").write_text("x")
+    found = scan(rooms, room)
+    assert (set(found.written), found.removed) == ({"a.txt/inner"}, ("a.txt",))
+
+
+def make_link(work: Path) -> None:
+    (work / "x").symlink_to("/etc/passwd")
+
+
+def make_directory_link(work: Path) -> None:
+    (work / "x").symlink_to("/etc")
+
+
+def make_fifo(work: Path) -> None:
+    os.mkfifo(work / "x")
+
+
+def make_socket(work: Path) -> None:
+    before = Path.cwd()
+    os.chdir(work)  # a socket's path is short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind("x")
+    finally:
+        os.chdir(before)
+
+
+def make_hard_link(work: Path) -> None:
+    (work / "x").hardlink_to(work / "a.txt")
+
+
+def make_setuid(work: Path) -> None:
+    (work / "x").write_text("x")
+    (work / "x").chmod(0o4755)
+
+
+def make_setgid(work: Path) -> None:
+    (work / "x").write_text("x")
+    (work / "x").chmod(0o2755)
+
+
+def make_control_name(work: Path) -> None:
+    (work / "x\n").write_text("x")
+
+
+def make_c1_name(work: Path) -> None:
+    (work / "x\x9b").write_text("x")
+
+
+def make_long_name(work: Path) -> None:
+    (work / ("x" * 201)).write_text("x")
+
+
+def make_raw_name(work: Path) -> None:
+    with open(os.fsencode(work) + b"/x\xff", "wb"):
+        pass
+
+
+def make_deep(work: Path) -> None:
+    (work / "/".join("x" * 65)).mkdir(parents=True)
+
+
+def make_sparse(work: Path) -> None:
+    with (work / "x").open("wb") as file:
+        file.truncate((4 << 30) + 1)
+
+
+MADE = {
+    make_link: "E610",
+    make_directory_link: "E610",
+    make_fifo: "E611",
+    make_socket: "E611",
+    make_setuid: "E613",
+    make_setgid: "E613",
+    make_control_name: "E614",
+    make_c1_name: "E614",
+    make_long_name: "E614",
+    make_raw_name: "E614",
+    make_deep: "E616",
+    make_sparse: "E617",
+}
+
+
+@pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
+def test_what_no_result_may_hold_is_named_and_not_written(rooms: Rooms, make: object) -> None:
+    room = lay(rooms)
+    make(room.work)  # type: ignore[operator]  # one of the functions above
+    found = scan(rooms, room)
+    assert codes(found) == [MADE[make]]  # type: ignore[index]  # as above
+    assert found.written == {}
+    assert all(d.hint for d in found.violations)
+    assert all(c.isprintable() for d in found.violations for c in str(d))
+
+
+def test_both_names_of_a_hard_link_are_refused(rooms: Rooms) -> None:
+    room = lay(rooms)
+    make_hard_link(room.work)
+    assert codes(scan(rooms, room)) == ["E612", "E612"]
+
+
+def test_all_violations_are_collected(rooms: Rooms) -> None:
+    room = lay(rooms)
+    (room.work / "b").symlink_to("a.txt")
+    os.mkfifo(room.work / "sub" / "f")
+    assert codes(scan(rooms, room)) == ["E610", "E611"]
+
+
+def test_a_work_directory_that_was_replaced_is_not_followed(rooms: Rooms, tmp_path: Path) -> None:
+    room = lay(rooms)
+    room.work.rename(tmp_path / "moved")
+    room.work.symlink_to("/etc")
+    assert scan(rooms, room) == Scan({}, (), scan(rooms, room).violations)
+    assert codes(scan(rooms, room)) == ["E618"]
+
+
+def test_caps_on_count(tmp_path: Path) -> None:
+    rooms = Rooms(tmp_path / "rooms", Source(), RoomCaps(entries=6))
+    room = lay(rooms)
+    assert codes(scan(rooms, room)) == []
+    (room.work / "x").touch()
+    (room.work / "y").touch()
+    assert codes(scan(rooms, room)) == ["E615"]
+
+
+def test_scratch_is_thrown_away_whatever_it_is(rooms: Rooms) -> None:
+    room = lay(rooms)
+    (room.work / "sub/__pycache__").mkdir()
+    make_fifo(room.work / "sub/__pycache__")
+    (room.work / "m.pyc").symlink_to("/etc/passwd")
+    (room.work / "build").mkdir()
+    (room.work / "build/kept").write_text("x")
+    (room.work / "build/gone.o").write_text("x")
+    found = scan(rooms, room, ("__pycache__", "*.pyc", "build/*.o"))
+    assert (set(found.written), found.violations) == ({"build/kept"}, ())
+
+
+def test_an_input_that_is_scratch_is_neither_written_nor_removed(rooms: Rooms) -> None:
+    room = lay(rooms)
+    (room.work / "a.txt").unlink()
+    assert scan(rooms, room, ("a.*",)) == Scan({}, (), ())
+
+
+@pytest.mark.parametrize(
+    ("path", "patterns", "scratch"),
+    [
+        ("a/__pycache__/b.py", ("__pycache__",), True),
+        ("a/__pycache__/b.py", ("__pycache__/",), True),
+        ("pkg.egg-info/PKG-INFO", ("*.egg-info",), True),
+        ("a/b.pyc", ("*.pyc",), True),
+        ("a/b.py", ("*.pyc",), False),
+        ("out/tmp/x", ("out/tmp/",), True),
+        ("other/out/tmp/x", ("out/tmp/",), False),
+        ("a/b/c.log", ("**/*.log",), True),
+        ("a", (), False),
+    ],
+)
+def test_scratch_patterns(path: str, patterns: tuple[str, ...], scratch: bool) -> None:  # noqa: FBT001 - a table
+    assert is_scratch(path, patterns) is scratch
+
+
+def test_unreadable_files_and_folders_are_read_all_the_same(rooms: Rooms) -> None:
+    room = lay(rooms)
+    (room.work / "locked").mkdir()
+    (room.work / "locked/x").write_text("x")
+    (room.work / "locked/x").chmod(0o111)
+    (room.work / "locked").chmod(0)
+    written = scan(rooms, room).written
+    assert written["locked/x"].executable
+    assert os.stat(written["locked/x"].path).st_mode & 0o400
+
+
+def test_discard_removes_read_only_and_very_deep_trees_and_follows_no_link(rooms: Rooms, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    room = lay(rooms)
+    (room.work / "link").symlink_to(outside)
+    (room.work / "ro").mkdir()
+    (room.work / "ro/x").write_text("x")
+    (room.work / "ro").chmod(0o500)
+    here = os.open(room.work, os.O_RDONLY)
+    for _ in range(3000):  # deeper than any path may be long, and than Python recurses
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    rooms.discard(room)
+    assert list(rooms.folder.iterdir()) == []
+    assert (outside / "precious").read_text() == "x"
+    rooms.discard(room)  # twice is harmless
+
+
+def test_sweep_drops_what_an_interrupted_build_left(rooms: Rooms) -> None:
+    assert rooms.sweep() == 0
+    lay(rooms)
+    lay(rooms)
+    assert rooms.sweep() == 2
+    assert list(rooms.folder.iterdir()) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text())
+def test_what_is_shown_has_no_control_characters(text: str) -> None:
+    assert printable(text).isprintable()

@@ -1,0 +1,88 @@
+"""Strict JSON: agrees with json on plain values, refuses what has two meanings."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.strict_json import StrictJsonError, parse
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(PLAIN, st.sampled_from([None, 2]), st.booleans())
+def test_what_json_writes_is_read_back(value: object, indent: int | None, ascii_only: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    assert parse(text) == json.loads(text)
+
+
+@given(st.text(alphabet='{}[]",:0123456789.eE+-truefalsn \n\\u', max_size=60))
+def test_any_text_is_read_as_json_reads_it_or_refused(text: str) -> None:
+    try:
+        value = parse(text)
+    except StrictJsonError as refused:
+        place = (refused.line, refused.column)
+    else:
+        assert value == json.loads(text)
+        return
+    assert min(place) >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "line", "column"),
+    [
+        ('{"a": 1,\n "a": 2}', "duplicate", 2, 2),
+        ('{"a": {"b": 1, "\\u0062": 2}}', "duplicate", 1, 16),
+        ("[NaN]", "number", 1, 2),
+        ("[-Infinity]", "number", 1, 2),
+        ("[1e999]", "number", 1, 2),
+        ("9" * 5000, "number", 1, 1),
+        ("{} {}", "trailing", 1, 4),
+        ("{}\n```", "trailing", 2, 1),
+        ('["\\ud800"]', "surrogate", 1, 2),
+        ('["\ud800"]', "surrogate", 1, 2),
+        ("\ufeff{}", "bom", 1, 1),
+        ("", "empty", 1, 1),
+        (" \n ", "empty", 2, 2),
+        ("```json\n{}\n```", "syntax", 1, 1),
+        ("Here it is: {}", "syntax", 1, 1),
+        ("{'a': 1}", "syntax", 1, 2),
+        ("[1,]", "syntax", 1, 4),
+        ('{"a": 1,}', "syntax", 1, 9),
+        ('{"a" 1}', "syntax", 1, 6),
+        ("[01]", "syntax", 1, 3),
+        ("[1", "syntax", 1, 3),
+        ('"a\nb"', "syntax", 1, 3),
+        ('"a', "syntax", 1, 1),
+        ('"\\x"', "syntax", 1, 2),
+        ("[1 2]", "syntax", 1, 4),
+        ("[\u00a01]", "syntax", 1, 2),
+    ],
+)
+def test_what_is_not_plain_json_is_refused_with_its_place(text: str, kind: str, line: int, column: int) -> None:
+    with pytest.raises(StrictJsonError) as caught:
+        parse(text)
+    assert (caught.value.kind, caught.value.line, caught.value.column) == (kind, line, column)
+    assert f"line {line}, column {column}" in str(caught.value)
+
+
+def test_depth_is_capped_and_never_overflows_the_stack() -> None:
+    assert parse("[" * 64 + "]" * 64) is not None
+    for text in ("[" * 65 + "]" * 65, "[" * 500_000, '{"a":' * 100_000):
+        with pytest.raises(StrictJsonError) as caught:
+            parse(text)
+        assert caught.value.kind == "depth"
+    with pytest.raises(StrictJsonError):
+        parse("[" * 100_000, max_depth=10**9)
+
+
+def test_size_is_capped_in_bytes_not_characters() -> None:
+    assert parse('"ää"', max_bytes=6) == "ää"
+    with pytest.raises(StrictJsonError) as caught:
+        parse('"ää"', max_bytes=5)
+    assert caught.value.kind == "size"

@@ -1,0 +1,135 @@
+"""The registry: every provider has its line, nothing is dropped silently, and no key in the environment matters."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from orch23.model.pipeline import LLMStep
+from orch23.providers import codes, registry
+from orch23.providers.command import Command
+from orch23.providers.local import Local
+from orch23.providers.registry import ADAPTERS, Providers
+from orch23.providers.scripted import Scripted
+
+STEPS = {
+    "local": LLMStep(provider="local", model="smollm2", prompt="p"),
+    "command": LLMStep(provider="command", model="m", prompt="p", command=("python3", "-c", "x y")),
+    "scripted": LLMStep(provider="scripted", model="m", prompt="p", answers="a.yaml"),
+}
+
+
+def providers(answers=None) -> Providers:
+    return Providers(environ={}, root=Path(), read_answers=lambda _file: answers or {})
+
+
+def step(provider: str, **more) -> LLMStep:
+    return dataclasses.replace(STEPS[provider], **more)
+
+
+def test_every_provider_of_the_registry_is_tested_here() -> None:
+    assert set(ADAPTERS) == set(STEPS)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("local", Local), ("command", Command), ("scripted", Scripted)])
+def test_making_a_provider_starts_nothing(name: str, kind: type) -> None:
+    assert isinstance(providers().make(STEPS[name], "code", 1), kind)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_plain_step_has_no_complaint(name: str) -> None:
+    assert registry.check(STEPS[name], os.environ) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("locl", "did you mean `local`?"), ("anthropic", "command"), ("openai", "command"), ("x", "known")],
+)
+def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
+    (diagnostic,) = registry.check(dataclasses.replace(STEPS["local"], provider=name), {})
+    assert diagnostic.code == codes.UNKNOWN_PROVIDER
+    assert hint in diagnostic.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("command", {"temperature": 0.5}),
+        ("command", {"seed": 1}),
+        ("command", {"effort": "high"}),
+        ("command", {"answers": "a.yaml"}),
+        ("local", {"effort": "high"}),
+        ("local", {"thinking": "on"}),
+        ("local", {"base_url": "http://x"}),
+        ("local", {"command": ("x",)}),
+        ("scripted", {"seed": 1}),
+    ],
+)
+def test_a_parameter_that_would_be_dropped_is_an_error(name: str, more) -> None:
+    (diagnostic,) = registry.check(step(name, **more), os.environ)
+    assert diagnostic.code == codes.PARAMETER
+    assert f"`{next(iter(more))}`" in diagnostic.message
+
+
+def test_all_complaints_are_collected() -> None:
+    found = registry.check(step("command", seed=1, effort="x", command=("no-such-program",)), {"PATH": "/nowhere"})
+    assert [d.code for d in found] == [codes.PARAMETER, codes.PARAMETER, codes.NOT_FOUND]
+
+
+def test_a_commands_program_is_looked_for_on_the_path_or_below_the_root(tmp_path: Path) -> None:
+    program = tmp_path / "ask"
+    program.write_text("#!/bin/sh\n")
+    relative = step("command", command=("./ask",))
+    assert [d.code for d in registry.check(relative, {}, tmp_path)] == [codes.NOT_FOUND]
+    program.chmod(0o755)
+    assert registry.check(relative, {}, tmp_path) == ()
+    assert registry.check(step("command", command=("ask",)), {"PATH": str(tmp_path)}) == ()
+    assert [d.code for d in registry.check(step("command", command=()), {})] == [codes.NOT_FOUND]
+
+
+def test_scripted_needs_its_file(tmp_path: Path) -> None:
+    assert [d.code for d in registry.check(step("scripted", answers=None), {})] == [codes.NO_ANSWER]
+    assert [d.code for d in registry.check(STEPS["scripted"], {}, tmp_path)] == [codes.NO_ANSWER]
+    (tmp_path / "a.yaml").write_text("{}")
+    assert registry.check(STEPS["scripted"], {}, tmp_path) == ()
+
+
+def test_a_local_model_must_be_known_but_need_not_be_installed() -> None:
+    assert registry.check(STEPS["local"], {"HOME": "/nowhere"}) == ()
+    (diagnostic,) = registry.check(step("local", model="smollm"), {})
+    assert (diagnostic.code, diagnostic.hint) == (codes.UNKNOWN_MODEL, "did you mean `smollm2`?")
+
+
+def test_parameters_are_explicit_so_that_a_default_and_its_value_are_one() -> None:
+    assert registry.parameters(step("local", max_tokens=160)) == {"max_tokens": 160, "seed": 1, "temperature": 0.0}
+    assert registry.parameters(step("local", seed=1, temperature=0.0)) == registry.parameters(STEPS["local"])
+    assert registry.parameters(step("local", seed=2)) != registry.parameters(STEPS["local"])
+
+
+def test_the_endpoint_says_who_is_asked() -> None:
+    assert registry.endpoint(STEPS["local"]) == "llama.cpp"
+    assert registry.endpoint(STEPS["command"]) == "command python3 -c 'x y'"
+    assert registry.endpoint(step("command", endpoint_alias="claude")) == "claude"
+
+
+def test_an_edited_scripted_answer_is_another_request_and_its_attempts_differ() -> None:
+    one = providers({"code": ["a", "b", "a"]})
+    params = [one.request_parameters(STEPS["scripted"], "code", n)["answer"] for n in (1, 2, 3, 4)]
+    assert params[0] == params[2] != params[1]
+    assert params[3] is None
+    other = providers({"code": ["c"]})
+    assert other.request_parameters(STEPS["scripted"], "code", 1)["answer"] != params[0]
+
+
+@pytest.mark.parametrize("name", ["local", "command"])
+def test_other_providers_parameters_do_not_depend_on_the_attempt(name: str) -> None:
+    one = providers()
+    assert one.request_parameters(STEPS[name], "code", 1) == one.request_parameters(STEPS[name], "code@x", 4)
+    assert one.request_parameters(STEPS[name], "code", 1) == registry.parameters(STEPS[name])
+
+
+def test_every_code_is_explained() -> None:
+    named = {value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)}
+    assert named == set(codes.CODES)
+    assert all(title and len(text) > 60 for title, text in codes.CODES.values())

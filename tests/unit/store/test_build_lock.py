@@ -1,0 +1,121 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orch23.model.errors import BusyError, ExitCode
+from orch23.store.build_lock import BuildLock
+
+HOLD = """
+import sys
+from pathlib import Path
+from orch23.store.build_lock import BuildLock
+with BuildLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+TRY = """
+import sys
+from pathlib import Path
+from orch23.model.errors import BusyError
+from orch23.store.build_lock import BuildLock
+inside = Path(sys.argv[1]).with_name("inside")
+won = 0
+for _ in range(40):
+    try:
+        with BuildLock(Path(sys.argv[1])):
+            inside.touch(exist_ok=False)
+            won += 1
+            inside.unlink()
+    except BusyError:
+        pass
+print(won)
+"""
+
+
+def start(code: str, lock: Path) -> subprocess.Popen[str]:
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": root}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(lock)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, _ = process.communicate(timeout=30)
+    return out
+
+
+def test_a_second_build_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    holder = start(HOLD, tmp_path / "lock")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(BusyError) as caught, BuildLock(tmp_path / "lock"):
+        pass
+    assert caught.value.exit_code == ExitCode.BUSY
+    assert f"process {holder.pid}" in caught.value.diagnostics[0].message
+    finish(holder)
+    with BuildLock(tmp_path / "lock"):
+        pass
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
+    holder = start(HOLD, tmp_path / "lock")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    os.kill(holder.pid, signal.SIGKILL)
+    finish(holder)
+    with BuildLock(tmp_path / "lock"):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_child_of_the_holder_does_not_hold_the_lock(tmp_path: Path) -> None:
+    with BuildLock(tmp_path / "lock"):
+        child = os.fork()  # it shares every descriptor until it executes something
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        with BuildLock(tmp_path / "lock"):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_the_lock_is_not_given_to_programs_that_the_holder_starts(tmp_path: Path) -> None:
+    with BuildLock(tmp_path / "lock"):
+        command = ["ls", "-l", "/proc/self/fd"]
+        out = subprocess.run(command, capture_output=True, text=True, close_fds=False, check=True)
+    assert "/dev/null" in out.stdout or "pipe:" in out.stdout
+    assert str(tmp_path) not in out.stdout
+
+
+def test_of_several_processes_one_at_a_time_is_inside(tmp_path: Path) -> None:
+    processes = [start(TRY, tmp_path / "lock") for _ in range(4)]
+    won = [int(finish(process)) for process in processes]
+    assert all(process.returncode == 0 for process in processes)
+    assert sum(won) >= 40  # whoever runs last runs alone
+
+
+def test_two_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    with BuildLock(tmp_path / "x" / "lock"):
+        with pytest.raises(BusyError), BuildLock(tmp_path / "x" / "lock"):
+            pass
+        with pytest.raises(BusyError), BuildLock(tmp_path / "x" / "lock"):
+            pass
+
+
+def test_a_lock_can_be_taken_again_after_an_error(tmp_path: Path) -> None:
+    lock = BuildLock(tmp_path / "lock")
+    with pytest.raises(RuntimeError), lock:
+        raise RuntimeError
+    with lock:
+        pass

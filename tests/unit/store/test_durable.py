@@ -1,0 +1,83 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.store.durable import is_temp, make_folder, seal, sweep_temps, sync_filesystem, unseal, write_atomic
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+).filter(lambda value: "\\ud" not in ascii(value).lower())
+
+
+@given(JSON)
+def test_what_was_sealed_is_unsealed(value: Any) -> None:
+    assert unseal(seal(value)) == value
+    assert seal(value).count(b"\n") == 1
+
+
+@given(JSON, st.data())
+def test_every_changed_byte_breaks_the_seal(value: Any, data: st.DataObject) -> None:
+    sealed = bytearray(seal(value))
+    at = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(ValueError):
+        unseal(bytes(sealed))
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"body":', b"null\n", b'{"body":1,"sha256":""}\n'])
+def test_what_was_never_sealed_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        unseal(data)
+
+
+def test_a_write_replaces_the_bytes_and_leaves_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "er" / "file"
+    write_atomic(target, b"one")
+    write_atomic(target, b"two", mode=0o600)
+    assert target.read_bytes() == b"two"
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in target.parent.iterdir()] == ["file"]
+
+
+def test_a_write_does_not_touch_the_inode_that_others_may_share(tmp_path: Path) -> None:
+    target, other = tmp_path / "file", tmp_path / "other"
+    target.write_bytes(b"old")
+    other.hardlink_to(target)
+    write_atomic(target, b"new")
+    assert other.read_bytes() == b"old"
+
+
+def test_after_a_fault_at_any_call_the_file_is_old_or_new(tmp_path: Path, disk: Any, fault: int | None) -> None:
+    target = tmp_path / "place" / "file"
+
+    def make(at: int) -> Callable[[], None]:
+        make_folder(target.parent)
+        target.write_bytes(b"old" * 100)
+        return lambda: write_atomic(target, b"new" * 100)
+
+    def check() -> None:
+        assert target.read_bytes() in (b"old" * 100, b"new" * 100)
+        left = [p for p in target.parent.iterdir() if p != target]
+        assert all(is_temp(p.name) for p in left)
+        sweep_temps(target.parent)
+        assert list(target.parent.iterdir()) == [target]
+
+    assert disk.every_point(make, fault, check) >= 4
+
+
+def test_a_fault_that_is_no_kill_is_told_and_leaves_no_temporary_file(tmp_path: Path, disk: Any) -> None:
+    with disk.failing(2, 28), pytest.raises(OSError, match="No space"):
+        write_atomic(tmp_path / "file", b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_filesystem_can_be_synced_by_any_path_of_it(tmp_path: Path) -> None:
+    sync_filesystem(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync_filesystem(tmp_path / "missing")

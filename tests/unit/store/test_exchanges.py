@@ -1,0 +1,209 @@
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.digest import digest_bytes
+from orch23.model.errors import CorruptStateError
+from orch23.model.llm import Exchange, ExchangeOutcome, Message, Request, StopReason, Usage
+from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+EXCHANGES = st.builds(
+    Exchange,
+    fingerprint=st.text("0123456789abcdef", min_size=64, max_size=64),
+    stage=TEXT,
+    request=st.dictionaries(TEXT, TEXT | st.integers() | st.lists(TEXT, max_size=2), max_size=4),
+    response=TEXT,
+    stop=st.sampled_from(get_args(StopReason)),
+    usage=st.builds(Usage, st.integers(0, 10**9), st.integers(0, 10**9)),
+    outcome=st.sampled_from(get_args(ExchangeOutcome)),
+    diagnostics=st.lists(TEXT, max_size=2).map(tuple),
+    duration_s=st.floats(0, 1e6),
+    provenance=TEXT,
+    files=st.dictionaries(TEXT, st.none() | TEXT, max_size=3),
+)
+
+
+def request(prompt: str = "write it", **changes: Any) -> Request:
+    message = Message("user", prompt)
+    values: dict[str, Any] = {"provider": "local", "model": "small", "endpoint": "", "system": "be brief", **changes}
+    return Request(messages=(message,), identity=(message,), **values)
+
+
+def exchange(asked: Request | None = None, response: str = "an answer", stage: str = "code") -> Exchange:
+    asked = asked or request()
+    return Exchange(fingerprint=asked.fingerprint(), stage=stage, request=asked.parts(), response=response)
+
+
+@pytest.fixture
+def exchanges(tmp_path: Path) -> Exchanges:
+    return Exchanges(tmp_path / ".orch23" / "exchanges", tmp_path)
+
+
+@given(EXCHANGES)
+def test_an_exchange_survives_its_file(one: Exchange) -> None:
+    assert parse_exchange(exchange_text(one).encode()) == one
+
+
+def test_an_exchange_is_found_by_another_process(exchanges: Exchanges, tmp_path: Path) -> None:
+    one = exchange()
+    exchanges.put(one, None)
+    assert Exchanges(tmp_path / ".orch23" / "exchanges", tmp_path).get(one.fingerprint, None) == one
+    assert exchanges.get("0" * 64, "transcripts") is None
+
+
+def test_asking_writes_nothing(exchanges: Exchanges, tmp_path: Path) -> None:
+    assert exchanges.get("0" * 64, "t") is None
+    assert exchanges.nearest("code", request().parts(), "t") is None
+    assert exchanges.get_original(digest_bytes(b"x"), "t") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_local_copy_is_for_its_owner_alone(exchanges: Exchanges, tmp_path: Path) -> None:
+    one = exchange()
+    exchanges.put(one, "pipelines/t")
+    local = tmp_path / ".orch23" / "exchanges" / one.fingerprint[:2] / f"{one.fingerprint}.json"
+    committed = tmp_path / "pipelines" / "t" / f"{one.fingerprint}.json"
+    assert local.stat().st_mode & 0o777 == 0o600
+    assert committed.stat().st_mode & 0o777 == 0o644
+    assert local.read_bytes() == committed.read_bytes()
+
+
+def test_the_transcripts_are_asked_first_and_either_place_is_enough(exchanges: Exchanges) -> None:
+    one = exchange()
+    exchanges.put(dataclasses.replace(one, response="committed"), "t")
+    exchanges.put(dataclasses.replace(one, response="local"), None)
+    assert getattr(exchanges.get(one.fingerprint, "t"), "response", "") == "committed"
+    assert getattr(exchanges.get(one.fingerprint, None), "response", "") == "local"
+    exchanges.delete_all()
+    assert getattr(exchanges.get(one.fingerprint, "t"), "response", "") == "committed"
+
+
+def test_the_outcome_replaces_the_pending_exchange(exchanges: Exchanges) -> None:
+    one = exchange()
+    exchanges.put(one, "t")
+    exchanges.put(dataclasses.replace(one, outcome="accepted"), "t")
+    assert getattr(exchanges.get(one.fingerprint, "t"), "outcome", "") == "accepted"
+
+
+def test_the_same_exchange_is_not_written_twice(exchanges: Exchanges, tmp_path: Path) -> None:
+    exchanges.put(exchange(), "t")
+    inodes = {p: p.stat().st_ino for p in tmp_path.rglob("*.json")}
+    exchanges.put(exchange(), "t")
+    assert {p: p.stat().st_ino for p in tmp_path.rglob("*.json")} == inodes
+
+
+def test_a_damaged_local_file_counts_as_not_there(
+    exchanges: Exchanges, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    one = exchange()
+    exchanges.put(one, None)
+    damage(next((tmp_path / ".orch23").rglob("*.json")))
+    assert exchanges.get(one.fingerprint, None) in (None, one)
+    exchanges.put(one, None)
+    assert exchanges.get(one.fingerprint, None) == one
+
+
+def test_a_damaged_transcript_is_named(exchanges: Exchanges, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    one = exchange()
+    exchanges.put(one, "t")
+    damage(tmp_path / "t" / f"{one.fingerprint}.json")
+    try:
+        assert exchanges.get(one.fingerprint, "t") == one
+    except CorruptStateError as error:
+        [found] = error.diagnostics
+        assert found.code == "E707"
+        assert f"t/{one.fingerprint}.json" in found.message
+        assert found.hint
+
+
+def test_an_exchange_under_another_name_is_no_answer(exchanges: Exchanges, tmp_path: Path) -> None:
+    one, other = exchange(), exchange(request("something else"))
+    exchanges.put(one, None)
+    folder = tmp_path / ".orch23" / "exchanges" / other.fingerprint[:2]
+    folder.mkdir(exist_ok=True)
+    (folder / f"{other.fingerprint}.json").write_text(exchange_text(one))
+    assert exchanges.get(other.fingerprint, None) is None
+    assert len(exchanges.healed) == 1
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "", ".hidden", "a/b"])
+def test_a_name_cannot_leave_the_folder(exchanges: Exchanges, name: str) -> None:
+    with pytest.raises(ValueError, match="BUG"):
+        exchanges.get(name, None)
+
+
+def test_the_nearest_exchange_differs_in_least_and_says_in_what(exchanges: Exchanges) -> None:
+    far = exchange(request("write it", model="big", system="other"))
+    near = exchange(request("write it, please"))
+    stranger = exchange(request("write it!"), stage="other")
+    for one in (far, near, stranger):
+        exchanges.put(one, None)
+    assert exchanges.nearest("code", request().parts(), None) == (near, "messages")
+    assert exchanges.nearest("code", request(model="big").parts(), None) == (far, "system")
+
+
+def test_the_nearest_of_many_prompts_begins_alike(exchanges: Exchanges) -> None:
+    for prompt in ("zzz", "write it all", "wrong"):
+        exchanges.put(exchange(request(prompt)), "t")
+    found = exchanges.nearest("code", request("write it").parts(), "t")
+    assert found is not None
+    assert found[0] == exchange(request("write it all"))
+
+
+@pytest.mark.parametrize("place", [None, "t"])
+def test_originals_are_kept_beside_the_transcripts(exchanges: Exchanges, tmp_path: Path, place: str | None) -> None:
+    digest = exchanges.put_original(b"a person's", place)
+    assert exchanges.get_original(digest, place) == b"a person's"
+    if place:
+        assert (tmp_path / "t" / "originals" / digest.sha256).read_bytes() == b"a person's"
+        (tmp_path / "t" / "originals" / digest.sha256).write_bytes(b"tampered")
+        with pytest.raises(CorruptStateError):
+            exchanges.get_original(digest, place)
+    else:
+        assert exchanges.get_original(digest, "t") == b"a person's"
+        (tmp_path / ".orch23" / "exchanges" / "originals" / digest.sha256).write_bytes(b"tampered")
+        assert exchanges.get_original(digest, place) is None
+
+
+def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lost(
+    tmp_path: Path, disk: Any, fault: int | None
+) -> None:
+    one = exchange()
+    judged = dataclasses.replace(one, outcome="accepted")
+    done: list[str] = []
+
+    def make(at: int) -> Callable[[], None]:
+        done.clear()
+        exchanges = Exchanges(tmp_path / str(at), tmp_path)
+        make.at = at  # type: ignore[attr-defined]
+
+        def run() -> None:
+            exchanges.put(one, f"t{at}")
+            done.append("paid")
+            exchanges.put(judged, f"t{at}")
+
+        return run
+
+    def check() -> None:
+        at = make.at  # type: ignore[attr-defined]
+        reader = Exchanges(tmp_path / str(at), tmp_path)
+        found = reader.get(one.fingerprint, f"t{at}")
+        assert found in (one, judged) or (found is None and not done)
+        assert reader.healed == []
+
+    assert disk.every_point(make, fault, check) >= 10
+
+
+def test_many_threads_may_put_one_exchange(exchanges: Exchanges) -> None:
+    many = [dataclasses.replace(exchange(), response=str(n)) for n in range(50)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda one: exchanges.put(one, "t"), many))
+    assert exchanges.get(exchange().fingerprint, "t") in many
+    assert exchanges.healed == []

@@ -1,0 +1,300 @@
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.errors import CorruptStateError, NotFoundError
+from orch23.model.event import EVENT_TYPES, Event
+from orch23.store.journal import (
+    Interrupted,
+    Journal,
+    interrupted_run,
+    new_run_id,
+    parse_journal,
+    read_journal,
+    runs,
+)
+
+MOMENT = datetime(2026, 11, 21, 14, 30, 22, 123456, tzinfo=UTC)
+EVENTS = [
+    Event("run_started", "todo", data={"pipeline": "p.yaml", "run_id": "r"}),
+    Event("stage_started", "go", "code", data={"key": "k"}),
+    Event("attempt_started", "1", "code", data={"attempt": 1, "key": "k"}),
+    Event("stage_finished", "done", "code", data={"status": "built", "key": "k"}),
+    Event("run_finished", "ok", data={"status": "ok"}),
+]
+
+
+def clock() -> datetime:
+    return MOMENT
+
+
+def write(logs: Path, run_id: str, events: list[Event]) -> Path:
+    journal = Journal(logs, run_id, clock)
+    for event in events:
+        journal.notice(event)
+    journal.close()
+    return journal.path
+
+
+def test_a_line_has_the_shape_that_is_promised(tmp_path: Path) -> None:
+    path = write(tmp_path / "logs", "r1", EVENTS[:1])
+    line = json.loads(path.read_text())
+    checksum = line.pop("sum")
+    assert len(checksum) == 16
+    assert list(line) == ["v", "seq", "ts", "level", "type", "role", "message", "data"]
+    assert line["ts"] == "2026-11-21T14:30:22.123Z"
+    assert (line["v"], line["seq"], line["role"]) == (1, 1, "orch23")
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.lists(st.builds(Event, st.sampled_from(EVENT_TYPES), TEXT, TEXT, data=st.dictionaries(TEXT, TEXT)), max_size=6))
+def test_events_come_back_as_they_were(events: list[Event]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), "r", events)
+        lines = read_journal(path) if events else ()
+    assert [line.event for line in lines] == events
+    assert [line.seq for line in lines] == list(range(1, len(events) + 1))
+
+
+def test_no_event_no_file(tmp_path: Path) -> None:
+    Journal(tmp_path / "logs", "r", clock).close()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(NotFoundError):
+        read_journal(tmp_path / "logs" / "r.jsonl")
+    assert runs(tmp_path / "logs") == ()
+    assert interrupted_run(tmp_path / "logs", "p.yaml") is None
+
+
+def test_every_torn_end_leaves_the_lines_before_it(tmp_path: Path) -> None:
+    data = write(tmp_path, "r", EVENTS).read_bytes()
+    whole = [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
+    for size in range(len(data) + 1):
+        lines = parse_journal(data[:size], "r.jsonl")
+        assert len(lines) == sum(1 for end in whole if end - 1 <= size)
+        assert [line.event for line in lines] == EVENTS[: len(lines)]
+
+
+def test_an_end_that_a_power_cut_zeroed_is_torn_too(tmp_path: Path) -> None:
+    data = write(tmp_path, "r", EVENTS).read_bytes()
+    assert len(parse_journal(data[:-40] + bytes(400), "r")) == len(EVENTS) - 1
+
+
+def test_damage_before_the_end_is_named_with_its_line(tmp_path: Path) -> None:
+    lines = write(tmp_path, "r", EVENTS).read_bytes().splitlines(keepends=True)
+    damaged = [
+        [lines[0], lines[1].replace(b"go", b"no"), *lines[2:]],
+        [lines[0], *lines[2:]],
+        [lines[0], lines[0], *lines[2:]],
+        [lines[0], b"\0\0\n", *lines[2:]],
+        [lines[0], lines[1][:-3] + b"\n", *lines[2:]],
+    ]
+    for one in damaged:
+        with pytest.raises(CorruptStateError) as caught:
+            parse_journal(b"".join(one), "logs/r.jsonl")
+        [found] = caught.value.diagnostics
+        assert (found.code, found.location and found.location.line) == ("E706", 2)
+        assert found.hint
+
+
+def test_no_damage_gives_other_events(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    path = write(tmp_path, "r", EVENTS)
+    damage(path)
+    try:
+        lines = read_journal(path)
+    except CorruptStateError:
+        return
+    assert [line.event for line in lines] == EVENTS[: len(lines)]
+
+
+def test_a_journal_of_another_version_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orch23.store.journal.EVENT_VERSION", 2)
+    path = write(tmp_path, "r", EVENTS)
+    monkeypatch.undo()
+    assert read_journal(path) == ()
+
+
+def test_a_full_disk_leaves_a_journal_that_goes_on(tmp_path: Path, disk: Any) -> None:
+    journal = Journal(tmp_path, "r", clock)
+    journal.notice(EVENTS[0])
+    with disk.failing(1, 28), pytest.raises(OSError, match="No space"):
+        journal.notice(EVENTS[1])
+    journal.notice(EVENTS[2])
+    journal.close()
+    assert [line.event for line in read_journal(journal.path)] == [EVENTS[0], EVENTS[2]]
+
+
+def test_after_a_fault_at_any_call_the_journal_is_a_beginning_of_the_run(
+    tmp_path: Path, disk: Any, fault: int | None
+) -> None:
+    noticed: list[Event] = []
+
+    def make(at: int) -> Callable[[], None]:
+        noticed.clear()
+        journal = Journal(tmp_path / str(at), "r", clock)
+        make.path = journal.path  # type: ignore[attr-defined]
+
+        def run() -> None:
+            for event in EVENTS:
+                journal.notice(event)
+                noticed.append(event)
+
+        return run
+
+    def check() -> None:
+        path = make.path  # type: ignore[attr-defined]
+        events = [line.event for line in read_journal(path)] if path.exists() else []
+        assert events[: len(noticed)] == noticed
+        assert events == EVENTS[: len(events)]
+
+    assert disk.every_point(make, fault, check) >= 10
+
+
+def test_events_of_many_threads_are_whole_lines(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "r", clock)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: journal.notice(Event("warning", str(n), data={"n": n})), range(300)))
+    journal.close()
+    lines = read_journal(journal.path)
+    assert sorted(int(line.event.message) for line in lines) == list(range(300))
+
+
+def test_events_that_cost_something_are_on_the_disk_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    journal = Journal(tmp_path, "r", clock)
+    journal.notice(Event("warning", "w"))
+    base = len(synced)
+    for kind, more in (("warning", 0), ("llm_response", 1), ("attempt_started", 1), ("check_result", 0)):
+        journal.notice(Event(kind, "x"))  # type: ignore[arg-type]
+        base += more
+        assert len(synced) == base, kind
+    journal.close()
+
+
+def test_run_ids_begin_with_their_time_in_utc(tmp_path: Path) -> None:
+    assert new_run_id(MOMENT, "1a2b3c4d") == "20261121T143022Z-1a2b3c4d"
+    assert new_run_id(MOMENT.astimezone(timezone(timedelta(hours=5))), "1a2b3c4d") == "20261121T143022Z-1a2b3c4d"
+
+
+def test_a_second_run_of_one_second_has_a_journal_of_its_own(tmp_path: Path) -> None:
+    first = write(tmp_path, "20261121T143022Z-1a2b3c4d", EVENTS)
+    before = first.read_bytes()
+    second = write(tmp_path, "20261121T143022Z-1a2b3c4d", EVENTS[:2])
+    assert second.name == "20261121T143022Z-1a2b3c4d-2.jsonl"
+    assert first.read_bytes() == before
+    assert [run.run_id for run in runs(tmp_path)] == [second.stem, first.stem]
+
+
+def test_runs_are_told_newest_first(tmp_path: Path) -> None:
+    write(tmp_path, "20260101T000000Z-a", EVENTS)
+    write(tmp_path, "20260103T000000Z-a", EVENTS[:3])
+    path = write(tmp_path, "20260102T000000Z-a", EVENTS)
+    path.write_bytes(path.read_bytes().replace(b"go", b"no"))
+    (tmp_path / "20260103T000000Z-a").mkdir()
+    found = runs(tmp_path)
+    assert [(run.run_id[:8], run.status) for run in found] == [
+        ("20260103", "interrupted"),
+        ("20260102", "damaged"),
+        ("20260101", "ok"),
+    ]
+    assert found[2].counts == {"built": 1}
+    assert found[2].pipeline == "p.yaml"
+    assert found[2].started == "2026-11-21T14:30:22.123Z"
+    assert found[0].finished is None
+
+
+# ---- where an interrupted run stopped --------------------------------------------------------------
+
+
+def started(pipeline: str = "p.yaml") -> Event:
+    return Event("run_started", "", data={"pipeline": pipeline})
+
+
+def answered(fingerprint: str) -> Event:
+    return Event("llm_response", "", "code", data={"fingerprint": fingerprint, "replayed": False})
+
+
+def attempt(number: int, key: str = "k") -> Event:
+    return Event("attempt_started", "", "code", data={"attempt": number, "key": key})
+
+
+def over(status: str, key: str = "k") -> Event:
+    return Event("stage_finished", "", "code", data={"status": status, "key": key})
+
+
+def run_over(status: str) -> Event:
+    return Event("run_finished", "", data={"status": status})
+
+
+def test_a_killed_run_is_interrupted(tmp_path: Path) -> None:
+    write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2), answered("f2")])
+    assert interrupted_run(tmp_path, "p.yaml") == Interrupted(
+        run_id="1", fingerprints=frozenset({"f1", "f2"}), attempts={"k": 2}
+    )
+    assert interrupted_run(tmp_path, "q.yaml") is None
+
+
+@pytest.mark.parametrize("status", ["ok", "failed", "limit"])
+def test_a_run_that_came_to_an_end_is_not_interrupted(tmp_path: Path, status: str) -> None:
+    write(tmp_path, "1", [started(), attempt(1)])
+    write(tmp_path, "2", [started(), attempt(1), answered("f"), run_over(status)])
+    assert interrupted_run(tmp_path, "p.yaml") is None
+
+
+def test_a_run_that_was_asked_to_stop_is_interrupted(tmp_path: Path) -> None:
+    write(tmp_path, "1", [started(), attempt(1), answered("f"), over("cancelled"), run_over("interrupted")])
+    found = interrupted_run(tmp_path, "p.yaml")
+    assert found is not None
+    assert (found.attempts, found.fingerprints) == ({"k": 1}, {"f"})
+
+
+@pytest.mark.parametrize("status", ["built", "failed", "restored"])
+def test_the_attempts_of_a_stage_that_came_to_an_end_count_no_longer(tmp_path: Path, status: str) -> None:
+    write(tmp_path, "1", [started(), attempt(1), answered("f"), over(status), attempt(1, "other")])
+    found = interrupted_run(tmp_path, "p.yaml")
+    assert found is not None
+    assert found.attempts == {"other": 1}
+    assert found.fingerprints == {"f"}
+
+
+def test_runs_of_other_pipelines_in_between_do_not_matter(tmp_path: Path) -> None:
+    write(tmp_path, "1", [started(), attempt(1)])
+    write(tmp_path, "2", [started("q.yaml"), attempt(1, "x"), run_over("ok")])
+    found = interrupted_run(tmp_path, "p.yaml")
+    assert found is not None
+    assert found.run_id == "1"
+
+
+def test_what_was_interrupted_twice_is_not_forgotten(tmp_path: Path) -> None:
+    write(tmp_path, "0", [started(), attempt(4), answered("old"), run_over("failed")])
+    write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2)])
+    write(tmp_path, "2", [started(), attempt(1, "other")])
+    found = interrupted_run(tmp_path, "p.yaml")
+    assert found == Interrupted(run_id="2", fingerprints=frozenset({"f1"}), attempts={"k": 2, "other": 1})
+
+
+def test_a_run_killed_before_its_first_line_is_no_run(tmp_path: Path) -> None:
+    path = write(tmp_path, "1", [started()])
+    path.write_bytes(path.read_bytes()[:10])
+    assert interrupted_run(tmp_path, "p.yaml") is None
+    assert runs(tmp_path) == ()
+
+
+def test_a_damaged_journal_that_would_have_to_be_read_stops(tmp_path: Path) -> None:
+    path = write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2)])
+    path.write_bytes(path.read_bytes().replace(b'"attempt":1', b'"attempt":0'))
+    with pytest.raises(CorruptStateError):
+        interrupted_run(tmp_path, "p.yaml")
+    write(tmp_path, "2", [started(), run_over("ok")])
+    assert interrupted_run(tmp_path, "p.yaml") is None

@@ -1,0 +1,172 @@
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.errors import CorruptStateError, ExitCode
+from orch23.model.record import LockFile, Record
+from orch23.store.lock_file import lock_text, parse_lock, read_lock, write_lock
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(lambda name: name != "~")
+ENTRIES = st.builds(
+    FileEntry,
+    st.builds(Digest, st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0, 10**12)),
+    st.booleans(),
+)
+RECORDS = st.builds(
+    Record,
+    stage=NAMES,
+    key=st.text("0123456789abcdef", min_size=64, max_size=64),
+    manifest=st.dictionaries(NAMES, NAMES | st.integers() | st.lists(NAMES, max_size=3), max_size=4),
+    outputs=st.dictionaries(NAMES, ENTRIES, max_size=4),
+    originals=st.dictionaries(NAMES, st.none() | ENTRIES, max_size=3),
+)
+
+
+def record(stage: str, text: str = "v1") -> Record:
+    return Record(
+        stage=stage,
+        key=digest_bytes(f"{stage}{text}".encode()).sha256,
+        manifest={"kind": "llm", "prompt": text, "outputs": [f"{stage}.py"]},
+        outputs={f"{stage}.py": FileEntry(digest_bytes(text.encode()))},
+        originals={f"{stage}.py": None},
+    )
+
+
+def lock(*records: Record) -> LockFile:
+    return LockFile({one.stage: one for one in records})
+
+
+@given(st.dictionaries(NAMES, RECORDS, max_size=4))
+def test_records_survive_the_lock_file(records: dict[str, Record]) -> None:
+    made = LockFile(records)
+    text = lock_text(made, "todo")
+    assert parse_lock(text.encode(), "x.lock") == made
+    assert lock_text(parse_lock(text.encode(), "x.lock"), "todo") == text
+
+
+def test_a_missing_file_holds_no_records(tmp_path: Path) -> None:
+    assert read_lock(tmp_path / "x.lock") == LockFile()
+
+
+def test_the_text_does_not_depend_on_the_order_of_making(tmp_path: Path) -> None:
+    assert lock_text(lock(record("b"), record("a")), "p") == lock_text(lock(record("a"), record("b")), "p")
+
+
+def test_the_same_records_are_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    assert write_lock(path, lock(record("a")), "p")
+    inode = path.stat().st_ino
+    assert not write_lock(path, lock(record("a")), "p")
+    assert path.stat().st_ino == inode
+    assert write_lock(path, lock(record("a", "v2")), "p")
+    assert read_lock(path) == lock(record("a", "v2"))
+
+
+def test_a_stage_more_changes_no_line_of_the_others(tmp_path: Path) -> None:
+    before = lock_text(lock(record("a"), record("c")), "p").splitlines()
+    for name in ("b", "d", "0"):
+        after = lock_text(lock(record("a"), record("c"), record(name)), "p").splitlines()
+        rest = list(after)
+        for line in before:
+            rest.remove(line)
+        assert [line for line in after if line in before][: len(before)]
+        assert len(after) - len(before) == len(rest)
+
+
+def test_changes_of_two_stages_merge_by_lines() -> None:
+    base = lock_text(lock(record("a"), record("b"), record("c")), "p").splitlines()
+    ours = lock_text(lock(record("a", "v2"), record("b"), record("c")), "p").splitlines()
+    theirs = lock_text(lock(record("a"), record("b"), record("c", "v2")), "p").splitlines()
+    merged = [o if o != b else t for b, o, t in zip(base, ours, theirs, strict=True)]
+    assert parse_lock("\n".join(merged).encode(), "x") == lock(record("a", "v2"), record("b"), record("c", "v2"))
+
+
+def test_conflict_markers_are_named_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    lines = lock_text(lock(record("a")), "p").splitlines()
+    lines[3:4] = ["<<<<<<< HEAD", lines[3], "=======", lines[3], ">>>>>>> theirs"]
+    path.write_text("\n".join(lines))
+    with pytest.raises(CorruptStateError) as caught:
+        read_lock(path)
+    [found] = caught.value.diagnostics
+    assert (found.code, found.location and found.location.line) == ("E701", 4)
+    assert found.hint
+    assert caught.value.exit_code == ExitCode.CORRUPT
+
+
+def test_every_damaged_record_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    write_lock(path, lock(record("a"), record("b"), record("c")), "p")
+    body = json.loads(path.read_text())
+    body["records"]["a"]["outputs"]["a.py"] = body["records"]["a"]["outputs"]["a.py"].replace(":2", ":3")
+    body["records"]["c"]["extra"] = 1
+    path.write_text(json.dumps(body, indent=1, sort_keys=True))
+    with pytest.raises(CorruptStateError) as caught:
+        read_lock(path)
+    assert [(d.code, d.subject) for d in caught.value.diagnostics] == [("E703", "a"), ("E703", "c")]
+    lines = path.read_text().splitlines()
+    for found in caught.value.diagnostics:
+        assert found.location is not None
+        assert f'"{found.subject}"' in lines[found.location.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "E702"),
+        ("[]", "E702"),
+        ("{", "E702"),
+        ("[" * 100_000, "E702"),
+        ('{"orch23_lock": 1, "pipeline": "p", "records": {}}', "E702"),
+        ('{"orch23_lock": 1, "orch23_lock": 1, "pipeline": "p", "records": {"~": null}}', "E702"),
+        ('{"orch23_lock": 1, "pipeline": "p", "records": {"~": NaN}}', "E702"),
+        ('{"orch23_lock": 2, "pipeline": "p", "records": {"~": null}}', "E704"),
+        ('{"pipeline": "p"}', "E704"),
+    ],
+)
+def test_what_is_no_lock_file_says_so(text: str, code: str) -> None:
+    with pytest.raises(CorruptStateError) as caught:
+        parse_lock(text.encode(), "x.lock")
+    assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def test_two_blocks_of_one_stage_left_by_a_merge_are_no_lock_file() -> None:
+    text = lock_text(lock(record("a")), "p")
+    block = text[text.index('  "a"') : text.index('  "~"')]
+    with pytest.raises(CorruptStateError):
+        parse_lock(text.replace(block, block + block).encode(), "x.lock")
+
+
+def test_no_damage_gives_other_records(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    path = tmp_path / "x.lock"
+    write_lock(path, lock(record("a"), record("b")), "p")
+    damage(path)
+    try:
+        found = read_lock(path)
+    except CorruptStateError as error:
+        assert all(d.hint for d in error.diagnostics)
+    else:
+        assert found == lock(record("a"), record("b"))
+
+
+def test_a_kept_failure_is_never_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="BUG"):
+        write_lock(tmp_path / "x.lock", lock(dataclasses.replace(record("a"), failed=True)), "p")
+
+
+def test_after_a_fault_at_any_call_the_lock_file_is_old_or_new(tmp_path: Path, disk: Any, fault: int | None) -> None:
+    path = tmp_path / "x.lock"
+    old, new = lock(record("a")), lock(record("a", "v2"), record("b"))
+
+    def make(at: int) -> Callable[[], None]:
+        write_lock(path, old, "p")
+        return lambda: write_lock(path, new, "p") and None
+
+    disk.every_point(make, fault, lambda: read_lock(path) in (old, new) or pytest.fail("torn"))

@@ -1,0 +1,111 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import CorruptStateError, ExitCode
+from orch23.model.record import Record
+from orch23.store.opening import open_store, remove_tree
+
+
+def test_opening_and_looking_write_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert store.records.last("code") is None
+    assert store.exchanges.get("0" * 64, None) is None
+    assert store.workspace.listing("**") == ()
+    assert store.promoter.recover() is None
+    assert not store.contents.has(digest_bytes(b""))
+    assert store.healed() == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_has_the_layout_that_is_promised(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with store.build_lock():
+        store.sweep()
+        digest = store.contents.put_bytes(b"data")
+        store.contents.sync()
+        store.records.put(Record(stage="s", key="ab" * 32, manifest={}, outputs={"a": FileEntry(digest)}))
+    folder = tmp_path / ".orch23"
+    assert (folder / "VERSION").read_text() == "1\n"
+    assert (folder / "lock").is_file()
+    assert (folder / "cas" / digest.sha256[:2] / digest.sha256).read_bytes() == b"data"
+    assert (folder / "records" / "ab" / ("ab" * 32)).is_file()
+    assert (folder / ".gitignore").read_text() == "*\n"
+    assert open_store(tmp_path).records.last("s") is not None
+
+
+@pytest.mark.parametrize("text", ["2\n", "", "1", "garbage\0", "9" * 1000])
+def test_a_store_of_an_unknown_version_is_refused_with_a_way_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".orch23").mkdir()
+    (tmp_path / ".orch23" / "VERSION").write_text(text)
+    with pytest.raises(CorruptStateError) as caught:
+        open_store(tmp_path)
+    assert caught.value.exit_code == ExitCode.CORRUPT
+    [found] = caught.value.diagnostics
+    assert found.code == "E705"
+    assert found.hint
+    assert "reset" in found.hint
+
+
+def test_a_sweep_removes_what_killed_processes_left_and_nothing_else(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.sweep()
+    digest = store.contents.put_bytes(b"data")
+    room = tmp_path / ".orch23" / "rooms" / "1" / "sealed"
+    room.mkdir(parents=True)
+    (room / "file").write_text("x")
+    (room / "link").symlink_to(tmp_path)
+    room.chmod(0o500)
+    temps = [tmp_path / ".orch23" / part / ".orch23-9-9.tmp" for part in ("cas", "records", "exchanges", ".")]
+    for temp in temps:
+        temp.parent.mkdir(exist_ok=True)
+        temp.write_text("torn")
+    (tmp_path / ".orch23-mine.tmp").write_text("a person's")
+    store.sweep()
+    assert not any(temp.exists() for temp in temps)
+    assert not (tmp_path / ".orch23" / "rooms").exists()
+    assert store.contents.read(digest) == b"data"
+    assert (tmp_path / ".orch23-mine.tmp").exists()
+
+
+def test_a_tree_without_rights_is_removed_and_no_link_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.rmtree
+    denied: list[Path] = []
+
+    def as_no_root(folder: Path) -> None:
+        """Refuse what only root may do, so that the test says the same under any user."""
+        if any(not path.is_symlink() and path.is_dir() and path.stat().st_mode & 0o700 != 0o700 for path in folder.rglob("*")):
+            denied.append(folder)
+            raise PermissionError
+        real(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", as_no_root)
+    inside = tmp_path / "tree" / "a" / "b"
+    inside.mkdir(parents=True)
+    (inside / "file").write_text("x")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("x")
+    (inside / "link").symlink_to(tmp_path / "kept")
+    inside.chmod(0)
+    inside.parent.chmod(0o500)
+    remove_tree(tmp_path / "tree")
+    assert denied or os.geteuid() != 0
+    assert not (tmp_path / "tree").exists()
+    assert (tmp_path / "kept" / "file").exists()
+    remove_tree(tmp_path / "tree")
+
+
+def test_what_was_healed_is_told(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    digest = store.contents.put_bytes(b"data")
+    store.contents.path_of(digest).unlink()
+    store.contents.path_of(digest).write_bytes(b"DATA")
+    store.contents._verified.clear()  # noqa: SLF001 - as a new process would
+    store.contents.put_bytes(b"data")
+    assert len(store.healed()) == 1
+    assert digest.sha256 in store.healed()[0]

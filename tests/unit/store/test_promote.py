@@ -1,0 +1,290 @@
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.store.contents import Contents
+from orch23.store.promote import Promoted, Promoter
+from orch23.store.workspace import Workspace
+
+Texts = Mapping[str, str | None]
+
+
+class Place:
+    """A project with a store, spoken of in texts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "project"
+        self.root.mkdir(parents=True)
+        self.contents = Contents(folder / "cas")
+        self.redo = folder / "promote.json"
+
+    def promoter(self) -> Promoter:
+        return Promoter(self.root, self.redo, self.contents)
+
+    def entries(self, texts: Texts) -> dict[str, FileEntry | None]:
+        return {p: None if t is None else FileEntry(self.contents.put_bytes(t.encode())) for p, t in texts.items()}
+
+    def put(self, texts: Texts) -> None:
+        for path, text in texts.items():
+            if text is not None:
+                (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+                (self.root / path).write_text(text)
+
+    def promote(self, new: Texts, old: Texts) -> Promoted:
+        return self.promoter().promote(self.entries(new), self.entries(old))
+
+    def files(self) -> dict[str, str]:
+        found = sorted(p for p in self.root.rglob("*") if p.is_file() or p.is_symlink())
+        return {p.relative_to(self.root).as_posix(): p.read_text() for p in found}
+
+    def folders(self) -> set[str]:
+        return {p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if p.is_dir()}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+OLD: Texts = {"src/a.py": "a1", "src/b.py": "b1", "old/deep/c.py": "c1", "new/d.py": None}
+NEW: Texts = {"src/a.py": "a2", "src/b.py": "b1", "old/deep/c.py": None, "new/d.py": "d2"}
+AFTER = {"src/a.py": "a2", "src/b.py": "b1", "new/d.py": "d2"}
+BEFORE = {path: text for path, text in OLD.items() if text is not None}
+
+
+def test_files_are_written_replaced_and_removed(place: Place) -> None:
+    place.put(OLD)
+    done = place.promote(NEW, OLD)
+    assert place.files() == AFTER
+    assert done == Promoted(("new/d.py", "src/a.py"), ("old/deep/c.py",), ())
+    assert place.folders() == {"src", "new"}
+    assert not place.redo.exists()
+
+
+def test_promoting_twice_is_harmless_and_the_second_time_writes_nothing(place: Place) -> None:
+    place.put(OLD)
+    place.promote(NEW, OLD)
+    inode = (place.root / "src/a.py").stat().st_ino
+    place.promote(NEW, OLD)
+    assert place.promote(NEW, NEW) == Promoted()
+    assert place.files() == AFTER
+    assert (place.root / "src/a.py").stat().st_ino == inode
+
+
+def test_the_executable_bit_is_part_of_a_file(place: Place) -> None:
+    digest = place.contents.put_bytes(b"run")
+    plain, program = FileEntry(digest), FileEntry(digest, executable=True)
+    place.promoter().promote({"x": plain}, {})
+    place.promoter().promote({"x": program}, {"x": plain})
+    assert Workspace(place.root, None).entry("x") == program
+
+
+def test_a_file_that_a_person_edited_meanwhile_is_left_and_named(place: Place) -> None:
+    place.put({**OLD, "src/a.py": "edited", "old/deep/c.py": "edited", "new/d.py": "mine"})
+    done = place.promote({**NEW, "src/e.py": "e2"}, OLD)
+    assert done == Promoted(("src/e.py",), (), ("new/d.py", "old/deep/c.py", "src/a.py"))
+    assert place.files()["src/a.py"] == "edited"
+    assert place.files()["old/deep/c.py"] == "edited"
+    assert place.files()["new/d.py"] == "mine"
+
+
+def test_a_path_that_old_does_not_name_must_be_free(place: Place) -> None:
+    place.put({"a": "mine"})
+    assert place.promote({"a": "new"}, {}) == Promoted((), (), ("a",))
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_regular_file_is_a_persons(place: Place, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("victim")
+    target = place.root / "a"
+    if kind == "link":
+        target.symlink_to(tmp_path / "victim")
+    elif kind == "pipe":
+        os.mkfifo(target)
+    else:
+        target.mkdir()
+    before = target.lstat().st_mode
+    for old in ({}, {"a": "victim"}):
+        assert place.promote({"a": "new"}, old).foreign == ("a",)
+        assert place.promote({"a": None}, {"a": "victim"}).foreign == ("a",)
+    assert target.lstat().st_mode == before
+    assert (tmp_path / "victim").read_text() == "victim"
+
+
+@pytest.mark.parametrize("path", ["linked/a", "deep/linked/a", "../a", "/tmp/orch23-a", "a/../b", ""])
+def test_no_promotion_leaves_the_root(place: Place, tmp_path: Path, path: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (place.root / "deep").mkdir()
+    (place.root / "linked").symlink_to(tmp_path / "elsewhere")
+    (place.root / "deep" / "linked").symlink_to("../../elsewhere")
+    for text in ("new", None):
+        with pytest.raises(SafetyError):
+            place.promote({"ok": "ok", path: text}, {path: "x"})
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert not (place.root / "ok").exists()
+    assert not place.redo.exists()
+
+
+def test_a_link_that_was_made_between_the_look_and_the_write_is_not_followed(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (place.root / "d").mkdir()
+    real = Promoter._apply  # noqa: SLF001 - the moment between the look and the write
+
+    def late(self: Promoter, *args: Any) -> Promoted:
+        (place.root / "d").rmdir()
+        (place.root / "d").symlink_to(tmp_path / "elsewhere")
+        return real(self, *args)
+
+    monkeypatch.setattr(Promoter, "_apply", late)
+    with pytest.raises(SafetyError):
+        place.promote({"d/a": "new"}, {})
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_without_the_bytes_nothing_is_written(place: Place) -> None:
+    lost = FileEntry(digest_bytes(b"lost"))
+    good = FileEntry(place.contents.put_bytes(b"good"))
+    with pytest.raises(MissingBytesError):
+        place.promoter().promote({"a": good, "z": lost}, {})
+    assert place.files() == {}
+
+
+def test_a_directory_may_become_a_file_and_a_file_a_directory(place: Place) -> None:
+    old = {"a": "file", "b/x": "x", "b/y/z": "z"}
+    new = {"a": None, "a/x": "x", "b/x": None, "b/y/z": None, "b": "file"}
+    place.put(old)
+    assert place.promote(new, old).foreign == ()
+    assert place.files() == {"a/x": "x", "b": "file"}
+
+
+def test_a_file_where_a_directory_should_be_is_a_persons(place: Place) -> None:
+    place.put({"a": "mine"})
+    assert place.promote({"a/b": "new", "c": "c"}, {}) == Promoted(("c",), (), ("a/b",))
+    assert place.files() == {"a": "mine", "c": "c"}
+
+
+def test_a_folder_that_is_not_empty_stays(place: Place) -> None:
+    place.put({"d/ours": "1", "d/theirs": "2"})
+    place.promote({"d/ours": None}, {"d/ours": "1"})
+    assert place.files() == {"d/theirs": "2"}
+
+
+def test_a_shared_inode_is_not_written_through(place: Place, tmp_path: Path) -> None:
+    place.put({"a": "old"})
+    (tmp_path / "other").hardlink_to(place.root / "a")
+    place.promote({"a": "new"}, {"a": "old"})
+    assert (tmp_path / "other").read_text() == "old"
+
+
+def test_nothing_interrupted_nothing_to_recover(place: Place) -> None:
+    assert place.promoter().recover() is None
+
+
+def test_after_a_fault_at_any_call_all_files_are_old_or_all_are_new(
+    tmp_path: Path, disk: Any, fault: int | None
+) -> None:
+    states: list[str] = []
+
+    def make(at: int) -> Callable[[], None]:
+        place = Place(tmp_path / str(at))
+        make.place = place  # type: ignore[attr-defined]
+        place.put(OLD)
+        new, old = place.entries(NEW), place.entries(OLD)
+        return lambda: place.promoter().promote(new, old) and None
+
+    def check() -> None:
+        place: Place = make.place  # type: ignore[attr-defined]
+        for path in OLD:
+            here = place.root / path
+            assert (here.read_text() if here.exists() else None) in (OLD[path], NEW[path])
+        place.promoter().recover()
+        states.append("after" if place.files() == AFTER else "before")
+        assert place.files() in (BEFORE, AFTER)
+        assert not place.redo.exists()
+        assert place.promoter().recover() is None
+
+    assert disk.every_point(make, fault, check) >= 12
+    assert {"before", "after"} == set(states)
+
+
+def test_a_fault_during_recovery_can_be_recovered_from(tmp_path: Path, disk: Any, fault: int | None) -> None:
+    def make(at: int) -> Callable[[], None]:
+        place = Place(tmp_path / str(at))
+        make.place = place  # type: ignore[attr-defined]
+        place.put(OLD)
+        new, old = place.entries(NEW), place.entries(OLD)
+        with disk.failing(9, None):
+            place.promoter().promote(new, old)
+        assert place.redo.exists()
+        return lambda: place.promoter().recover() and None
+
+    def check() -> None:
+        place: Place = make.place  # type: ignore[attr-defined]
+        place.promoter().recover()
+        assert place.files() == AFTER
+
+    disk.every_point(make, fault, check)
+
+
+def crashed(place: Place, disk: Any) -> None:
+    place.put(OLD)
+    new, old = place.entries(NEW), place.entries(OLD)
+    with disk.failing(7, None):
+        place.promoter().promote(new, old)
+    assert place.redo.exists()
+    assert place.files() != AFTER
+
+
+def test_recovery_leaves_what_a_person_edited_since(place: Place, disk: Any) -> None:
+    crashed(place, disk)
+    place.put({"src/a.py": "edited since"})
+    done = place.promoter().recover()
+    assert done is not None
+    assert done.foreign == ("src/a.py",)
+    assert place.files() == {**AFTER, "src/a.py": "edited since"}
+
+
+def test_a_damaged_redo_record_is_never_acted_on(place: Place, disk: Any, damage: Callable[[Path], None]) -> None:
+    crashed(place, disk)
+    before = place.files()
+    damage(place.redo)
+    promoter = place.promoter()
+    assert promoter.recover() is None
+    assert place.files() == before
+    assert len(promoter.healed) == 1
+    assert not place.redo.exists()
+
+
+def test_recovery_without_the_bytes_promotes_the_rest(place: Place, disk: Any) -> None:
+    crashed(place, disk)
+    place.contents.path_of(digest_bytes(b"a2")).unlink()
+    promoter = place.promoter()
+    promoter.recover()
+    assert place.files() == {**AFTER, "src/a.py": "a1"}
+    assert len(promoter.healed) == 1
+
+
+PATHS = st.sampled_from(["a", "b", "a/x", "a/y", "d/e/f", "d/e/g", "d/h"])
+TREES = st.dictionaries(PATHS, st.sampled_from(["1", "2", ""]), max_size=5).filter(
+    lambda tree: not any(other.startswith(f"{path}/") for path in tree for other in tree)
+)
+
+
+@given(TREES, TREES)
+def test_any_tree_becomes_any_other(old: dict[str, str], new: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder))
+        place.put(old)
+        wanted: Texts = {path: new.get(path) for path in {*old, *new}}
+        assert place.promote(wanted, old).foreign == ()
+        assert place.files() == dict(sorted(new.items()))

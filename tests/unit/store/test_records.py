@@ -1,0 +1,226 @@
+import dataclasses
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.manifest import core_of, identity_of, key_of
+from orch23.model.record import Record
+from orch23.store.record_format import record_from_json, record_to_json
+from orch23.store.records import Records
+from orch23.store.strict_json import parse
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+ENTRIES = st.builds(
+    FileEntry,
+    st.builds(Digest, st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0, 10**12)),
+    st.booleans(),
+)
+RECORDS = st.builds(
+    Record,
+    stage=NAMES,
+    key=st.text("0123456789abcdef", min_size=64, max_size=64),
+    manifest=st.dictionaries(NAMES, NAMES | st.integers() | st.lists(NAMES, max_size=3), max_size=4),
+    outputs=st.dictionaries(NAMES, ENTRIES, max_size=4),
+    deleted=st.lists(NAMES, max_size=3).map(tuple),
+    exchanges=st.lists(NAMES, max_size=3).map(tuple),
+    originals=st.dictionaries(NAMES, st.none() | ENTRIES, max_size=3),
+    failed=st.booleans(),
+)
+
+
+def entry(text: str, *, executable: bool = False) -> FileEntry:
+    return FileEntry(digest_bytes(text.encode()), executable)
+
+
+def record(text: str = "v1", *, stage: str = "code", path: str = "a.py", failed: bool = False, **aspects: Any) -> Record:
+    manifest = {"kind": "shell", "outputs": [path], "item": None, "command": text, **aspects}
+    return Record(
+        stage=stage, key=key_of(manifest), manifest=manifest, outputs={path: entry(text)}, failed=failed
+    )
+
+
+@given(RECORDS)
+def test_a_record_survives_json(one: Record) -> None:
+    assert record_from_json(parse(json.dumps(record_to_json(one)))) == one
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body.pop("key"),
+        lambda body: body.update(more=1),
+        lambda body: body.update(failed=0),
+        lambda body: body.update(outputs={"a": "abc"}),
+        lambda body: body.update(outputs={"a": None}),
+        lambda body: body.update(deleted="a"),
+        lambda body: body.update(stage=None),
+    ],
+)
+def test_a_body_of_any_other_shape_is_no_record(change: Callable[[dict[str, Any]], object]) -> None:
+    body: dict[str, Any] = record_to_json(record())
+    change(body)
+    with pytest.raises(ValueError):
+        record_from_json(body)
+
+
+def test_a_record_is_found_by_all_that_it_may_be_asked_by(tmp_path: Path) -> None:
+    one = record("v1", **{"verify.steps": ["pytest"]})
+    Records(tmp_path / "r").put(one)
+    records = Records(tmp_path / "r")
+    assert records.by_key(one.key) == (one,)
+    assert records.by_core(core_of(one.manifest)) == (one,)
+    assert records.by_identity(identity_of(one.manifest)) == (one,)
+    assert records.last("code") == one
+    assert records.owners("a.py") == (one,)
+    assert records.having("a.py", entry("v1")) == (one,)
+    assert records.having("a.py", entry("v1", executable=True)) == ()
+    assert records.having("b.py", entry("v1")) == ()
+    assert records.by_key("0" * 64) == ()
+
+
+def test_asking_writes_nothing(tmp_path: Path) -> None:
+    assert Records(tmp_path / "r").last("code") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_comes_first_also_to_another_process(tmp_path: Path) -> None:
+    a, b, c = record("a"), record("b"), record("c")
+    records = Records(tmp_path / "r")
+    for one in (a, b, c, a):
+        records.put(one)
+    for reader in (records, Records(tmp_path / "r")):
+        assert reader.owners("a.py") == (a, c, b)
+        assert reader.last("code") == a
+
+
+def test_one_key_may_have_several_records(tmp_path: Path) -> None:
+    one = record("v1")
+    other = dataclasses.replace(one, outputs={"a.py": entry("another answer")})
+    records = Records(tmp_path / "r")
+    records.put(one)
+    records.put(other)
+    assert Records(tmp_path / "r").by_key(one.key) == (other, one)
+    records.put(one)
+    assert Records(tmp_path / "r").by_key(one.key) == (one, other)
+
+
+def test_the_newest_record_put_again_writes_nothing(tmp_path: Path) -> None:
+    records = Records(tmp_path / "r")
+    records.put(record("v1"))
+    [file] = [p for p in (tmp_path / "r").rglob("*") if p.is_file()]
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    Records(tmp_path / "r").put(record("v1"))
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+
+
+def test_a_file_that_is_moved_to_and_fro_does_not_grow_without_end(tmp_path: Path) -> None:
+    records = Records(tmp_path / "r")
+    for _ in range(300):
+        records.put(record("a"))
+        records.put(record("b"))
+    assert all(p.stat().st_size < 10_000 for p in (tmp_path / "r").rglob("*") if p.is_file())
+    assert Records(tmp_path / "r").owners("a.py") == (record("b"), record("a"))
+
+
+def test_a_kept_failure_is_known_but_restores_nothing(tmp_path: Path) -> None:
+    records = Records(tmp_path / "r")
+    good, bad = record("v1"), record("v2", failed=True)
+    records.put(good)
+    records.put(bad)
+    assert records.by_key(bad.key) == ()
+    assert records.by_core(core_of(bad.manifest)) == ()
+    assert records.last("code") == good
+    assert records.having("a.py", entry("v2")) == (bad,)
+    assert records.owners("a.py") == (bad, good)
+    assert records.by_identity(identity_of(bad.manifest)) == (bad, good)
+
+
+def test_a_damaged_file_gives_no_wrong_record_and_is_mended(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    records = Records(tmp_path / "r")
+    one = record("v1")
+    other = dataclasses.replace(one, outputs={"a.py": entry("x")})
+    records.put(one)
+    records.put(other)
+    [file] = [p for p in (tmp_path / "r").rglob("*") if p.is_file()]
+    damage(file)
+    reader = Records(tmp_path / "r")
+    assert all(found in (one, other) for found in reader.by_key(one.key))
+    reader.put(record("v9", stage="s", path="z"))
+    reader.put(one)
+    again = Records(tmp_path / "r")
+    assert again.by_key(one.key)[0] == one
+    assert again.healed == []
+
+
+def test_a_file_of_another_key_is_not_believed(tmp_path: Path) -> None:
+    records = Records(tmp_path / "r")
+    one, other = record("v1"), record("v2")
+    records.put(one)
+    records.put(other)
+    there = tmp_path / "r" / other.key[:2] / other.key
+    there.write_bytes((tmp_path / "r" / one.key[:2] / one.key).read_bytes())
+    reader = Records(tmp_path / "r")
+    assert reader.by_key(other.key) == ()
+    assert reader.by_key(one.key) == (one,)
+    assert len(reader.healed) == 1
+
+
+def test_after_a_fault_at_any_call_no_record_that_was_put_is_lost(
+    tmp_path: Path, disk: Any, fault: int | None
+) -> None:
+    one = record("v1")
+    other = dataclasses.replace(one, outputs={"a.py": entry("x")})
+    third = record("v3")
+
+    def make(at: int) -> Callable[[], None]:
+        records = Records(tmp_path / f"r{at}")
+        make.folder = tmp_path / f"r{at}"  # type: ignore[attr-defined]
+        records.put(one)
+
+        def run() -> None:
+            records.put(other)
+            records.put(third)
+            records.put(one)
+
+        return run
+
+    def check() -> None:
+        folder = make.folder  # type: ignore[attr-defined]
+        reader = Records(folder)
+        assert one in reader.by_key(one.key)
+        assert all(found in (one, other, third) for found in reader.owners("a.py"))
+        reader.sweep()
+        reader.put(other)
+        reader.put(third)
+        assert Records(folder).owners("a.py") == (third, other, one)
+
+    assert disk.every_point(make, fault, check) >= 8
+
+
+def test_a_process_goes_on_after_a_full_disk(tmp_path: Path, disk: Any) -> None:
+    records = Records(tmp_path / "r")
+    one = record("v1")
+    other = dataclasses.replace(one, outputs={"a.py": entry("x")})
+    records.put(one)
+    with disk.failing(1, 28), pytest.raises(OSError, match="No space"):
+        records.put(other)
+    assert records.by_key(one.key) == (one,)
+    records.put(other)
+    assert Records(tmp_path / "r").by_key(one.key) == (other, one)
+
+
+def test_many_threads_may_put(tmp_path: Path) -> None:
+    records = Records(tmp_path / "r")
+    many = [record(str(n % 40)) for n in range(120)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(records.put, many))
+    reader = Records(tmp_path / "r")
+    assert len(reader.owners("a.py")) == 40
+    assert reader.healed == []

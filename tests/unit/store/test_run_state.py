@@ -1,0 +1,262 @@
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.event import Event
+from orch23.store.journal import Journal, read_journal
+from orch23.store.run_state import LEGAL_MOVES, Move, StageState, StateFile, fold, moved, read_state
+
+MOMENT = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
+S0 = {
+    *("run_id", "phase", "attempt", "max_retries", "test_passed", "last_test_output", "attempt_files"),
+    *("spec_hash", "created_at", "updated_at"),
+}
+S1 = {
+    *("run_id", "spec_file", "state", "retry_count", "max_retries", "last_test_exit_code", "last_test_stderr"),
+    *("last_error", "created_at", "updated_at"),
+}
+START = Event(
+    "run_started", "", data={"run_id": "r1", "pipeline": "p.yaml", "spec_file": "specs/a.md", "spec_hash": "sha256:ab"}
+)
+
+
+def of(event_type: Any, role: str = "code", *, message: str = "", **data: Any) -> Event:
+    return Event(event_type, message, role, data=data)
+
+
+def red(number: int, most: int = 6) -> list[Event]:
+    return [
+        of("attempt_started", attempt=number, key="k", max_attempts=most),
+        of("files_proposed", files=["app.py", "auth.py"]),
+        of("check_result", message="pytest failed", step="pytest", passed=False, exit_code=1, excerpt="FAILED test_auth"),
+        of("attempt_finished", attempt=number, passed=False, kind="verify_failed", excerpt="FAILED test_auth"),
+    ]
+
+
+def green(number: int, most: int = 6) -> list[Event]:
+    return [
+        of("attempt_started", attempt=number, key="k", max_attempts=most),
+        of("files_proposed", files=["app.py"]),
+        of("check_result", step="pytest", passed=True, exit_code=0, excerpt="1 passed"),
+        of("attempt_finished", attempt=number, passed=True),
+        of("promoted", files=["app.py"], removed=[]),
+        of("stage_finished", status="built", key="k", attempts=number),
+    ]
+
+
+BEGIN = [START, of("stage_decided", decision="run", reasons=[]), of("stage_started", key="k")]
+
+
+def test_the_fields_of_both_seeds_are_there() -> None:
+    state = fold([]).to_json()
+    assert set(state) >= S0 | S1 | {"stages"}
+    json.dumps(state)
+
+
+def test_after_two_red_attempts_it_says_what_the_seeds_say() -> None:
+    state = fold([*BEGIN, *red(1), *red(2)]).to_json()
+    expected = {
+        "run_id": "r1",
+        "spec_file": "specs/a.md",
+        "spec_hash": "sha256:ab",
+        "phase": "tested",
+        "state": "TESTING",
+        "attempt": 1,
+        "retry_count": 1,
+        "max_retries": 5,
+        "test_passed": False,
+        "last_test_exit_code": 1,
+        "last_test_output": "FAILED test_auth",
+        "last_test_stderr": "FAILED test_auth",
+        "attempt_files": ["app.py", "auth.py"],
+    }
+    assert {name: state[name] for name in expected} == expected
+    assert state["last_error"]
+
+
+def test_the_walk_of_a_stage_that_was_patched_once() -> None:
+    events = [*BEGIN, *red(1), *green(2), Event("run_finished", "ok", data={"status": "ok"})]
+    walk = []
+    for count in range(1, len(events) + 1):
+        state = fold(events[:count]).to_json()
+        if not walk or walk[-1] != (state["state"], state["phase"]):
+            walk.append((state["state"], state["phase"]))
+    assert walk == [
+        ("INIT", "init"),
+        ("GENERATING", "init"),
+        ("GENERATING", "generated"),
+        ("TESTING", "tested"),
+        ("PATCHING", "tested"),
+        ("PATCHING", "generated"),
+        ("TESTING", "tested"),
+        ("SUCCESS", "complete"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "phase"),
+    [
+        ("ok", "SUCCESS", "complete"),
+        ("failed", "FAILED", "failed"),
+        ("provider", "FAILED", "failed"),
+        ("interrupted", "TESTING", "tested"),
+        ("limit", "TESTING", "tested"),
+    ],
+)
+def test_the_end_of_a_run_is_terminal_unless_it_can_go_on(status: str, state: str, phase: str) -> None:
+    found = fold([*BEGIN, *red(1), Event("run_finished", "why", data={"status": status})]).to_json()
+    assert (found["state"], found["phase"]) == (state, phase)
+
+
+def test_stages_are_told_apart() -> None:
+    state = fold(
+        [
+            START,
+            of("stage_decided", "a", decision="fresh"),
+            of("stage_finished", "a", status="fresh", key="ka"),
+            of("stage_decided", "b", decision="run"),
+            of("stage_finished", "b", status="blocked"),
+            *BEGIN[1:],
+            *red(1, most=1),
+            of("stage_finished", status="failed", message="no more attempts"),
+        ]
+    )
+    assert {name: (s.status, s.state) for name, s in state.stages.items()} == {
+        "a": ("fresh", "SUCCESS"),
+        "b": ("blocked", "INIT"),
+        "code": ("failed", "FAILED"),
+    }
+    assert state.to_json()["state"] == "TESTING"
+
+
+ANSWERLESS = [
+    of("attempt_started", attempt=1, key="k", max_attempts=3),
+    of("attempt_finished", attempt=1, passed=False, kind="llm_output_invalid", excerpt="no JSON"),
+]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [*BEGIN, *ANSWERLESS, *green(2)],
+        [*BEGIN, *ANSWERLESS, of("stage_finished", status="failed")],
+        [*BEGIN, of("check_result", passed=True, step="pytest"), of("stage_finished", status="verified")],
+        [*BEGIN, of("check_result", passed=False, step="pytest"), *green(1)],
+        [*BEGIN, *green(3)],
+        [*BEGIN, of("stage_finished", status="failed", message="requires: no such file")],
+        [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_finished", status="cancelled")],
+        [*BEGIN, of("attempt_started", attempt=1, key="k"), of("attempt_finished", passed=True), *green(1)[4:]],
+    ],
+    ids=["asked_again", "never_usable", "verified", "verified_red", "resumed", "requires", "cancelled", "no_verify"],
+)
+def test_every_way_of_a_stage_is_legal(events: list[Event]) -> None:
+    fold(events)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [*BEGIN, *green(1), of("attempt_started", attempt=2, key="k")],
+        [*BEGIN, *green(1), of("check_result", passed=True)],
+        [*BEGIN, *green(1), of("stage_finished", status="built")],
+        [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_finished", status="built")],
+        [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_started", key="k")],
+    ],
+    ids=["after_success", "check_after_success", "twice", "untested", "started_twice"],
+)
+def test_an_unlisted_move_is_a_bug(events: list[Event]) -> None:
+    with pytest.raises(ValueError, match="BUG: stage code"):
+        fold(events)
+
+
+@given(st.sampled_from(get_args(Move)), st.sampled_from(get_args(Move)))
+def test_the_table_alone_says_what_is_legal(here: Move, there: Move) -> None:
+    stage = StageState(state=here)
+    if there in LEGAL_MOVES[here]:
+        assert moved(stage, there, "s").state == there
+    else:
+        with pytest.raises(ValueError, match="BUG"):
+            moved(stage, there, "s")
+
+
+def test_the_file_is_in_step_with_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "r1" / "state.json"
+    file = StateFile(path, lambda: MOMENT)
+    seen: list[Event] = []
+    for event in [*BEGIN, *red(1), *green(2), Event("run_finished", "ok", data={"status": "ok"})]:
+        file.notice(event)
+        seen.append(event)
+        found = read_state(path)
+        assert found is not None
+        if event.type in ("attempt_started", "attempt_finished", "stage_finished", "run_finished"):
+            folded = fold(seen).to_json()
+            assert {**found, "created_at": "", "updated_at": ""} == folded
+            assert found["updated_at"] == "2026-02-15T14:30:22.000Z"
+    assert [p.name for p in path.parent.iterdir()] == ["state.json"]
+
+
+def test_a_run_of_many_stages_does_not_write_the_whole_file_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[object] = []
+    real = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda self, target: (writes.append(target), real(self, target))[1])
+    file = StateFile(tmp_path / "state.json", lambda: MOMENT)
+    file.notice(START)
+    for number in range(1500):
+        file.notice(of("stage_decided", f"s{number}", decision="fresh"))
+        file.notice(of("stage_finished", f"s{number}", status="fresh"))
+    file.notice(Event("run_finished", "ok", data={"status": "ok"}))
+    assert len(writes) < 600
+    found = read_state(tmp_path / "state.json")
+    assert found is not None
+    assert len(found["stages"]) == 1500  # type: ignore[arg-type]
+
+
+def journal_of(tmp_path: Path, events: list[Event]) -> Path:
+    journal = Journal(tmp_path, "r1", lambda: MOMENT)
+    for event in events:
+        journal.notice(event)
+    journal.close()
+    return journal.path
+
+
+def test_a_damaged_file_is_noticed_set_aside_and_rebuilt(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    journal = journal_of(tmp_path, [*BEGIN, *red(1)])
+    path = tmp_path / "r1" / "state.json"
+    StateFile(path, lambda: MOMENT).rebuild(journal)
+    before = read_state(path)
+    damage(path)
+    if read_state(path) == before:
+        return  # only the line's end was lost
+    assert read_state(path) is None
+    StateFile(path, lambda: MOMENT).rebuild(journal)
+    assert read_state(path) == before == fold(read_journal(journal)).to_json()
+    assert (tmp_path / "r1" / "state.json.corrupt").exists()
+
+
+def test_after_a_fault_at_any_call_the_file_is_absent_or_whole(tmp_path: Path, disk: Any, fault: int | None) -> None:
+    def make(at: int) -> Callable[[], None]:
+        path = tmp_path / str(at) / "state.json"
+        make.path = path  # type: ignore[attr-defined]
+        file = StateFile(path, lambda: MOMENT)
+
+        def run() -> None:
+            for event in [*BEGIN, *red(1)]:
+                file.notice(event)
+
+        return run
+
+    def check() -> None:
+        path = make.path  # type: ignore[attr-defined]
+        assert not path.exists() or read_state(path) is not None
+        StateFile(path).notice(START)  # what was left behind is in nobody's way
+        assert read_state(path) is not None
+
+    assert disk.every_point(make, fault, check) >= 8

@@ -1,0 +1,276 @@
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import SafetyError
+from orch23.model.paths import is_ignored, match
+from orch23.store.workspace import RACY_NS, Workspace
+
+
+class Clock:
+    """A clock that tells what it is told, and the stamps of files with it."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self.now_ns = now_ns
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+def put(root: Path, path: str, text: str = "x") -> Path:
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+    return target
+
+
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of paths that are hashed from now on."""
+    seen: list[str] = []
+    real = Workspace._hash  # noqa: SLF001 - to count is the only way to see the cache work
+
+    def counting(self: Workspace, path: str) -> object:
+        seen.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(Workspace, "_hash", counting)
+    return seen
+
+
+def test_an_entry_is_the_bytes_and_the_executable_bit(root: Path) -> None:
+    put(root, "a/b.txt", "hello").chmod(0o755)
+    put(root, "c.txt", "hello").chmod(0o644)
+    workspace = Workspace(root, None)
+    assert workspace.entry("a/b.txt") == FileEntry(digest_bytes(b"hello"), executable=True)
+    assert workspace.entry("c.txt") == FileEntry(digest_bytes(b"hello"))
+    assert workspace.read("c.txt") == b"hello"
+
+
+@pytest.mark.parametrize("path", ["missing", "missing/file", "file/below", "folder", "pipe", "link"])
+def test_what_is_no_regular_file_is_no_entry(root: Path, path: str) -> None:
+    put(root, "file")
+    (root / "folder").mkdir()
+    os.mkfifo(root / "pipe")
+    (root / "link").symlink_to("file")
+    workspace = Workspace(root, None)
+    assert workspace.entry(path) is None
+    assert workspace.read(path) is None
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../b", "", "a//b", "./a", "linked/file", "deep/linked/file"])
+def test_no_path_leads_out_or_through_a_link(root: Path, path: str) -> None:
+    put(root, "../outside", "secret")
+    put(root, "../elsewhere/file", "secret")
+    put(root, "deep/x")
+    (root / "linked").symlink_to("../elsewhere")
+    (root / "deep" / "linked").symlink_to("../../elsewhere")
+    workspace = Workspace(root, None)
+    for look in (workspace.entry, workspace.read):
+        with pytest.raises(SafetyError) as caught:
+            look(path)
+        assert caught.value.diagnostics[0].hint
+
+
+def test_the_root_itself_may_be_reached_by_a_link(root: Path, tmp_path: Path) -> None:
+    put(root, "a")
+    (tmp_path / "alias").symlink_to(root)
+    assert Workspace(tmp_path / "alias", None).entry("a") is not None
+    assert Workspace(tmp_path / "alias", None).listing("**") == ("a",)
+
+
+def test_a_settled_file_is_hashed_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = put(root, "a")
+    clock = Clock(target.stat().st_ctime_ns + 3 * RACY_NS)
+    workspace = Workspace(root, root / "cache", clock)
+    seen = hashed(monkeypatch)
+    for _ in range(3):
+        workspace.entry("a")
+    assert seen == ["a"]
+    workspace.save_cache()
+    assert Workspace(root, root / "cache", clock).entry("a") == workspace.entry("a")
+    assert seen == ["a"]
+
+
+@pytest.mark.parametrize("age_ns", [-(10**15), -1, 0, 1, RACY_NS - 1])
+def test_a_racy_or_future_file_is_hashed_again_each_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch, age_ns: int
+) -> None:
+    target = put(root, "a")
+    clock = Clock(target.stat().st_ctime_ns + age_ns)
+    workspace = Workspace(root, root / "cache", clock)
+    seen = hashed(monkeypatch)
+    workspace.entry("a")
+    clock.now_ns += 100 * RACY_NS
+    workspace.entry("a")
+    assert seen == ["a", "a"]
+    workspace.entry("a")  # now it has been hashed when it was old
+    assert len(seen) == (2 if age_ns > -(10**14) else 3)
+
+
+def test_a_file_with_its_times_put_back_is_noticed(root: Path) -> None:
+    target = put(root, "a", "one")
+    before = target.stat()
+    clock = Clock(before.st_ctime_ns + 3 * RACY_NS)
+    workspace = Workspace(root, None, clock)
+    assert workspace.entry("a") == FileEntry(digest_bytes(b"one"))
+    target.write_text("two")
+    os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert workspace.entry("a") == FileEntry(digest_bytes(b"two"))
+
+
+def test_a_change_within_the_clock_tick_is_noticed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = put(root, "a", "one")
+    frozen = os.lstat(target)
+    workspace = Workspace(root, None, Clock(frozen.st_ctime_ns))
+    monkeypatch.setattr("orch23.store.workspace.os.lstat", lambda path: frozen if str(path).endswith("/a") else os.stat(path))
+    assert workspace.entry("a") == FileEntry(digest_bytes(b"one"))
+    target.write_text("two")
+    assert workspace.entry("a") == FileEntry(digest_bytes(b"two"))
+
+
+def test_a_clock_that_was_set_back_is_not_trusted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(put(root, "a").stat().st_ctime_ns + 100 * RACY_NS)
+    workspace = Workspace(root, None, clock)
+    seen = hashed(monkeypatch)
+    workspace.entry("a")
+    clock.now_ns -= 50 * RACY_NS
+    workspace.entry("a")
+    assert seen == ["a", "a"]
+
+
+def test_an_invalidated_file_is_hashed_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(put(root, "a").stat().st_ctime_ns + 3 * RACY_NS)
+    workspace = Workspace(root, None, clock)
+    seen = hashed(monkeypatch)
+    workspace.entry("a")
+    workspace.invalidate(["a", "never seen"])
+    workspace.entry("a")
+    assert seen == ["a", "a"]
+
+
+def test_racy_entries_are_not_saved(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(put(root, "a").stat().st_ctime_ns)
+    workspace = Workspace(root, root / "cache", clock)
+    workspace.entry("a")
+    workspace.save_cache()
+    clock.now_ns += 100 * RACY_NS
+    seen = hashed(monkeypatch)
+    Workspace(root, root / "cache", clock).entry("a")
+    assert seen == ["a"]
+
+
+def test_a_damaged_cache_gives_no_wrong_entry(root: Path, damage: Callable[[Path], None]) -> None:
+    clock = Clock(put(root, "a", "truth").stat().st_ctime_ns + 3 * RACY_NS)
+    cache = root / ".orch23" / "stat.json"
+    first = Workspace(root, cache, clock)
+    first.entry("a")
+    first.save_cache()
+    damage(cache)
+    second = Workspace(root, cache, clock)
+    assert second.entry("a") == FileEntry(digest_bytes(b"truth"))
+    second.save_cache()
+    assert Workspace(root, cache, clock).entry("a") == FileEntry(digest_bytes(b"truth"))
+
+
+def test_the_cache_of_another_directory_is_not_believed(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(put(root, "a").stat().st_ctime_ns + 3 * RACY_NS)
+    first = Workspace(root, tmp_path / "cache", clock)
+    first.entry("a")
+    first.save_cache()
+    (tmp_path / "other").mkdir()
+    seen = hashed(monkeypatch)
+    Workspace(tmp_path / "other", tmp_path / "cache", clock).entry("a")
+    Workspace(root, tmp_path / "cache", clock).entry("a")
+    assert seen == []  # the one has no such file, the other knows it
+    put(tmp_path / "other", "a")
+    Workspace(tmp_path / "other", tmp_path / "cache", clock).entry("a")
+    assert seen == ["a"]
+
+
+def test_looking_saves_nothing(root: Path) -> None:
+    put(root, "a")
+    workspace = Workspace(root, root / ".orch23" / "stat.json")
+    workspace.entry("a")
+    workspace.listing("**")
+    assert not (root / ".orch23").exists()
+
+
+# ---- listings --------------------------------------------------------------------------------------
+
+
+FILES = (
+    *("a.py", "b.txt", "src/a.py", "src/deep/b.py", "src/deep/er/c.py", "src/.hidden.py", "logs/run.jsonl"),
+    *(".git/config", "src/__pycache__/a.pyc", "node_modules/x.py", "src/logs/x.py", ".orch23/VERSION"),
+)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("*.py", "**/*.py", "src/", "src/*", "src/**", "src/*/b.py", "src/**/er/*.py", "**", "*/*", "s?c/a.py"),
+        *("a.py", "missing.py", "src/deep", ".git/*", "logs/**", "nowhere/**", "[ab].*", "src/logs/*", "./src/a.py"),
+    ],
+)
+def test_a_listing_is_what_the_pattern_matches_and_no_more(root: Path, pattern: str) -> None:
+    for path in FILES:
+        put(root, path)
+    expected = tuple(sorted(path for path in FILES if match(pattern, path) and not is_ignored(path, pattern)))
+    assert Workspace(root, None).listing(pattern) == expected
+
+
+SEGMENT = st.text("ab*?", min_size=1, max_size=3) | st.just("**")
+NAME = st.text("ab", min_size=1, max_size=2)
+
+
+@given(st.lists(SEGMENT, min_size=1, max_size=4), st.sets(st.lists(NAME, min_size=1, max_size=4).map("/".join), max_size=8))
+def test_pruning_never_loses_a_match(pattern: list[str], paths: set[str]) -> None:
+    files = sorted(p for p in paths if not any(other.startswith(f"{p}/") for other in paths))
+    with tempfile.TemporaryDirectory() as folder:
+        for path in files:
+            put(Path(folder), path)
+        whole = "/".join(pattern)
+        assert Workspace(Path(folder), None).listing(whole) == tuple(p for p in files if match(whole, p))
+
+
+def test_links_are_neither_listed_nor_entered(root: Path) -> None:
+    put(root, "../elsewhere/x.py")
+    put(root, "src/a.py")
+    (root / "src" / "link.py").symlink_to("a.py")
+    (root / "src" / "linked").symlink_to("../../elsewhere")
+    (root / "linked").symlink_to("../elsewhere")
+    workspace = Workspace(root, None)
+    assert workspace.listing("**/*.py") == ("src/a.py",)
+    assert workspace.listing("linked/**") == ()
+    assert workspace.listing("linked/x.py") == ()
+    assert workspace.listing("src/linked/*") == ()
+    assert workspace.listing("../elsewhere/*") == ()
+
+
+def test_names_that_nobody_can_write_and_our_own_temporary_files_are_not_listed(root: Path) -> None:
+    put(root, "a.py")
+    put(root, ".orch23-1-1.tmp")
+    (root / os.fsdecode(b"\xff.py")).write_text("x")
+    assert Workspace(root, None).listing("*") == ("a.py",)
+
+
+def test_many_threads_may_look(root: Path) -> None:
+    for number in range(50):
+        put(root, f"d{number % 5}/{number}", str(number))
+    workspace = Workspace(root, root / "cache")
+    with ThreadPoolExecutor(8) as pool:
+        entries = list(pool.map(lambda n: workspace.entry(f"d{n % 5}/{n}"), list(range(50)) * 4))
+    assert entries == [FileEntry(digest_bytes(str(n).encode())) for n in range(50)] * 4
