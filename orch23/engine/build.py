@@ -9,11 +9,19 @@ from typing import TypeAlias
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
 from orch23.engine.outlook import expand_now, needs_intermediate, source_producers
-from orch23.engine.running import CancelledBuildError, Executor, InputsChangedError
+from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
-from orch23.engine.work import Worker
+from orch23.engine.work import InputsChangedError, Worker
 from orch23.model.decision import Decision, Edited, Fresh, Restore, Run, VerifyOnly
-from orch23.model.errors import ConfigurationError, ExitCode, LimitError, ProviderError, SafetyError
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import (
+    ConfigurationError,
+    ExitCode,
+    LimitError,
+    MissingBytesError,
+    ProviderError,
+    SafetyError,
+)
 from orch23.model.event import Event, Observer
 from orch23.model.manifest import Reason
 from orch23.model.pipeline import ForeachStage, Stage
@@ -23,6 +31,8 @@ from orch23.plan.select import EVERYTHING, Selection
 from orch23.resolve.resolution import Resolved
 
 _GRAVITY = (ExitCode.SAFETY, ExitCode.CORRUPT, ExitCode.PROVIDER, ExitCode.CONFIG, ExitCode.LIMIT, ExitCode.DECISION, ExitCode.FAILED)
+_MAX_RESTARTS = 5
+_LAST_WORDS_S = 1.0
 _GREEN = frozenset({"built", "restored", "verified", "fresh"})
 
 
@@ -86,6 +96,7 @@ class Build:
     _failed: int = 0
     _began: dict[str, float] = field(default_factory=dict)
     _wanted: frozenset[str] = frozenset()
+    _restarts: dict[str, int] = field(default_factory=dict)
 
     def interrupt(self, signum: int) -> None:
         """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
@@ -109,10 +120,22 @@ class Build:
                 continue
             if isinstance(message, _Stop):
                 self._stop(ExitCode.SIGINT if message.signum == ExitCode.SIGINT - 128 else ExitCode.SIGTERM, "interrupted")
-                self._running.clear()
+                self._take_last()
                 break
             self._finish(message)
         return self._result()
+
+    def _take_last(self) -> None:
+        """Take what still arrives within a moment: killed processes report, finished ones are kept."""
+        until = self.clock() + _LAST_WORDS_S
+        while self._running and (left := until - self.clock()) > 0:
+            try:
+                message = self._messages.get(timeout=left)
+            except queue.Empty:
+                return
+            if isinstance(message, _Stop):
+                return
+            self._finish(message)
 
     # ---- starting -------------------------------------------------------------------------
 
@@ -237,20 +260,37 @@ class Build:
             case Attempted():
                 self._fail(name, resolved, outcome)
             case InputsChangedError(paths=paths):
-                self.session.store.workspace.invalidate(paths)
-                self._tell("warning", f"inputs changed while the stage was prepared: {', '.join(paths)}", name, {})
-                self._decide(name)
+                self._decide_again(name, resolved, paths)
+            case MissingBytesError():
+                text = f"the bytes of {outcome.sha256} are lost: neither the store nor the transcripts have them"
+                self._fail_early(name, resolved, Diagnostic("E710", text, hint="restore the file, or build with --force"))
             case CancelledBuildError():
                 self._end(name, "cancelled", "cancelled", key=resolved.key)
             case LimitError():
                 self._end(name, "cancelled", "a stop condition was reached", key=resolved.key)
                 self._stop(ExitCode.LIMIT, str(outcome))
             case ProviderError() | ConfigurationError() | SafetyError():
-                text = "\n".join(str(d) for d in outcome.diagnostics)
-                self._failed += 1
-                self._end(name, "failed", text, code=outcome.exit_code, key=resolved.key, failure=text)
+                self._fail_early(name, resolved, *outcome.diagnostics, code=outcome.exit_code)
             case _:
                 raise outcome
+
+    def _decide_again(self, name: str, resolved: Resolved, paths: tuple[str, ...]) -> None:
+        """Start over with a stage of which inputs changed before anything was done; a few times, not for ever."""
+        self.session.store.workspace.invalidate(paths)
+        self._tell("warning", f"inputs changed while the stage was prepared: {', '.join(paths)}", name, {})
+        self._restarts[name] = self._restarts.get(name, 0) + 1
+        if self._restarts[name] <= _MAX_RESTARTS:
+            self._decide(name)
+            return
+        text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
+        self._fail_early(name, resolved, Diagnostic("E711", text, hint="stop what writes there, and build again"))
+
+    def _fail_early(
+        self, name: str, resolved: Resolved, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED
+    ) -> None:
+        text = "\n".join(str(d) for d in problems)
+        self._failed += 1
+        self._end(name, "failed", text, code=code, key=resolved.key, failure=text)
 
     def _succeed(self, name: str, resolved: Resolved, done: Attempted) -> None:
         status = "verified" if done.note == "verified" else "built"

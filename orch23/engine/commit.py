@@ -48,7 +48,6 @@ class Committer:
         """Return the source inputs that are no longer what the stage was given."""
         world, name = self.session.world, resolved.stage.name
         given = {**resolved.files, **resolved.verify_files}
-        self.session.store.workspace.invalidate(given)
         return tuple(path for path, entry in given.items() if world.view(name, path) != entry and path not in resolved.base)
 
     def bury(self, dead: Mapping[str, FileEntry | None]) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 """Make a record's bytes again from its recorded answers: lay them in order on the base and compare digests."""
 
 from orch23.decide.proposal import judge_answer
-from orch23.model.digest import FileEntry, digest_bytes
+from orch23.engine.world import World
+from orch23.model.digest import digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.llm import Exchange, Proposal
 from orch23.model.pipeline import LLMStep
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
-from orch23.engine.world import World
 
 
 def lay(world: World, resolved: Resolved, record: Record) -> bool:
@@ -15,7 +15,7 @@ def lay(world: World, resolved: Resolved, record: Record) -> bool:
     step = resolved.stage.step
     transcripts = step.transcripts if isinstance(step, LLMStep) else None
     try:
-        tree: dict[str, bytes] = {path: _base(world, resolved, path, transcripts) for path in resolved.base}
+        tree = {path: world.read(path, entry) for path, entry in resolved.base.items()}
     except MissingBytesError:
         return False
     if not record.exchanges:
@@ -30,18 +30,6 @@ def lay(world: World, resolved: Resolved, record: Record) -> bool:
     for path, entry in record.outputs.items():
         world.laid[entry.digest.sha256] = tree[path]
     return True
-
-
-def _base(world: World, resolved: Resolved, path: str, transcripts: str | None) -> bytes:
-    entry: FileEntry = resolved.base[path]
-    try:
-        return world.read(path, entry)
-    except MissingBytesError:
-        kept = world.store.exchanges.get_original(entry.digest, transcripts)
-        if kept is None:
-            raise
-        world.laid[entry.digest.sha256] = kept
-        return kept
 
 
 def _lay_one(resolved: Resolved, exchange: Exchange, tree: dict[str, bytes]) -> bool:

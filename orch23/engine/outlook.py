@@ -64,8 +64,8 @@ class Outlook:
 
     def _pass_over(self, name: str) -> None:
         """Take a stage that is not asked for as its last record says."""
-        self.decisions[name] = Blocked(())
         record = self.appraiser.world.lock.records.get(name)
+        self.decisions[name] = Blocked(()) if record is None else Fresh(record)
         if record is not None:
             self.appraiser.world.settle(name, record)
 

@@ -19,7 +19,7 @@ from orch23.model.action import (
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import ConfigurationError
+from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.pipeline import PytestStep, ShellStep, Stage
 from orch23.resolve.commands import display_command, pytest_command, shell_command
 from orch23.resolve.resolution import Facts
@@ -41,15 +41,6 @@ class Executor(Protocol):
 
 class CancelledBuildError(Exception):
     """The build was asked to stop while the stage ran."""
-
-
-class InputsChangedError(Exception):
-    """Inputs changed between being resolved and being copied into the room."""
-
-    def __init__(self, paths: tuple[str, ...]) -> None:
-        """Keep the paths."""
-        super().__init__(", ".join(paths))
-        self.paths = paths
 
 
 Files = Mapping[str, FileEntry]
@@ -78,7 +69,7 @@ class Runner:
 
         Raises:
             CancelledBuildError: the build was asked to stop.
-            InputsChangedError: an input is no longer what it was when it was resolved.
+            MissingBytesError: the store lost the bytes of an input.
             ConfigurationError: the process could not be started at all.
 
         """
@@ -96,7 +87,7 @@ class Runner:
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):
-                raise InputsChangedError(paths)
+                raise MissingBytesError(", ".join(paths))
             case EngineUnavailable(reason=reason):
                 hint = "check that the program exists: PATH is set by orch23, not inherited"
                 problem = Diagnostic("E309", f"`{command}` could not be started: {reason}", hint=hint)

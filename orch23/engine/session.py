@@ -7,13 +7,14 @@ from pathlib import Path
 
 from orch23.checks.registry import CHECKS
 from orch23.engine.appraise import Appraiser, FactsOf
+from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import build_plan, literal_reads, missing_inputs
+from orch23.plan.graph import build_plan, extend, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
 from orch23.store.history import History, read_history
@@ -85,6 +86,7 @@ def open_session(
         overwrite_edited=overwrite_edited,
         failed_before=history.failed,
     )
+    _expand_sources(appraiser)
     return Session(
         pipeline=pipeline, store=store, lock_path=place, lock=lock, history=history, appraiser=appraiser
     )
@@ -101,11 +103,37 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
     plan, found = build_plan(pipeline)
     problems += found
     if plan is not None:
-        exists = {path: store.workspace.entry(path) is not None for path in literal_reads(plan)}
-        problems += missing_inputs(plan, exists)
+        problems += nobody_makes(plan, store)
     if problems or plan is None:
         raise InvalidInputError(*problems)
     return plan
+
+
+def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:
+    """Return a complaint for each literal input that is neither on disk nor made by a stage."""
+    return missing_inputs(plan, {path: store.workspace.entry(path) is not None for path in literal_reads(plan)})
+
+
+def _expand_sources(appraiser: Appraiser) -> None:
+    """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once."""
+    world = appraiser.world
+    problems: list[Diagnostic] = []
+    for node in [n for n in world.plan.nodes.values() if isinstance(n, ForeachStage)]:
+        if source_producers(world.plan, node):
+            continue
+        expansion = expand_now(appraiser, node)
+        if expansion is None:
+            continue
+        plan, found = (None, expansion.problems)
+        if not expansion.problems:
+            plan, found = extend(world.plan, node.name, expansion.stages)
+        problems += found
+        if plan is not None:
+            world.extend(plan)
+    if not problems:
+        problems += nobody_makes(world.plan, world.store)
+    if problems:
+        raise InvalidInputError(*problems)
 
 
 def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFile:

@@ -25,6 +25,15 @@ from orch23.resolve.resolution import Resolved
 from orch23.resolve.slices import SliceError, take
 
 
+class InputsChangedError(Exception):
+    """Inputs changed between being resolved and being taken into the store."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        """Keep the paths."""
+        super().__init__(", ".join(paths))
+        self.paths = paths
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """Makes and runs the attempts of stages. Called from many threads; reads the world, never changes it."""
@@ -42,10 +51,12 @@ class Worker:
 
         Raises:
             CancelledBuildError: the build was asked to stop.
-            InputsChangedError: a source input changed since it was resolved.
+            InputsChangedError: a source input changed since it was resolved; nothing was started.
+            MissingBytesError: nobody has the bytes of an input any more.
             ProviderError, LimitError, ConfigurationError: what stops more than this stage.
 
         """
+        self._take_in(resolved)
         attempts = self._attempts(resolved)
         if recorded is None:
             return attempts.run()
@@ -60,6 +71,20 @@ class Worker:
             )
         base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
         return attempts.run(({**base, **recorded.outputs}, failure))
+
+    def _take_in(self, resolved: Resolved) -> None:
+        """Copy every input into the store, hashed on the way: what the stage is given is what its key says, or nothing."""
+        store, world = self.session.store, self.session.world
+        changed = []
+        for path, entry in {**resolved.verify_files, **resolved.files, **resolved.base}.items():
+            if store.contents.has(entry.digest):
+                continue
+            if store.workspace.entry(path) != entry:
+                store.contents.put_bytes(world.read(path, entry))
+            elif store.contents.put_file(store.root / path) != entry.digest:
+                changed.append(path)
+        if changed:
+            raise InputsChangedError(tuple(changed))
 
     def verify(self, resolved: Resolved, outputs: Files) -> Failure | None:
         """Verify some outputs of a stage as they are; return what is wrong, or None."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match, match_any
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import ForeachStage, LLMStep, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import writes_of
@@ -202,9 +202,21 @@ class World:
         try:
             return self.store.sources.read(path, entry)
         except MissingBytesError:
+            kept = self._kept_original(entry)
+            if kept is not None:
+                return kept
             if self.unsettled.intersection(self._owners.get(path, ())):
                 return b""
             raise
+
+    def _kept_original(self, entry: FileEntry) -> bytes | None:
+        """Return the bytes of a version 0 from beside the transcripts, where they outlive the store."""
+        if entry not in self._originals.values():
+            return None
+        steps = [node.step for node in self.plan.nodes.values() if isinstance(node, Stage)]
+        folders = dict.fromkeys(step.transcripts for step in steps if isinstance(step, LLMStep))
+        found = (self.store.exchanges.get_original(entry.digest, folder) for folder in (*folders, None))
+        return next((data for data in found if data is not None), None)
 
     def has_bytes(self, path: str, entry: FileEntry) -> bool:
         """Say whether the bytes of an entry can be had without making them again."""

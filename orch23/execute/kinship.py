@@ -118,7 +118,7 @@ def end(family: Family) -> tuple[int, ...]:
 
 
 def end_strays() -> tuple[int, ...]:
-    """Kill what steps left that could not be told apart while several ran; call it when none runs. Return who resisted."""
+    """Kill what could not be told apart while several steps ran; call it when none runs. Return who resisted."""
     nobody = Family(leader=-1, marker="", limit=-1)
     deadline = time.monotonic() + _KILL_WITHIN_S
     while left := _members(nobody, _children):

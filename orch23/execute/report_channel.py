@@ -77,5 +77,5 @@ def signed_lines(data: bytes, key: bytes, *, too_long: bool = False) -> bytes | 
 
 def pass_environment(channel: ReportChannel) -> dict[str, str]:
     """Return what tells the plugin where its end of the channel is."""
-    os.set_inheritable(channel.far_fd, False)  # it is passed by name, never inherited by whatever else is started
+    os.set_inheritable(channel.far_fd, False)  # noqa: FBT003 - the standard library has it so; it is passed by name, never inherited by whatever else is started
     return {REPORT_FD_NAME: str(channel.far_fd)}

@@ -30,11 +30,12 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E806": (
         "a key that is no string",
-        "Keys are strings. A number, `true`, `null`, a list or a mapping as a key needs quotes, as in `\"1\": value`.",
+        "Keys are strings. A number, `true`, `null`, a list or a mapping as a key needs quotes, as in `'1': value`.",
     ),
     "E807": (
         "a number out of range",
-        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep its text.",
+        "The number does not fit in 64 bits, so not every reader would keep it exactly. Put it in quotes to keep "
+        "its text.",
     ),
     "E810": ("a required key is missing", "Add the key that is named; docs/pipeline-reference.md says what it means."),
     "E811": (
@@ -54,7 +55,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E814": (
         "exactly one of several keys is needed",
-        "A stage is exactly one of `llm`, `shell`, `pytest` and `render`; a verify step exactly one of `check`, `shell`, "
+        "A stage is exactly one of `llm`, `shell`, `pytest` and `render`; a verify step exactly one of `check`, "
+        "`shell`, "
         "`pytest` and `ensures`; a foreach has `from` or `in`. Keep one; make two stages where two are needed.",
     ),
     "E815": (
@@ -109,7 +111,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E856": (
         "keys that do not go together",
-        "Two keys contradict each other, such as a `schema` without `returns: json`, or `retry.escalate` on a stage that "
+        "Two keys contradict each other, such as a `schema` without `returns: json`, or `retry.escalate` on a stage "
+        "that "
         "asks no model. The message names both; remove one or change the other.",
     ),
     "E857": (
@@ -130,12 +133,14 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E860": (
         "data that does not fit its schema",
-        "The data breaks the JSON schema that it is declared with. The message says where and what; correct the data, or "
+        "The data breaks the JSON schema that it is declared with. The message says where and what; correct the "
+        "data, or "
         "the schema if the data is right.",
     ),
     "E861": (
         "a schema that cannot be used",
-        "The file is no JSON schema of draft 7, or refers to a schema outside of it. Correct the schema; `$ref` may only "
+        "The file is no JSON schema of draft 7, or refers to a schema outside of it. Correct the schema; `$ref` may "
+        "only "
         "point inside the same file, as in `#/definitions/name`.",
     ),
     "E862": (

@@ -9,8 +9,8 @@ from jsonschema import Draft7Validator
 from referencing import Registry
 
 from orch23.model.digest import Json
-from orch23.resolve.expressions import did_you_mean
 from orch23.resolve.fields import shown
+from orch23.resolve.nearest import did_you_mean
 
 _KINDS = {
     "object": "a mapping",
@@ -24,6 +24,17 @@ _KINDS = {
 _BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 # jsonschema's ValidationError: its stubs let every field be unset, which no error that it gives out has.
 _Error: TypeAlias = Any
+_BOUNDS = {
+    "minimum": "is {value}; the least is {limit}",
+    "maximum": "is {value}; the most is {limit}",
+    "exclusiveMinimum": "is {value}; it must be more than {limit}",
+    "exclusiveMaximum": "is {value}; it must be less than {limit}",
+    "multipleOf": "is {value}, which is no multiple of {limit}",
+    "uniqueItems": "holds the same item twice",
+    "contains": "lacks an item that must be there",
+    "dependencies": "lacks a key that another of its keys needs",
+}
+_UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 # A schema may point inside itself only: nothing is fetched.
 _NO_OTHER_FILES: Registry[Any] = Registry()
 
@@ -175,34 +186,14 @@ def _fits(kind: str, value: Json) -> bool:
 
 
 def _bound(rule: str, limit: Json, value: Json) -> str:
+    if rule in _BOUNDS:
+        return _BOUNDS[rule].format(value=shown(value), limit=limit)
+    unit = _UNITS.get(rule[3:])
+    if unit is None:
+        return f"is {shown(value)}, which breaks the rule `{rule}`"
     size = len(value) if isinstance(value, str | Sequence | Mapping) else 0
-    match rule:
-        case "minimum":
-            return f"is {value}; the least is {limit}"
-        case "maximum":
-            return f"is {value}; the most is {limit}"
-        case "exclusiveMinimum":
-            return f"is {value}; it must be more than {limit}"
-        case "exclusiveMaximum":
-            return f"is {value}; it must be less than {limit}"
-        case "multipleOf":
-            return f"is {value}, which is no multiple of {limit}"
-        case "minLength" | "minItems" | "minProperties":
-            return "is empty" if size == 0 else f"has {size} {_units(rule)}; the least is {limit}"
-        case "maxLength" | "maxItems" | "maxProperties":
-            return f"has {size} {_units(rule)}; the most is {limit}"
-        case "uniqueItems":
-            return "holds the same item twice"
-        case "contains":
-            return "lacks an item that must be there"
-        case "dependencies":
-            return "lacks a key that another of its keys needs"
-        case _:
-            return f"is {shown(value)}, which breaks the rule `{rule}`"
-
-
-def _units(rule: str) -> str:
-    return {"Length": "characters", "Items": "items", "Properties": "keys"}[rule[3:]]
+    edge = "least" if rule.startswith("min") else "most"
+    return "is empty" if size == 0 else f"has {size} {unit}; the {edge} is {limit}"
 
 
 def _name(error: _Error) -> str:

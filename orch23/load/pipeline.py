@@ -1,4 +1,4 @@
-"""Load a pipeline file: read it, and turn its text into a validated Pipeline or into everything that is wrong with it."""
+"""Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,7 +74,8 @@ def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
         name = whole.relative_to(root.resolve()).as_posix()
     except ValueError:
         message = f"`{path}` is outside of the project `{root}`"
-        raise NotFoundError(Diagnostic("E862", message, hint="move it into the project, or choose the project with -C")) from None
+        hint = "move it into the project, or choose the project with -C"
+        raise NotFoundError(Diagnostic("E862", message, hint=hint)) from None
     try:
         data = whole.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Give the one schema of pipelines: as shipped, relaxed for values that expressions will make, and as a reference page."""
+"""Give the one schema of pipelines: as shipped, with room for expressions, and as a reference page."""
 
 import functools
 import json
@@ -64,7 +64,9 @@ def _takes_text(node: Schema) -> bool:
     if "oneOf" in node:
         return any(_takes_text(branch) for branch in node["oneOf"])
     kinds = node.get("type", ())
-    return ("string" in ([kinds] if isinstance(kinds, str) else kinds)) and "pattern" not in node and "format" not in node
+    return (
+        ("string" in ([kinds] if isinstance(kinds, str) else kinds)) and "pattern" not in node and "format" not in node
+    )
 
 
 # ---- the reference page -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Make the stages of a pipeline of its tree: defaults merged, vars rendered, each foreach tried as far as its items are known."""
+"""Make the stages of a parsed pipeline: defaults merged, vars rendered, each foreach tried as far as it is known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,8 +8,10 @@ from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.pipeline import Foreach, ForeachStage, Stage
-from orch23.resolve.expressions import WILD, Rendered, Value, members_used, mentions, render_watched, wild_patterns
+from orch23.resolve.evaluation import Value
+from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Fields, Problem
+from orch23.resolve.sandbox import WILD
 from orch23.resolve.stages import make_stage, render_foreach, written_at
 from orch23.resolve.steps import STEP_KINDS
 
@@ -81,7 +83,7 @@ def _is_spoilt(body: Json, reading: Reading) -> bool:
 
 
 def merged(raw: Mapping[str, Json], defaults: Json) -> Mapping[str, Json]:
-    """Return a stage with the defaults: mappings are merged, the stage wins; llm and pytest only where the stage has them."""
+    """Return a stage with the defaults: mappings merge, the stage wins; llm and pytest only where it has them."""
     if not isinstance(defaults, Mapping):
         return raw
     usable = {key: value for key, value in defaults.items() if key not in _OF_ONE_KIND or key in raw}

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from orch23.load.yaml_text import ParsedText, parse, parse_scalar
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
-from orch23.resolve.expressions import did_you_mean, members_used, render_tree
+from orch23.resolve.expressions import members_used, render_tree
+from orch23.resolve.nearest import did_you_mean
 
 COMMAND_LINE = "--set"
 
@@ -69,7 +70,8 @@ def _take_file(given: dict[str, _Given], known: tuple[str, ...], parsed: ParsedT
         return diagnostics
     if not isinstance(tree, Mapping):
         place = parsed.place("")
-        return [*diagnostics, Diagnostic("E811", "a file of vars is a mapping of names to values", place, "write NAME: value")]
+        message = "a file of vars is a mapping of names to values"
+        return [*diagnostics, Diagnostic("E811", message, place, "write NAME: value")]
     for name, value in tree.items():
         place = parsed.key_positions.get(name)
         if name in known:
@@ -102,7 +104,7 @@ def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagn
                 broken.add(name)
             elif uses[name] <= set(values):
                 one = given[name]
-                value, errors = (one.value, ()) if one.is_text else render_tree(one.value, {"vars": values}, f"vars/{name}")
+                value, errors = render_tree(one.value, {"vars": values}, "") if not one.is_text else (one.value, ())
                 diagnostics += [Diagnostic(e.code, e.message, one.place, e.hint) for e in errors]
                 if errors:
                     broken.add(name)
@@ -147,4 +149,5 @@ def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
 def _circle(cycle: tuple[str, ...], given: Mapping[str, _Given]) -> Diagnostic:
     words = " -> ".join(f"`{name}`" for name in (*cycle, cycle[0]))
     related = tuple(Related(f"`{name}` is defined here", given[name].place) for name in cycle[1:])
-    return Diagnostic("E842", f"vars need each other: {words}", given[cycle[0]].place, "write one of them out", related=related)
+    first = given[cycle[0]].place
+    return Diagnostic("E842", f"vars need each other: {words}", first, "write one of them out", related=related)

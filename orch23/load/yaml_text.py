@@ -1,4 +1,4 @@
-"""Turn YAML text into plain values with a place for every node; anything that two readers could read in two ways is refused.
+"""Turn YAML text into plain values with a place for every node; what two readers could read in two ways is refused.
 
 libyaml does the scanning; the values are made here, from its events. So there is no recursion to exhaust, no alias to
 expand, no tag to construct, and no YAML 1.1 surprise: `on`, `1:30`, `0o17` and `2024-01-01` are strings.
@@ -35,7 +35,7 @@ QUOTE_GLOB = 'a pattern that starts with * needs quotes: "*.py"'
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """What a text holds. A path such as `stages/code/outputs/0` finds the place of a value, and of the key before it."""
+    """What a text holds. A path such as `stages/code/outputs/0` finds the place of a value, or of its key."""
 
     tree: Json
     positions: Mapping[str, Location]
@@ -128,7 +128,7 @@ def _plain(text: str) -> "Json | _OutOfRange":
     """Give an unquoted scalar its value."""
     if text in _WORDS:
         return _WORDS[text]
-    if not text[-1].isascii() or not (text[0] in "-0123456789"):
+    if not text[-1].isascii() or text[0] not in "-0123456789":
         return text
     if _INTEGER.fullmatch(text):
         if len(text) > 20 or abs(int(text)) > MAX_INTEGER:  # noqa: PLR2004 - the digits of 2**64, and a sign
@@ -246,7 +246,7 @@ class _Building:
 
     def _alias(self, event: _Event) -> bool:
         name = f"*{event.anchor}"
-        hint = f"write the value out; if a pattern is meant, put it in quotes: \"{name}\""
+        hint = f'write the value out; if a pattern is meant, put it in quotes: "{name}"'
         self._complain("E804", f"aliases (`{name}`) are not allowed", event, hint)
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
@@ -257,7 +257,9 @@ class _Building:
 
     def _add(self, value: Json, event: _Event) -> str:
         """Put a value where the frame expects one, note its place, and return its path."""
-        place = self._location(event.start_mark, event.end_mark if isinstance(value, str | int | float | None) else None)
+        place = self._location(
+            event.start_mark, event.end_mark if isinstance(value, str | int | float | None) else None
+        )
         if not self._frames:
             self.tree = value
             self.positions[""] = place

@@ -78,17 +78,13 @@ def extend(plan: Plan, stage: str, items: tuple[Stage, ...]) -> tuple[Plan | Non
 
 def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, ...]:
     """Return a complaint for each literal input that neither exists nor is made. `exists` answers for `literal_reads`."""
-    made: dict[str, set[str]] = {}
-    for edge in plan.edges:
-        made.setdefault(edge.reader, set()).add(edge.why)
     names = sorted({path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_})
     problems = []
     for name, node in plan.nodes.items():
         if isinstance(node, ForeachStage):
             continue
         for where, position, path in _required(node):
-            upstream_made = path in made.get(name, set()) or _own_base(node, path) or _above_made(plan, name, path)
-            if exists.get(path) or upstream_made:
+            if exists.get(path) or _is_made(plan, name, path) or _own_base(node, path) or _above_made(plan, name, path):
                 continue
             problems.append(
                 Diagnostic(
@@ -352,6 +348,10 @@ def _required(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, str]]:
         for position, one in enumerate(declared):
             if not isinstance(one, GlobInput | ListInput) and not one.optional:
                 yield where, position, one.path
+
+
+def _is_made(plan: Plan, name: str, path: str) -> bool:
+    return any(meets(pattern, path) for up in plan.upstream[name] for pattern in writes_of(plan.nodes[up]))
 
 
 def _own_base(stage: Stage, path: str) -> bool:

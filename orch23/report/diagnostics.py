@@ -1,4 +1,4 @@
-"""Write diagnostics for people and for programs: with the source line, one line each, JSON, GitHub annotations, SARIF."""
+"""Write diagnostics for people (with the source line, or one line each) and for programs (JSON, GitHub, SARIF)."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def render(
 
 
 def visible(text: str) -> str:
-    """Return a text in which nothing steers a terminal or hides: control, direction and zero-width characters as escapes."""
+    """Return a text in which nothing steers a terminal or hides: such characters are shown as escapes."""
     return _HIDDEN.sub(_escape, text)
 
 

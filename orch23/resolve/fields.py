@@ -8,7 +8,7 @@ from typing import Literal, TypeVar, cast
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
 from orch23.model.paths import is_glob
-from orch23.resolve.expressions import did_you_mean
+from orch23.resolve.nearest import did_you_mean
 
 _Choice = TypeVar("_Choice", bound=str)
 

@@ -41,7 +41,8 @@ def _read(owner: Fields, at: str, entry: Json) -> Input | None:
     if isinstance(found, PathInput):
         return PathInput(found.path, optional=optional, schema=schema)
     if found is not None and schema is not None:
-        item.complain("schema", "E856", "a `schema` needs a literal file as `path`", "name the file, without `#` or wildcard")
+        hint = "name the file, without `#` or wildcard"
+        item.complain("schema", "E856", "a `schema` needs a literal file as `path`", hint)
     if isinstance(found, GlobInput) and item.has("optional"):
         item.complain("optional", "E856", "a pattern is never missing, so `optional` has no effect", "remove it")
     return found

@@ -1,4 +1,4 @@
-"""Hold what the items of a foreach decide to rule 9 of the pipeline language: data may name plain paths and arguments, no more."""
+"""Hold what the items of a foreach decide to rule 9 of the language: data names plain paths and arguments, no more."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +79,8 @@ def _fault(
         return "E857", "the path that an item gives is empty", "correct the item"
     why = unsafe_reason(path) if path else None
     if why is not None or is_glob(path):
-        return "E857", f"the path `{value}`, which an item gives, {why or 'is a pattern'}", "items name plain relative paths"
+        message = f"the path `{value}`, which an item gives, {why or 'is a pattern'}"
+        return "E857", message, "items name plain relative paths"
     return _name_fault(kind, path, typed) if path else None
 
 
@@ -88,8 +89,8 @@ def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | N
     if kind == _LOCAL or (kind == _WRITE and path in typed.write):
         return None
     if kind == _READ and typed.read:
-        inside = match_any(typed.read, path)
-        return None if inside else ("E857", f"the item names `{path}`, outside of `allowed_paths.read`", "correct the item")
+        message = f"the item names `{path}`, outside of `allowed_paths.read`"
+        return None if match_any(typed.read, path) else ("E857", message, "correct the item")
     reason = protected_reason(path)
     if reason is None and any(name in IGNORED_NAMES for name in path.split("/")):
         reason = "it lies in an ignored directory"
@@ -102,7 +103,8 @@ def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | N
 def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json]) -> tuple[str, str, str] | None:
     """Refuse an argument that becomes an option, or that a program is told to run."""
     if value.startswith("-") and not source.startswith("-"):
-        return "E857", f"the argument `{value}`, which an item gives, is an option", "write the option out in the pipeline"
+        message = f"the argument `{value}`, which an item gives, is an option"
+        return "E857", message, "write the option out in the pipeline"
     head, _, last = place.rpartition("/")
     before = _node(body, f"{head}/{int(last) - 1}") if last.isdigit() and int(last) > 0 else None
     if isinstance(before, str) and before in _RUNS_TEXT:
@@ -120,7 +122,9 @@ def _typed(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: s
     """Return the entries of `allowed_paths` that the author typed, and no item gave."""
     place = f"{at}/allowed_paths/{key}"
     entries = _node(body, f"allowed_paths/{key}")
-    if f"{at}/allowed_paths" in watched or place in watched or isinstance(entries, str) or not isinstance(entries, Sequence):
+    if f"{at}/allowed_paths" in watched or place in watched:
+        return ()
+    if isinstance(entries, str) or not isinstance(entries, Sequence):
         return ()
     return tuple(e for n, e in enumerate(entries) if isinstance(e, str) and f"{place}/{n}" not in watched)
 

@@ -1,9 +1,8 @@
-"""Name the files that configure tools, tests or orch23 itself: an item of a foreach may not lead to them (safety.md, Paths)."""
+"""Name the files that configure tools, tests or orch23 itself: an item of a foreach may not lead to them."""
 
 import unicodedata
 
-PROTECTED_NAMES = frozenset(
-    """
+_PROTECTED_NAMES_TEXT = """
     .git .gitattributes .gitignore .gitmodules .hg .orch23 orch23.toml
     sitecustomize.py usercustomize.py conftest.py pytest.ini .pytest.ini tox.ini setup.cfg setup.py pyproject.toml
     makefile gnumakefile
@@ -11,8 +10,8 @@ PROTECTED_NAMES = frozenset(
     .github .gitlab .gitlab-ci.yml .circleci .ci .travis.yml .drone.yml .buildkite azure-pipelines.yml jenkinsfile
     .husky .githooks .pre-commit-config.yaml .envrc lefthook.yml
     .claude claude.md agents.md gemini.md .cursor .cursorrules .aider.conf.yml .windsurfrules .mcp.json .codex
-    """.split()
-)
+"""
+PROTECTED_NAMES = frozenset(_PROTECTED_NAMES_TEXT.split())
 PROTECTED_AT_ROOT = frozenset({"pipelines", "prompts", "specs", "logs"})
 _PREFIXES = (".env",)
 _SUFFIXES = (".pth", ".lock")

@@ -28,19 +28,21 @@ from orch23.model.pipeline import (
     Stage,
     Step,
 )
-from orch23.resolve.expressions import did_you_mean, render_watched
+from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem, normal_path
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.item_rules import item_faults
+from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.steps import read_conditions, read_step, read_verify
 
-STAGE_KEYS = frozenset(
-    """desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure timeout
-    env python tools scratch cache network salt""".split()
-)
+_STAGE_KEYS_TEXT = """
+    desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
+    timeout env python tools scratch cache network salt
+"""
+STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET = re.compile(r".*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
+_SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
 
 
@@ -189,7 +191,8 @@ def _check_outputs(fields: Fields, step: Step | None, outputs: tuple[str, ...], 
             fields.complain(at, "E851", f"the output `{path}` is outside of `allowed_paths.write`", hint)
         for pattern in fence.protect:
             if all(match(pattern, probe) for probe in probes):
-                fields.complain(at, "E852", f"the output `{path}` is under `protect` (`{pattern}`)", "remove one of the two")
+                message = f"the output `{path}` is under `protect` (`{pattern}`)"
+                fields.complain(at, "E852", message, "remove one of the two")
                 break
     single = len(outputs) == 1 and not outputs[0].endswith("/")
     hint = f"it has {len(outputs)}; name exactly one literal file under `outputs`"
@@ -301,9 +304,11 @@ def _env(fields: Fields) -> dict[str, str]:
         if not _VARIABLE.fullmatch(name):
             env.complain(name, "E859", f"`{name}` is no name of a variable", "use A-Z, 0-9 and _")
         elif _STEERING.fullmatch(name):
-            env.complain(name, "E859", f"`{name}` may not be set by a stage", "orch23 sets it, or keeps it out of steps")
+            hint = "orch23 sets it, or keeps it out of steps"
+            env.complain(name, "E859", f"`{name}` may not be set by a stage", hint)
         elif _SECRET.fullmatch(name):
-            env.complain(name, "E859", f"`{name}` looks like a secret, which steps never get", "rename it if it is none")
+            hint = "rename it if it is none"
+            env.complain(name, "E859", f"`{name}` looks like a secret, which steps never get", hint)
         elif isinstance(value, bool):
             found[name] = "true" if value else "false"
         elif isinstance(value, str | int | float) and "\x00" not in str(value):

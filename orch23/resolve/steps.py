@@ -25,11 +25,12 @@ RETURNS = ("files", "json", "text", "code")
 MODES = ("cached", "record", "replay")
 CONDITION_KINDS = ("file_exists", "file_absent")
 
-_LLM_KEYS = frozenset(
-    """provider model prompt system returns schema max_tokens effort thinking timeout mode transcripts context brief
-    base_url endpoint_alias command answers seed temperature""".split()
-)
-_PYTEST_KEYS = frozenset("args paths config plugins pythonpath expect trust report".split())
+_LLM_KEYS_TEXT = """
+    provider model prompt system returns schema max_tokens effort thinking timeout mode transcripts context brief
+    base_url endpoint_alias command answers seed temperature
+"""
+_LLM_KEYS = frozenset(_LLM_KEYS_TEXT.split())
+_PYTEST_KEYS = frozenset({"args", "paths", "config", "plugins", "pythonpath", "expect", "trust", "report"})
 
 
 def read_step(stage: Fields) -> Step | None:
@@ -79,7 +80,8 @@ def _llm(llm: Fields) -> LLMStep:
         temperature=llm.number("temperature"),
     )
     if step.schema is not None and step.returns != "json":
-        llm.complain("schema", "E856", f"a `schema` needs `returns: json`, but it returns {step.returns}", "say `returns: json`")
+        message = f"a `schema` needs `returns: json`, but it returns {step.returns}"
+        llm.complain("schema", "E856", message, "say `returns: json`")
     if step.base_url is not None and not step.base_url.startswith(("http://", "https://")):
         llm.complain("base_url", "E812", f"`base_url` is `{step.base_url}`, which is no http(s) address")
     return step
@@ -92,7 +94,7 @@ def _brief(brief: Fields) -> BriefLimits:
         brief.count("limit", usual.limit), brief.count("head", usual.head), brief.count("tail", usual.tail)
     )
     if limits.head + limits.tail > limits.limit:
-        message = f"`head` and `tail` are {limits.head + limits.tail} characters together, over the limit of {limits.limit}"
+        message = f"`head` and `tail` are {limits.head + limits.tail} characters, over the limit of {limits.limit}"
         brief.complain("", "E856", message, "give `limit`, `head` and `tail` together")
     return limits
 
@@ -173,7 +175,9 @@ def read_conditions(owner: Fields, key: str) -> tuple[Condition, ...]:
     out = []
     for kind in CONDITION_KINDS:
         given = kinds.body.get(kind)
-        paths = [(kind, given)] if isinstance(given, str) else [(f"{kind}/{n}", p) for n, p in enumerate(kinds.items(kind))]
+        paths = (
+            [(kind, given)] if isinstance(given, str) else [(f"{kind}/{n}", p) for n, p in enumerate(kinds.items(kind))]
+        )
         for at, path in paths:
             if not isinstance(path, str):
                 kinds.wrong_type(at, path, "a path")
@@ -239,7 +243,8 @@ def _verify_step(item: Fields) -> VerifyStep | None:
             step = _pytest(item)
             if step.report is not None:
                 hint = "a report is an output: make it a stage of its own"
-                item.complain("pytest/report", "E856", "`report` has no place in verify, whose files are thrown away", hint)
+                message = "`report` has no place in verify, whose files are thrown away"
+                item.complain("pytest/report", "E856", message, hint)
             return step
         case "ensures":
             return EnsuresStep(read_conditions(item, "ensures"))

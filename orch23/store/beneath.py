@@ -11,6 +11,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.store.codes import E_LINK
 
+_NOT_BELOW = frozenset({"", ".", ".."})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -22,7 +23,7 @@ def split(path: str) -> tuple[tuple[str, ...], str]:
 
     """
     names = tuple(path.split("/"))
-    if any(name in {"", ".", ".."} or "\0" in name for name in names):
+    if not _NOT_BELOW.isdisjoint(names) or "\0" in path:
         raise leaves(path)
     return names[:-1], names[-1]
 

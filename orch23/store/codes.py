@@ -61,7 +61,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_NO_RUN: (
         "There is no such run",
-        "No journal of that name is in logs/. `orch23 runs` lists the runs; logs are not committed, so a fresh clone has "
-        "none.",
+        "No journal of that name is in logs/. `orch23 runs` lists the runs; logs are not "
+        "committed, so a fresh clone has none.",
     ),
 }

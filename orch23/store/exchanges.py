@@ -59,9 +59,7 @@ class Exchanges:
         if committed:
             self._write(committed, data, 0o644)
 
-    def nearest(
-        self, stage: str, parts: Mapping[str, Json], transcripts: str | None
-    ) -> tuple[Exchange, str] | None:
+    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None) -> tuple[Exchange, str] | None:
         """Return the stage's earlier exchange whose request differs least, with the first part that differs.
 
         Raises:

@@ -13,11 +13,12 @@ from orch23.model.digest import FileEntry, Json, canonical_json
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.record import Record
 from orch23.store.beneath import open_regular, read_all
-from orch23.store.durable import seal, sweep_temps, unseal, write_all, write_atomic
+from orch23.store.durable import make_folder, seal, sweep_temps, sync_folder, unseal, write_all, write_atomic
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.strict_json import fields, parse, text, whole
 
 _SPARE_LINES = 16
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +202,23 @@ class Records:
     def _write(self, key: str, shelf: _Shelf, kept: _Kept, line: bytes) -> None:
         again = shelf.kept.pop(kept.digest, None) is not None
         shelf.kept[kept.digest] = kept
-        if not shelf.lines or shelf.lines > 2 * len(shelf.kept) + _SPARE_LINES:
+        if shelf.lines > 2 * len(shelf.kept) + _SPARE_LINES:
             self._rewrite(key, shelf)
             return
-        descriptor = os.open(self._path(key), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        path = self._path(key)
+        if not shelf.lines:
+            make_folder(self._folder)
+            path.parent.mkdir(exist_ok=True)
+        descriptor = os.open(path, _APPEND, 0o644)
         try:
             write_all(descriptor, line)
             if not again:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if not shelf.lines:  # after the file, in the same commit of the filesystem's own journal: nearly free
+            sync_folder(path.parent)
+            sync_folder(self._folder)
         shelf.size_bytes += len(line)
         shelf.lines += 1
 

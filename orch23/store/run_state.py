@@ -21,12 +21,13 @@ Phase: TypeAlias = Literal["init", "generated", "tested", "complete", "failed"]
 
 # Seed 001's table, and what orch23 has beyond it: a stage may be fresh or restored (INIT to SUCCESS), may only be
 # verified (INIT to TESTING, and to GENERATING if that was red), may go on where an interrupted run stopped (INIT to
-# PATCHING), and an answer that cannot be used is asked for again untested (GENERATING or PATCHING to PATCHING).
+# PATCHING), an answer that cannot be used is asked for again untested (GENERATING or PATCHING to PATCHING), and a
+# stage whose inputs somebody edited while it was prepared is decided anew (any but the last two to INIT).
 LEGAL_MOVES: Mapping[Move, frozenset[Move]] = {
     "INIT": frozenset({"INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"}),
-    "GENERATING": frozenset({"TESTING", "PATCHING", "FAILED"}),
-    "TESTING": frozenset({"TESTING", "PATCHING", "GENERATING", "SUCCESS", "FAILED"}),
-    "PATCHING": frozenset({"TESTING", "PATCHING", "FAILED"}),
+    "GENERATING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),
+    "TESTING": frozenset({"INIT", "TESTING", "PATCHING", "GENERATING", "SUCCESS", "FAILED"}),
+    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),
     "SUCCESS": frozenset(),
     "FAILED": frozenset(),
 }
@@ -36,7 +37,7 @@ _ASKED_AGAIN = frozenset({"llm_output_invalid", "write_scope_violation", "stale_
 _TRANSITIONS = frozenset(
     {"stage_started", "attempt_started", "files_proposed", "check_result", "attempt_finished", "stage_finished"}
 )
-_SEEN_AT_ONCE = 64  # at 10,000 stages the file is a megabyte, and 30,000 writes of it would take longer than the build
+_ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +177,9 @@ class Folding:
 class StateFile:
     """An observer that keeps `state.json` in step with a run.
 
-    It is a view: written without waiting for the disk, and in a run of many stages not after every single event but
-    often enough that the cost stays in proportion. What a crash leaves unwritten `rebuild` takes from the journal.
+    It is a view: written without waiting for the disk. A run of up to 64 stages writes it after every transition, a
+    bigger one so often that each stage is written out a few times in all. What a crash leaves unwritten `rebuild`
+    takes from the journal.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
@@ -210,7 +212,7 @@ class StateFile:
     def _is_due(self, event: Event) -> bool:
         if event.type in ("run_started", "run_finished"):
             return True
-        return event.type in _TRANSITIONS and self._unwritten > self._folding.stage_count() // _SEEN_AT_ONCE
+        return event.type in _TRANSITIONS and self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 
     def _write(self) -> None:
         body = self._folding.state().to_json()
@@ -254,7 +256,7 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
         case "stage_decided":
             return replace(moved(stage, "INIT", name), status=str(data.get("decision", "waiting")))
         case "stage_started":
-            return replace(moved(stage, "INIT", name), status="running", key=str(data.get("key", "")))
+            return replace(stage, status="running", key=str(data.get("key", "")))
         case "attempt_started":
             return _attempt(stage, event)
         case "files_proposed":

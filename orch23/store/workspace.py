@@ -36,10 +36,10 @@ class Stamp(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A file as it was hashed: its stamp, its bytes' sha256, and when the hashing began."""
+    """A file as it was hashed: its stamp, what it is, and when the hashing began."""
 
     stamp: Stamp
-    sha256: str
+    entry: FileEntry
     hashed_at_ns: int
 
 
@@ -70,13 +70,10 @@ class Workspace:
         stamp = self._stamp(path)
         if stamp is None:
             return None
-        seen = self._loaded().get(path)
+        seen = (self._seen if self._seen is not None else self._loaded()).get(path)
         if seen is None or seen.stamp != stamp or self._is_racy(seen):
             seen = self._hash(path)
-        if seen is None:
-            return None
-        digest = Digest(seen.sha256, seen.stamp.size_bytes)
-        return FileEntry(digest, executable=bool(seen.stamp.mode & stat.S_IXUSR))
+        return None if seen is None else seen.entry
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file.
@@ -131,7 +128,7 @@ class Workspace:
         with self._lock:
             now = self._now_ns()
             files: dict[str, Json] = {
-                path: [*seen.stamp, seen.sha256, seen.hashed_at_ns]
+                path: [*seen.stamp, seen.entry.digest.sha256, seen.hashed_at_ns]
                 for path, seen in (self._seen or {}).items()
                 if not _is_racy(seen, now)
             }
@@ -171,7 +168,7 @@ class Workspace:
             finally:
                 os.close(descriptor)
             if before == after and size == after.size_bytes:
-                seen = Seen(after, hasher.hexdigest(), began)
+                seen = Seen(after, _entry_of(after, hasher.hexdigest()), began)
                 loaded = self._loaded()
                 with self._lock:
                     self._changed = self._changed or loaded.get(path) != seen
@@ -262,6 +259,10 @@ def _stamp_of(found: os.stat_result) -> Stamp:
     )
 
 
+def _entry_of(stamp: Stamp, sha256: str) -> FileEntry:
+    return FileEntry(Digest(sha256, stamp.size_bytes), executable=bool(stamp.mode & stat.S_IXUSR))
+
+
 def _is_racy(seen: Seen, now_ns: int) -> bool:
     """Say whether the file may have changed since with the same stamp: it was too young, or some clock is wrong."""
     newest = max(seen.stamp.mtime_ns, seen.stamp.ctime_ns)
@@ -279,7 +280,7 @@ def _seen_from_json(value: object) -> Seen:
         message = "no such row"
         raise ValueError(message)
     found = Stamp(whole(dev), whole(ino), whole(size), times[0], times[1], whole(mode))
-    return Seen(found, text(sha256), whole(hashed_at))
+    return Seen(found, _entry_of(found, text(sha256)), whole(hashed_at))
 
 
 def _is_utf8(name: str) -> bool:

@@ -7,3 +7,7 @@ def test_odd():
 
 def test_even():
     assert median([4, 1, 3, 2]) == 2.5
+
+
+def test_one():
+    assert median([7]) == 7

@@ -7,3 +7,7 @@ def test_lower_case():
 
 def test_spaces():
     assert slugify("Hello Big World") == "hello-big-world"
+
+
+def test_other_characters():
+    assert slugify("C3PO") == "c3po"

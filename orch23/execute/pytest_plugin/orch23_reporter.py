@@ -5,17 +5,25 @@ Each line is `<mac> <json>`; the key of the mac is read from the socket at impor
 neither a line that a test writes, nor one that it repeats or drops, is taken for ours.
 """
 
-import hashlib
-import hmac
-import json
 import os
 import sys
 
-import pytest
+_PATH = list(sys.path)
+_TREE = os.path.join(os.path.realpath(os.getcwd()), "")
+# Newer versions of pytest have put the tested tree first by now; a hmac.py in it is not what we want.
+sys.path[:] = [p for p in _PATH if not os.path.join(os.path.realpath(p or "."), "").startswith(_TREE)]
 
+import hashlib  # noqa: E402 - after the path was cleared
+import hmac  # noqa: E402 - likewise
+import json  # noqa: E402 - likewise
+
+import pytest  # noqa: E402 - likewise
+
+sys.path[:] = _PATH
 _FD = "ORCH23_REPORT_FD"
 _IDS_PER_LINE = 200
 _TEXT_LIMIT = 20000
+_KEY_BYTES = 32
 
 
 def _open_channel():
@@ -26,8 +34,8 @@ def _open_channel():
     fd = int(number)
     os.set_inheritable(fd, False)
     key = b""
-    while len(key) < 32:
-        part = os.read(fd, 32 - len(key))
+    while len(key) < _KEY_BYTES:
+        part = os.read(fd, _KEY_BYTES - len(key))
         if not part:
             return None
         key += part
@@ -54,8 +62,6 @@ class _Reporter:
     def __init__(self, send, config):
         self.send = send
         self.root = os.path.realpath(str(config.rootpath))
-        self.config = config
-        self.early = frozenset(sys.modules)
 
     # ---- collection ---------------------------------------------------------------------------
 
@@ -73,7 +79,7 @@ class _Reporter:
                     "id": report.nodeid,
                     "outcome": report.outcome,
                     "error": excinfo.typename if excinfo is not None else _error_in(str(report.longrepr)),
-                    "place": self._place(excinfo),
+                    "place": self.place(excinfo),
                     "text": _cut(str(getattr(report, "longreprtext", "") or report.longrepr or "")),
                 }
             )
@@ -146,7 +152,7 @@ class _Reporter:
             if not (file.startswith(standard) and "site-packages" not in file) or name in used
         ]
 
-    def _place(self, excinfo):
+    def place(self, excinfo):
         """Return `file:line` of the last frame that lies below the root, or an empty string."""
         root = os.path.join(self.root, "")
         for entry in reversed(list(getattr(excinfo, "traceback", None) or ())):
@@ -221,7 +227,7 @@ _SEND = _open_channel()
 
 def pytest_configure(config):
     """Register the hooks: the witness always, the reporter where orch23 listens."""
-    reporter = _Reporter(_SEND or (lambda event: None), config)
-    config.pluginmanager.register(_Witness(reporter._place), "orch23-witness")
+    reporter = _Reporter(_SEND or (lambda _event: None), config)
+    config.pluginmanager.register(_Witness(reporter.place), "orch23-witness")
     if _SEND is not None:
         config.pluginmanager.register(reporter, "orch23-reporter")

@@ -120,7 +120,10 @@ def test_a_report_that_cannot_be_believed(untrue: bytes) -> None:
 
 def test_expected_tests_must_be_collected() -> None:
     verdict = judge_pytest(0, GREEN, {X, "test_a.py::test_z", "test_b.py::test_z"}, "")
-    assert [(d.code, d.subject) for d in verdict.diagnostics] == [("E305", "test_a.py::test_z"), ("E305", "test_b.py::test_z")]
+    assert [(d.code, d.subject) for d in verdict.diagnostics] == [
+        ("E305", "test_a.py::test_z"),
+        ("E305", "test_b.py::test_z"),
+    ]
 
 
 def test_a_deselected_test_is_told_as_such() -> None:
@@ -163,7 +166,9 @@ def test_an_expected_failure_counts_as_such() -> None:
 
 def test_errors_in_setup_teardown_and_collection() -> None:
     setup = test_event(X, "setup", "failed", raised="ValueError")
-    events = report(setup, test_event(X, "teardown"), test_event(Y), test_event(Y, "teardown", "failed", raised="OSError"), status=1)
+    events = report(
+        setup, test_event(X, "teardown"), test_event(Y), test_event(Y, "teardown", "failed", raised="OSError"), status=1
+    )
     verdict = judge_pytest(1, events, {X, Y}, "")
     assert verdict.failing == (f"{X} ValueError", f"{Y} OSError")
     assert verdict.counts == {"error": 2}
@@ -216,7 +221,7 @@ def test_no_line_of_a_green_report_can_be_left_out(number: int) -> None:
 
 # ---- which tests there must be ----------------------------------------------------------------
 
-SOURCE = '''
+SOURCE = """
 import pytest, unittest
 from typing import TYPE_CHECKING
 if TYPE_CHECKING:
@@ -245,7 +250,7 @@ class Other:
     def test_not(self): ...
 class Case(unittest.TestCase):
     def test_case(self): ...
-'''
+"""
 
 
 def test_test_functions_are_found_in_the_text() -> None:
@@ -256,7 +261,9 @@ def test_test_functions_are_found_in_the_text() -> None:
 
 def test_paths_choose_as_pytest_does() -> None:
     text = "def test_x(): ...\nclass TestK:\n    def test_y(self): ...\n"
-    files = {p: text for p in ("test_a.py", "t/b_test.py", "t/u/test_c.py", "build/test_d.py", ".x/test_e.py", "t/odd.py")}
+    files = {
+        p: text for p in ("test_a.py", "t/b_test.py", "t/u/test_c.py", "build/test_d.py", ".x/test_e.py", "t/odd.py")
+    }
     both = lambda p: {f"{p}::test_x", f"{p}::TestK::test_y"}  # noqa: E731 - a table's short hand
     assert expected_tests(files) == both("test_a.py") | both("t/b_test.py") | both("t/u/test_c.py")
     assert expected_tests(files, ("./t/",)) == both("t/b_test.py") | both("t/u/test_c.py")
@@ -268,12 +275,22 @@ def test_paths_choose_as_pytest_does() -> None:
 
 
 def test_a_file_that_does_not_parse_stands_for_itself() -> None:
-    assert expected_tests({"test_a.py": "def broken(:", "test_b.py": "", "test_c.py": "\0"}) == {"test_a.py", "test_c.py"}
+    assert expected_tests({"test_a.py": "def broken(:", "test_b.py": "", "test_c.py": "\0"}) == {
+        "test_a.py",
+        "test_c.py",
+    }
 
 
 @pytest.mark.parametrize(
     ("args", "selects"),
-    [(("-q",), False), (("-k", "x"), True), (("-kx",), True), (("-m", "slow"), True), (("--deselect=a",), True), (("--maxfail=1",), False)],
+    [
+        (("-q",), False),
+        (("-k", "x"), True),
+        (("-kx",), True),
+        (("-m", "slow"), True),
+        (("--deselect=a",), True),
+        (("--maxfail=1",), False),
+    ],
 )
 def test_selecting_arguments(args: tuple[str, ...], selects: bool) -> None:  # noqa: FBT001 - a table
     assert selects_tests(args) is selects

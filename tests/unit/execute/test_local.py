@@ -81,7 +81,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_the_difference_of_the_tree_is_told_and_the_bytes_are_kept(world: World) -> None:
-    script = "echo new > new; echo changed > a.txt; rm sub/b.txt; chmod +x new; mkdir -p __pycache__; echo x > __pycache__/y"
+    script = (
+        "echo new > new; echo changed > a.txt; rm sub/b.txt; chmod +x new; mkdir -p __pycache__; echo x > __pycache__/y"
+    )
     result = world.run("bash", "-c", script, scratch=("__pycache__",))
     assert result.exit_code == 0
     assert result.written == {
@@ -115,7 +117,17 @@ def test_the_working_directory_is_made_and_used(world: World) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["OPENAI_API_KEY", "GH_TOKEN", "MY_SECRET", "DB_PASSWORD", "LD_PRELOAD", "PYTEST_ADDOPTS", "GIT_DIR", "SSH_AUTH_SOCK", "HOME"],
+    [
+        "OPENAI_API_KEY",
+        "GH_TOKEN",
+        "MY_SECRET",
+        "DB_PASSWORD",
+        "LD_PRELOAD",
+        "PYTEST_ADDOPTS",
+        "GIT_DIR",
+        "SSH_AUTH_SOCK",
+        "HOME",
+    ],
 )
 def test_a_refused_name_starts_nothing(world: World, name: str) -> None:
     outcome = world.executor.submit(world.action("true", env={name: "x"})).result()

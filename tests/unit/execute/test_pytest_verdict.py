@@ -88,7 +88,10 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
     "atexit": ({"conftest.py": "import atexit, os; atexit.register(os._exit, 0)", "test_a.py": RED}, "E301"),
     "addopts of a staged ini": ({"pytest.ini": "[pytest]\naddopts = --collect-only", "test_a.py": RED}, "E301"),
     "addopts of pyproject": (
-        {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-k nothing'\npython_files='x_*.py'", "test_a.py": RED},
+        {
+            "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-k nothing'\npython_files='x_*.py'",
+            "test_a.py": RED,
+        },
         "E301",
     ),
     "deselection in conftest": (
@@ -105,7 +108,11 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
     "a local pytest.py": ({"pytest.py": "raise SystemExit(0)", "test_a.py": RED}, "E3"),
     "a local pytest package": ({"pytest/__main__.py": "", "pytest/__init__.py": "", "test_a.py": RED}, "E3"),
     "a shadowing _pytest": ({"_pytest/__init__.py": "raise SystemExit(0)", "test_a.py": RED}, "E3"),
-    "a shadowing reporter": ({"orch23_reporter.py": "", "test_a.py": RED}, "E301"),
+    "a shadowing reporter": ({"orch23_reporter.py": "", "test_a.py": RED}, "E3"),
+    "a shadowing hash": (
+        {"hmac.py": "raise SystemExit(0)", "hashlib.py": "raise SystemExit(0)", "test_a.py": RED},
+        "E301",
+    ),
     "sitecustomize": ({"sitecustomize.py": "import os; os._exit(0)", "test_a.py": RED}, "E301"),
     "sys.exit in a test module": ({"test_a.py": "import sys; sys.exit(0)\n" + RED}, "E3"),
     "sys.exit in the code": ({"a.py": "raise SystemExit(0)", "test_a.py": "import a\n" + RED}, "E3"),
@@ -114,24 +121,49 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
         "E308",
     ),
     "pytest.exit in the code": (
-        {"a.py": "import pytest\ndef f(): pytest.exit('x', 0)", "test_a.py": "import a\ndef test_it(): a.f(); assert 0\n"},
+        {
+            "a.py": "import pytest\ndef f(): pytest.exit('x', 0)",
+            "test_a.py": "import a\ndef test_it(): a.f(); assert 0\n",
+        },
         "E3",
     ),
-    "all skipped": ({"conftest.py": "collect_ignore_glob = []", "test_a.py": "import pytest\npytestmark = pytest.mark.skip\n" + RED}, "E305"),
+    "all skipped": (
+        {
+            "conftest.py": "collect_ignore_glob = []",
+            "test_a.py": "import pytest\npytestmark = pytest.mark.skip\n" + RED,
+        },
+        "E305",
+    ),
     "the module is skipped": (
-        {"a.py": "import pytest; pytest.skip('x', allow_module_level=True)", "test_a.py": "import a\n" + RED, "test_b.py": GREEN},
+        {
+            "a.py": "import pytest; pytest.skip('x', allow_module_level=True)",
+            "test_a.py": "import a\n" + RED,
+            "test_b.py": GREEN,
+        },
         "E305",
     ),
     "the code skips its test": (
-        {"a.py": "import pytest\ndef f(): pytest.skip()", "test_a.py": "import a\ndef test_it(): a.f()\n", "test_b.py": GREEN},
+        {
+            "a.py": "import pytest\ndef f(): pytest.skip()",
+            "test_a.py": "import a\ndef test_it(): a.f()\n",
+            "test_b.py": GREEN,
+        },
         "E305",
     ),
     "the code skips by unittest": (
-        {"a.py": "import unittest\ndef f(): raise unittest.SkipTest", "test_a.py": "import a\ndef test_it(): a.f()\n", "test_b.py": GREEN},
+        {
+            "a.py": "import unittest\ndef f(): raise unittest.SkipTest",
+            "test_a.py": "import a\ndef test_it(): a.f()\n",
+            "test_b.py": GREEN,
+        },
         "E305",
     ),
     "the code expects its failure": (
-        {"a.py": "import pytest\ndef f(): pytest.xfail()", "test_a.py": "import a\ndef test_it(): a.f()\n", "test_b.py": GREEN},
+        {
+            "a.py": "import pytest\ndef f(): pytest.xfail()",
+            "test_a.py": "import a\ndef test_it(): a.f()\n",
+            "test_b.py": GREEN,
+        },
         "E305",
     ),
     "an empty test file": ({"test_a.py": ""}, "E305"),

@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,14 @@ def test_a_filesystem_can_be_synced_by_any_path_of_it(tmp_path: Path) -> None:
     sync_filesystem(tmp_path)
     with pytest.raises(FileNotFoundError):
         sync_filesystem(tmp_path / "missing")
+
+
+def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("write", "fsync", "rename"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, n=name, r=real, **more: (calls.append(n), r(*args, **more))[1])
+    write_atomic(tmp_path / "file", b"data")
+    assert calls == ["write", "fsync", "rename", "fsync"]

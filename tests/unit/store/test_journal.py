@@ -58,7 +58,10 @@ def test_a_line_has_the_shape_that_is_promised(tmp_path: Path) -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-@given(st.lists(st.builds(Event, st.sampled_from(EVENT_TYPES), TEXT, TEXT, data=st.dictionaries(TEXT, TEXT)), max_size=6))
+SOME_EVENTS = st.builds(Event, st.sampled_from(EVENT_TYPES), TEXT, TEXT, data=st.dictionaries(TEXT, TEXT))
+
+
+@given(st.lists(SOME_EVENTS, max_size=6))
 def test_events_come_back_as_they_were(events: list[Event]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), "r", events)

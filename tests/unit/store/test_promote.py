@@ -138,7 +138,7 @@ def test_a_link_that_was_made_between_the_look_and_the_write_is_not_followed(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     (place.root / "d").mkdir()
-    real = Promoter._apply  # noqa: SLF001 - the moment between the look and the write
+    real = Promoter._apply  # the moment between the look and the write
 
     def late(self: Promoter, *args: Any) -> Promoted:
         (place.root / "d").rmdir()
@@ -288,3 +288,23 @@ def test_any_tree_becomes_any_other(old: dict[str, str], new: dict[str, str]) ->
         wanted: Texts = {path: new.get(path) for path in {*old, *new}}
         assert place.promote(wanted, old).foreign == ()
         assert place.files() == dict(sorted(new.items()))
+
+
+def test_the_redo_record_is_there_before_the_first_file_changes_and_until_all_are_on_the_disk(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.put(OLD)
+    seen: list[tuple[bool, dict[str, str]]] = []
+    real = Promoter._remove  # the first change
+
+    def remove(self: Promoter, *args: Any) -> bool:
+        seen.append((place.redo.exists(), place.files()))
+        return real(self, *args)
+
+    monkeypatch.setattr(Promoter, "_remove", remove)
+    monkeypatch.setattr(
+        "orch23.store.promote.sync_filesystem", lambda _: seen.append((place.redo.exists(), place.files()))
+    )
+    place.promote(NEW, OLD)
+    assert seen == [(True, BEFORE), (True, AFTER)]
+    assert not place.redo.exists()

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,11 +40,11 @@ def entry(text: str, *, executable: bool = False) -> FileEntry:
     return FileEntry(digest_bytes(text.encode()), executable)
 
 
-def record(text: str = "v1", *, stage: str = "code", path: str = "a.py", failed: bool = False, **aspects: Any) -> Record:
+def record(
+    text: str = "v1", *, stage: str = "code", path: str = "a.py", failed: bool = False, **aspects: Any
+) -> Record:
     manifest = {"kind": "shell", "outputs": [path], "item": None, "command": text, **aspects}
-    return Record(
-        stage=stage, key=key_of(manifest), manifest=manifest, outputs={path: entry(text)}, failed=failed
-    )
+    return Record(stage=stage, key=key_of(manifest), manifest=manifest, outputs={path: entry(text)}, failed=failed)
 
 
 @given(RECORDS)
@@ -172,9 +173,7 @@ def test_a_file_of_another_key_is_not_believed(tmp_path: Path) -> None:
     assert len(reader.healed) == 1
 
 
-def test_after_a_fault_at_any_call_no_record_that_was_put_is_lost(
-    tmp_path: Path, disk: Any, fault: int | None
-) -> None:
+def test_after_a_fault_at_any_call_no_record_that_was_put_is_lost(tmp_path: Path, disk: Any, fault: int | None) -> None:
     one = record("v1")
     other = dataclasses.replace(one, outputs={"a.py": entry("x")})
     third = record("v3")
@@ -224,3 +223,23 @@ def test_many_threads_may_put(tmp_path: Path) -> None:
     reader = Records(tmp_path / "r")
     assert len(reader.owners("a.py")) == 40
     assert reader.healed == []
+
+
+STEPS = st.lists(st.integers(0, 5) | st.just("reopen"), max_size=25)
+
+
+@given(STEPS)
+def test_the_order_is_that_of_the_puts_whatever_is_reopened(steps: list[int | str]) -> None:
+    pool = [record(str(number % 3), path=f"p{number % 2}") for number in range(6)]
+    expected: list[Record] = []
+    with tempfile.TemporaryDirectory() as folder:
+        records = Records(Path(folder) / "r")
+        for step in steps:
+            if isinstance(step, str):
+                records = Records(Path(folder) / "r")
+            else:
+                records.put(pool[step])
+                expected = [pool[step], *(one for one in expected if one != pool[step])]
+            for path in ("p0", "p1"):
+                assert list(records.owners(path)) == [one for one in expected if path in one.outputs]
+            assert records.last("code") == (expected[0] if expected else None)

@@ -34,7 +34,7 @@ def red(number: int, most: int = 6) -> list[Event]:
     return [
         of("attempt_started", attempt=number, key="k", max_attempts=most),
         of("files_proposed", files=["app.py", "auth.py"]),
-        of("check_result", message="pytest failed", step="pytest", passed=False, exit_code=1, excerpt="FAILED test_auth"),
+        of("check_result", message="1 failed", step="pytest", passed=False, exit_code=1, excerpt="FAILED test_auth"),
         of("attempt_finished", attempt=number, passed=False, kind="verify_failed", excerpt="FAILED test_auth"),
     ]
 
@@ -152,8 +152,19 @@ ANSWERLESS = [
         [*BEGIN, of("stage_finished", status="failed", message="requires: no such file")],
         [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_finished", status="cancelled")],
         [*BEGIN, of("attempt_started", attempt=1, key="k"), of("attempt_finished", passed=True), *green(1)[4:]],
+        [*BEGIN, *red(1), *BEGIN[1:], *green(1)],
     ],
-    ids=["asked_again", "never_usable", "verified", "verified_red", "resumed", "requires", "cancelled", "no_verify"],
+    ids=[
+        "asked_again",
+        "never_usable",
+        "verified",
+        "verified_red",
+        "resumed",
+        "requires",
+        "cancelled",
+        "no_verify",
+        "decided_anew",
+    ],
 )
 def test_every_way_of_a_stage_is_legal(events: list[Event]) -> None:
     fold(events)
@@ -166,9 +177,9 @@ def test_every_way_of_a_stage_is_legal(events: list[Event]) -> None:
         [*BEGIN, *green(1), of("check_result", passed=True)],
         [*BEGIN, *green(1), of("stage_finished", status="built")],
         [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_finished", status="built")],
-        [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_started", key="k")],
+        [*BEGIN, *green(1), of("stage_decided", decision="run")],
     ],
-    ids=["after_success", "check_after_success", "twice", "untested", "started_twice"],
+    ids=["after_success", "check_after_success", "twice", "untested", "decided_after_the_end"],
 )
 def test_an_unlisted_move_is_a_bug(events: list[Event]) -> None:
     with pytest.raises(ValueError, match="BUG: stage code"):

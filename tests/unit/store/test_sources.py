@@ -44,9 +44,7 @@ def test_bytes_come_from_the_workspace_where_the_store_has_none(place: Place) ->
     assert place.sources.read("a", PROMISED) == b"data"
 
 
-def test_bytes_come_from_the_workspace_where_the_store_is_damaged(
-    place: Place, damage: Callable[[Path], None]
-) -> None:
+def test_bytes_come_from_the_workspace_where_the_store_is_damaged(place: Place, damage: Callable[[Path], None]) -> None:
     damage(place.contents.path_of(place.contents.put_bytes(b"data")))
     with pytest.raises(MissingBytesError):
         place.sources.read("a", PROMISED)

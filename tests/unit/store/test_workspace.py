@@ -41,7 +41,7 @@ def put(root: Path, path: str, text: str = "x") -> Path:
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list of paths that are hashed from now on."""
     seen: list[str] = []
-    real = Workspace._hash  # noqa: SLF001 - to count is the only way to see the cache work
+    real = Workspace._hash  # to count is the only way to see the cache work
 
     def counting(self: Workspace, path: str) -> object:
         seen.append(path)
@@ -71,7 +71,10 @@ def test_what_is_no_regular_file_is_no_entry(root: Path, path: str) -> None:
     assert workspace.read(path) is None
 
 
-@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../b", "", "a//b", "./a", "linked/file", "deep/linked/file"])
+OUTSIDE = ["../outside", "/etc/passwd", "a/../b", "", "a//b", "./a", "linked/file", "deep/linked/file"]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
 def test_no_path_leads_out_or_through_a_link(root: Path, path: str) -> None:
     put(root, "../outside", "secret")
     put(root, "../elsewhere/file", "secret")
@@ -136,7 +139,8 @@ def test_a_change_within_the_clock_tick_is_noticed(root: Path, monkeypatch: pyte
     target = put(root, "a", "one")
     frozen = os.lstat(target)
     workspace = Workspace(root, None, Clock(frozen.st_ctime_ns))
-    monkeypatch.setattr("orch23.store.workspace.os.lstat", lambda path: frozen if str(path).endswith("/a") else os.stat(path))
+    real = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path: frozen if str(path).endswith("/a") else real(path))
     assert workspace.entry("a") == FileEntry(digest_bytes(b"one"))
     target.write_text("two")
     assert workspace.entry("a") == FileEntry(digest_bytes(b"two"))
@@ -186,7 +190,9 @@ def test_a_damaged_cache_gives_no_wrong_entry(root: Path, damage: Callable[[Path
     assert Workspace(root, cache, clock).entry("a") == FileEntry(digest_bytes(b"truth"))
 
 
-def test_the_cache_of_another_directory_is_not_believed(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_another_directory_is_not_believed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock(put(root, "a").stat().st_ctime_ns + 3 * RACY_NS)
     first = Workspace(root, tmp_path / "cache", clock)
     first.entry("a")
@@ -236,7 +242,10 @@ SEGMENT = st.text("ab*?", min_size=1, max_size=3) | st.just("**")
 NAME = st.text("ab", min_size=1, max_size=2)
 
 
-@given(st.lists(SEGMENT, min_size=1, max_size=4), st.sets(st.lists(NAME, min_size=1, max_size=4).map("/".join), max_size=8))
+PATHS = st.lists(NAME, min_size=1, max_size=4).map("/".join)
+
+
+@given(st.lists(SEGMENT, min_size=1, max_size=4), st.sets(PATHS, max_size=8))
 def test_pruning_never_loses_a_match(pattern: list[str], paths: set[str]) -> None:
     files = sorted(p for p in paths if not any(other.startswith(f"{p}/") for other in paths))
     with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,63 @@
+"""The signs and colours of lines on a screen, and what an encoding can show of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Tone: TypeAlias = Literal["good", "bad", "quiet", "notice", "plain", "strong"]
+
+_ESCAPES: Mapping[Tone, str] = {
+    "good": "\x1b[32m",
+    "bad": "\x1b[31m",
+    "quiet": "\x1b[2m",
+    "notice": "\x1b[33m",
+    "plain": "",
+    "strong": "\x1b[1m",
+}
+_RESET = "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """One sign a kind of line; `arrow`, `dot` and `dash` are for texts."""
+
+    done: str
+    fresh: str
+    failed: str
+    run: str
+    maybe: str
+    edited: str
+    idle: str
+    arrow: str
+    dot: str
+    dash: str
+
+
+UNICODE = Marks(
+    done="✔", fresh="=", failed="✘", run=">", maybe="?", edited="!", idle="-", arrow="→", dot="·", dash="–"
+)
+ASCII = Marks(done="+", fresh="=", failed="x", run=">", maybe="?", edited="!", idle="-", arrow="->", dot="|", dash="-")
+
+
+def marks_for(encoding: str | None) -> Marks:
+    """Return the signs that a stream of this encoding can show."""
+    try:
+        "✔✘→·–".encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How lines are dressed for one stream."""
+
+    marks: Marks = UNICODE
+    color: bool = False
+
+    def paint(self, text: str, tone: Tone) -> str:
+        """Return a text in its colour, or as it is where there are no colours."""
+        return f"{_ESCAPES[tone]}{text}{_RESET}" if self.color and _ESCAPES[tone] and text else text
+
+
+PLAIN = Style()

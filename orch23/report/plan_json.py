@@ -1,0 +1,89 @@
+"""Write a plan for programs: one JSON document of a documented, versioned shape."""
+
+import json
+from collections.abc import Mapping
+
+from orch23.model.decision import Decision, Expand, Maybe
+from orch23.model.diagnostic import Location
+from orch23.model.digest import Json
+from orch23.model.manifest import Reason
+from orch23.report.plan_view import Calls, PlanLine, PlanView
+from orch23.report.reasons import why, words
+
+PLAN_VERSION = 1
+
+
+def plan_json(view: PlanView) -> str:
+    """Return the plan as JSON, ending in a newline."""
+    return document(plan_document(view))
+
+
+def plan_document(view: PlanView) -> dict[str, Json]:
+    """Return the plan as plain values. `orch23_plan` is raised when a field changes its meaning or goes."""
+    return {
+        "orch23_plan": PLAN_VERSION,
+        "name": view.name,
+        "pipeline": view.file,
+        "would_run": view.would_run,
+        "may_run": view.possible,
+        "up_to_date": view.is_quiet,
+        "counts": dict(view.counts()),
+        "models": list(view.models),
+        "llm_calls": _calls(view.calls),
+        "max_llm_calls": view.max_llm_calls,
+        "dead_files": list(view.dead),
+        "stages": [stage_document(line) for line in view.lines],
+    }
+
+
+def stage_document(line: PlanLine) -> dict[str, Json]:
+    """Return one stage of a plan as plain values."""
+    decision = line.decision
+    return {
+        "stage": line.stage,
+        "kind": line.kind,
+        "action": decision.label,
+        "why": list(why(decision)),
+        "reasons": [reason_document(one) for one in reasons_of(decision)],
+        "waiting_on": list(decision.waiting_on) if isinstance(decision, Maybe | Expand) else [],
+        "would_write": list(line.outputs),
+        "llm_calls": _calls(line.calls),
+        "key": line.key or None,
+        "location": place_document(line.place),
+    }
+
+
+def reason_document(reason: Reason) -> dict[str, Json]:
+    """Return a reason as plain values."""
+    return {
+        "code": reason.code,
+        "subject": reason.subject,
+        "old": reason.old,
+        "new": reason.new,
+        "text": words(reason),
+    }
+
+
+def reasons_of(decision: Decision) -> tuple[Reason, ...]:
+    """Return the reasons of a decision, none where its kind has none."""
+    found = getattr(decision, "reasons", ())
+    return found if isinstance(found, tuple) else ()
+
+
+def place_document(place: Location | None) -> Json:
+    """Return a place as plain values."""
+    return None if place is None else {"file": place.file, "line": place.line, "column": place.column}
+
+
+def document(value: Mapping[str, Json]) -> str:
+    """Return a value as the one JSON document that a `--json` command writes."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+
+
+def _calls(calls: Calls) -> dict[str, Json]:
+    return {"min": calls.least, "max": calls.most}
+
+
+def _plain(value: object) -> object:
+    """Show json the mappings and sequences that are not dict and list."""
+    return dict(value) if hasattr(value, "items") else list(value)  # type: ignore[call-overload] # a sequence

@@ -1,0 +1,116 @@
+"""Write a plan for people: what would be done with each stage, why, and how much it may cost."""
+
+from typing import assert_never
+
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.report.diagnostics import visible
+from orch23.report.figures import count, counts
+from orch23.report.marks import Marks, Style, Tone
+from orch23.report.plan_view import Calls, PlanLine, PlanView
+from orch23.report.reasons import in_short, why
+
+_MOST_PATHS = 8
+
+
+def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
+    """Return the plan as text. `verbose` names every reason; else the first, with the number of the others."""
+    lines = [_head(view, style)]
+    if view.is_quiet:
+        return f"{lines[0]}\n"
+    lines += [f"   {'stage':<{_width(view)}}  {'action':<8} why"]
+    for line in view.lines:
+        lines += _line(line, _width(view), style, verbose=verbose)
+    lines += _footer(view, style)
+    return "\n".join(lines) + "\n"
+
+
+def status_text(view: PlanView, style: Style) -> str:
+    """Return the plan in short: counts, and the stages that are not fresh."""
+    if view.is_quiet:
+        return f"{visible(view.name)}: up to date ({count(len(view.lines), 'stage')})\n"
+    lines = [f"{visible(view.name)}: {count(len(view.lines), 'stage')}: {counts(view.counts())}"]
+    for line in view.stale:
+        lines += _line(line, _width(view), style, verbose=False)
+    lines += _dead(view)
+    return "\n".join(lines) + "\n"
+
+
+def sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
+    """Return the sign and the tone of a decision."""
+    match decision:
+        case Fresh():
+            return marks.fresh, "quiet"
+        case Run() | Restore() | VerifyOnly():
+            return marks.run, "notice"
+        case Maybe() | Expand():
+            return marks.maybe, "plain"
+        case Blocked():
+            return marks.idle, "quiet"
+        case Edited():
+            return marks.edited, "bad"
+        case _ as never:
+            assert_never(never)
+
+
+def _head(view: PlanView, style: Style) -> str:
+    total = len(view.lines)
+    if view.is_quiet:
+        text = f"{visible(view.name)}: up to date ({count(total, 'stage')})"
+    else:
+        text = f"{visible(view.name)}: {view.would_run} of {count(total, 'stage')} would run"
+        text += f", {view.possible} may" if view.possible else ""
+    shown = "   ".join(f"provider {visible(model)}" for model in view.models)
+    return f"{style.paint(text, 'strong')}   {shown}".rstrip()
+
+
+def _width(view: PlanView) -> int:
+    return max([len(visible(line.stage)) for line in view.lines] + [len("stage")])
+
+
+def _line(line: PlanLine, width: int, style: Style, *, verbose: bool) -> list[str]:
+    mark, tone = sign(line.decision, style.marks)
+    clauses = why(line.decision)
+    shown = clauses[0] if verbose and clauses else in_short(clauses)
+    name, action = f"{visible(line.stage):<{width}}", f"{line.decision.label:<8}"
+    out = [f" {style.paint(mark, tone)} {name}  {style.paint(action, tone)} {shown}".rstrip()]
+    if verbose:
+        out += [f"   {'':<{width}}  {'':<8} {clause}" for clause in clauses[1:]]
+    if isinstance(line.decision, Edited):
+        way_out = f"`orch23 accept {visible(line.stage)}` keeps the edit, `--overwrite-edited` gives it up"
+        out.append(f"   {'':<{width}}  {'':<8} {way_out}")
+    return out
+
+
+def _footer(view: PlanView, style: Style) -> list[str]:
+    out = []
+    if any(line.kind == "llm" and line.calls != Calls() for line in view.lines):
+        calls = view.calls
+        limit = f"; limit {view.max_llm_calls}" if view.max_llm_calls is not None else ""
+        out.append(f" LLM calls {_range(calls)}{limit}")
+    sure = [path for line in view.lines if isinstance(line.decision, Run | Restore) for path in line.outputs]
+    maybe = [p for line in view.lines if isinstance(line.decision, Maybe | Expand) for p in line.outputs]
+    writes = " ".join(part for part in (_paths(sure), f"({_paths(maybe)})" if maybe else "") if part)
+    if writes:
+        out.append(f" would write {writes}")
+    roots = sum(isinstance(line.decision, Run | VerifyOnly) for line in view.lines)
+    if view.possible:
+        out.append(f" sure to run: {roots}   possible: {view.possible}")
+    return [*out, *_dead(view)] if style else out
+
+
+def _dead(view: PlanView) -> list[str]:
+    if not view.dead:
+        return []
+    return [f" would take away {_paths(list(view.dead))}: no stage makes {'it' if len(view.dead) == 1 else 'them'} now"]
+
+
+def _range(calls: Calls) -> str:
+    if calls.most is None:
+        return f"at least {calls.least}; the most is unknown until the items are known"
+    return str(calls.least) if calls.least == calls.most else f"{calls.least} to {calls.most}"
+
+
+def _paths(paths: list[str]) -> str:
+    unique = list(dict.fromkeys(paths))
+    more = f" and {len(unique) - _MOST_PATHS} more" if len(unique) > _MOST_PATHS else ""
+    return visible(" ".join(unique[:_MOST_PATHS])) + more

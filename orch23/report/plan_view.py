@@ -1,0 +1,197 @@
+"""What a plan says, as values: one line a stage and the sums below them, the same for every format."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, assert_never
+
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.diagnostic import Location
+from orch23.model.digest import Json
+from orch23.model.paths import is_glob
+from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep, RenderStep, ShellStep, Stage
+from orch23.model.plan import Plan
+
+Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """How many requests a stage may make: at least, and at most where that is known."""
+
+    least: int = 0
+    most: int | None = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLine:
+    """One stage of a plan. `outputs` are the paths it would write, as far as they are known."""
+
+    stage: str
+    kind: Kind
+    decision: Decision
+    calls: Calls = Calls()
+    outputs: tuple[str, ...] = ()
+    key: str = ""
+    place: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A whole plan. `dead` are files of stages that are gone, which a green build takes away."""
+
+    name: str
+    file: str
+    lines: tuple[PlanLine, ...]
+    models: tuple[str, ...] = ()
+    max_llm_calls: int | None = None
+    dead: tuple[str, ...] = ()
+
+    @property
+    def stale(self) -> tuple[PlanLine, ...]:
+        """Give the stages that a build would not find fresh."""
+        return tuple(line for line in self.lines if not isinstance(line.decision, Fresh))
+
+    @property
+    def would_run(self) -> int:
+        """Give how many stages would run, be verified or be restored, for sure."""
+        return sum(isinstance(line.decision, Run | Restore | VerifyOnly) for line in self.lines)
+
+    @property
+    def possible(self) -> int:
+        """Give how many more may run, depending on what is written before them."""
+        return sum(isinstance(line.decision, Maybe | Expand) for line in self.lines)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say whether a build would do nothing at all."""
+        return not self.stale and not self.dead
+
+    @property
+    def calls(self) -> Calls:
+        """Give the requests of all stages together, within the limit of the pipeline."""
+        least, most = sum(line.calls.least for line in self.lines), 0
+        for line in self.lines:
+            if line.calls.most is None:
+                return Calls(least, self.max_llm_calls)
+            most += line.calls.most
+        return Calls(least, most if self.max_llm_calls is None else min(most, self.max_llm_calls))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many stages there are of each action, in the order of first appearance."""
+        found: dict[str, int] = {}
+        for line in self.lines:
+            found[line.decision.label] = found.get(line.decision.label, 0) + 1
+        return found
+
+
+def plan_view(
+    plan: Plan,
+    decisions: Mapping[str, Decision],
+    *,
+    keys: Mapping[str, str] | None = None,
+    recorded: Iterable[str] = (),
+    dead: tuple[str, ...] = (),
+) -> PlanView:
+    """Return what a plan says. `recorded` are stages whose first request has a recorded answer: it may cost nothing."""
+    answered = frozenset(recorded)
+    pipeline = plan.pipeline
+    lines = tuple(
+        PlanLine(
+            stage=name,
+            kind=kind_of(plan.nodes[name]),
+            decision=decision,
+            calls=_calls(plan.nodes[name], decision, recorded=name in answered),
+            outputs=_would_write(plan.nodes[name], decision),
+            key=(keys or {}).get(name, ""),
+            place=pipeline.locate("stages", name),
+        )
+        for name, decision in decisions.items()
+    )
+    return PlanView(
+        name=pipeline.name,
+        file=pipeline.file,
+        lines=lines,
+        models=models_of(pipeline.stages),
+        max_llm_calls=pipeline.stop.max_llm_calls,
+        dead=dead,
+    )
+
+
+def kind_of(node: Stage | ForeachStage) -> Kind:
+    """Return which kind of step a stage is."""
+    if isinstance(node, ForeachStage):
+        return node.kind
+    match node.step:
+        case LLMStep():
+            return "llm"
+        case ShellStep():
+            return "shell"
+        case PytestStep():
+            return "pytest"
+        case RenderStep():
+            return "render"
+        case _ as never:
+            assert_never(never)
+
+
+def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
+    """Return who answers, as `provider model`, sorted, each once."""
+    found: set[str] = set()
+    for stage in stages:
+        if isinstance(stage, Stage):
+            if isinstance(stage.step, LLMStep):
+                found.add(f"{stage.step.provider} {stage.step.model}")
+            continue
+        llm = stage.body.get("llm")
+        if isinstance(llm, Mapping):
+            found.add(f"{llm.get('provider', '')} {llm.get('model', '')}".strip())
+    return tuple(sorted(found - {""}))
+
+
+def _calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> Calls:
+    if kind_of(node) != "llm":
+        return Calls()
+    attempts = _attempts(node)
+    match decision:
+        case Run():
+            return Calls(0 if recorded else 1, attempts)
+        case VerifyOnly() | Maybe():
+            return Calls(0, attempts)
+        case Expand(last_count=last):
+            return Calls(0, attempts * last if last else None)
+        case Fresh() | Restore() | Blocked() | Edited():
+            return Calls()
+        case _ as never:
+            assert_never(never)
+
+
+def _attempts(node: Stage | ForeachStage) -> int:
+    if isinstance(node, Stage):
+        return node.retry.max + 1
+    retry: Json = node.body.get("retry")
+    most = retry.get("max") if isinstance(retry, Mapping) else retry
+    return most + 1 if isinstance(most, int) and not isinstance(most, bool) else 1
+
+
+def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:
+    match decision:
+        case Run() | Maybe() | VerifyOnly():
+            return node.outputs if isinstance(node, Stage) else ()
+        case Restore(record=record):
+            return tuple(sorted(record.outputs))
+        case Expand():
+            return tuple(path for path in node.writes if not is_glob(path)) if isinstance(node, ForeachStage) else ()
+        case Fresh() | Blocked() | Edited():
+            return ()
+        case _ as never:
+            assert_never(never)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One link of the chain from a stage to the root cause: a clause, and the stage it speaks of."""
+
+    stage: str
+    clause: str
+    depth: int = 0
+    place: Location | None = field(default=None)

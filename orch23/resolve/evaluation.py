@@ -1,0 +1,224 @@
+"""Evaluate one `${{ }}` to a plain value, and say which names it uses."""
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import jinja2
+from jinja2 import nodes
+
+from orch23.model.digest import Json
+from orch23.resolve.nearest import did_you_mean
+from orch23.resolve.sandbox import GLOBALS, MARK, MAX_TEXT, WILD, Wild, environment, hint_of, plain_message
+
+MAX_VALUES = 100_000
+MAX_EXPRESSION = 4096
+
+# Names may hold the placeholder of an unknown item beside plain values.
+Value: TypeAlias = "Json | Wild"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text between `${{` and `}}`."""
+
+    text: str
+
+
+class UnclosedError(Exception):
+    """A `${{` without its `}}`."""
+
+
+@functools.lru_cache(maxsize=4096)
+def pieces_of(text: str) -> "tuple[str | Source, ...]":
+    """Split a scalar into literal texts and expressions."""
+    out: list[str | Source] = []
+    literal, at = "", 0
+    while True:
+        start = text.find("${{", at)
+        if start < 0:
+            break
+        if start > at and text[start - 1] == "$":
+            literal += text[at : start - 1] + "${{"
+            at = start + 3
+            continue
+        end = _end_of(text, start + 3)
+        literal += text[at:start]
+        if literal:
+            out.append(literal)
+        literal, at = "", end + 2
+        out.append(Source(text[start + 3 : end]))
+    literal += text[at:]
+    if literal:
+        out.append(literal)
+    return tuple(out)
+
+
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\}\}|[{}]""", re.DOTALL)
+
+
+def _end_of(text: str, at: int) -> int:
+    """Return where the `}}` of an expression is: outside of strings, and of the braces of a dict."""
+    depth = 0
+    while (token := _TOKEN.search(text, at)) is not None:
+        at = token.end()
+        if token.group() == "{":
+            depth += 1
+        elif token.group()[0] == "}":
+            if depth == 0 and token.group() == "}}":
+                return token.start()
+            if depth:
+                depth -= 1
+                at = token.start() + 1
+    raise UnclosedError
+
+
+class ExpressionFault(Exception):  # noqa: N818 - carried no further than this module, where it becomes an ExpressionError
+    """An expression without a value."""
+
+    def __init__(self, message: str, hint: str | None = None, code: str = "E841") -> None:
+        """Keep fact, way out and code."""
+        super().__init__(message)
+        self.message, self.hint, self.code = message, hint, code
+
+
+def evaluate(source: str, names: Mapping[str, Value]) -> Json:
+    """Return the value of one expression."""
+    unknown = sorted(set(uses_of(source)) - set(names))
+    if unknown:
+        known = ", ".join(f"`{name}`" for name in sorted(names))
+        hint = did_you_mean(unknown[0], names) or f"known here: {known}"
+        message = f"`{unknown[0]}` is not defined"
+        raise ExpressionFault(message, hint, "E840")
+    hidden = [name for name, value in names.items() if value is WILD and name in uses_of(source)]
+    if hidden and not _is_transparent(source):
+        return MARK
+    try:
+        result = _compiled(source)(dict(names))
+        return _plain_value(result)
+    except ExpressionFault:
+        raise
+    except jinja2.UndefinedError as error:
+        raise _undefined(error, source, names) from None
+    except Exception as error:  # noqa: BLE001 - an expression may raise anything; all of it is its author's to mend
+        message = f"`{source.strip()}` fails: {plain_message(error)}"
+        raise ExpressionFault(message, hint_of(error, names)) from None
+
+
+def _undefined(error: jinja2.UndefinedError, source: str, names: Mapping[str, Value]) -> ExpressionFault:
+    """Say which name lacks the member, where it is one of the top-level names."""
+    message, hint = plain_message(error), hint_of(error, names)
+    lacking = re.match(r"the mapping has no `(.+)`", message)
+    for name, members in uses_of(source).items() if lacking else ():
+        owner = names.get(name)
+        if lacking and lacking[1] in members and isinstance(owner, Mapping) and lacking[1] not in owner:
+            known = ", ".join(f"`{member}`" for member in owner)
+            hint = hint or (f"known here: {known}" if known else f"`{name}` is empty")
+            return ExpressionFault(f"`{name}` has no `{lacking[1]}`", hint, "E840")
+    return ExpressionFault(message, hint, "E840")
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(source: str) -> nodes.Expr:
+    if len(source) > MAX_EXPRESSION:
+        message = f"the expression is over {MAX_EXPRESSION} characters"
+        raise ExpressionFault(message)
+    if not source.strip():
+        message = "the expression is empty"
+        raise ExpressionFault(message)
+    try:
+        body = environment().parse("{{" + source + "\n}}").body
+    except jinja2.TemplateSyntaxError as error:
+        message = f"`{source.strip()}` is no expression: {plain_message(error)}"
+        raise ExpressionFault(message, hint_of(error, {})) from None
+    except RecursionError:
+        message = "the expression is nested too deeply"
+        raise ExpressionFault(message) from None
+    output = body[0] if len(body) == 1 else None
+    if isinstance(output, nodes.Output) and len(output.nodes) == 1:
+        return output.nodes[0]
+    message = f"`{source.strip()}` is more than one expression"
+    raise ExpressionFault(message)
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(source: str) -> Callable[[Mapping[str, object]], object]:
+    _parsed(source)
+    return environment().compile_expression(source, undefined_to_none=False)
+
+
+@functools.lru_cache(maxsize=4096)
+def uses_of(source: str) -> Mapping[str, frozenset[str]]:
+    """Return the top-level names of an expression, each with the members taken from it (`*`: the whole)."""
+    tree = _parsed(source)
+    found = [tree, *tree.find_all(nodes.Name)]
+    used: dict[str, set[str]] = {n.name: set() for n in found if isinstance(n, nodes.Name) and n.name not in GLOBALS}
+    _note_members(tree, used)
+    return {name: frozenset(members) for name, members in used.items()}
+
+
+def _note_members(node: nodes.Node, used: dict[str, set[str]]) -> None:
+    owner = getattr(node, "node", None)
+    if isinstance(owner, nodes.Name) and owner.name in used:
+        if isinstance(node, nodes.Getattr):
+            used[owner.name].add(node.attr)
+            return
+        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+            used[owner.name].add(str(node.arg.value))
+            return
+    if isinstance(node, nodes.Name) and node.name in used:
+        used[node.name].add("*")
+    for child in node.iter_child_nodes():
+        _note_members(child, used)
+
+
+def _is_transparent(source: str) -> bool:
+    """Say whether what is unknown in an expression stays visible in its result: no condition, comparison or call."""
+    visible = (
+        nodes.Name,
+        nodes.Getattr,
+        nodes.Getitem,
+        nodes.Filter,
+        nodes.Const,
+        nodes.Concat,
+        nodes.List,
+        nodes.Slice,
+    )
+    tree = _parsed(source)
+    return isinstance(tree, visible) and all(isinstance(n, visible) for n in tree.find_all(nodes.Expr))
+
+
+def _plain_value(value: object) -> Json:
+    """Return what an expression gave as plain values, or refuse it."""
+    budget = [MAX_VALUES, MAX_TEXT]
+    return _plain_node(value, budget, 0)
+
+
+def _plain_node(value: object, budget: list[int], depth: int) -> Json:
+    budget[0] -= 1
+    if budget[0] < 0 or depth > 64:  # noqa: PLR2004 - as deep as YAML may be
+        message = "the result of the expression is too large"
+        raise ExpressionFault(message)
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises, with the words of the undefined name
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, Wild):
+        return MARK
+    if isinstance(value, str):
+        budget[1] -= len(value)
+        if budget[1] < 0:
+            message = f"the result of the expression is over {MAX_TEXT} characters"
+            raise ExpressionFault(message)
+        return str.__str__(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {str(key): _plain_node(v, budget, depth + 1) for key, v in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, Mapping | bytes):
+        return [_plain_node(v, budget, depth + 1) for v in value]
+    message = f"the expression gives a {type(value).__name__}, which is no plain value"
+    raise ExpressionFault(message)

@@ -1,0 +1,75 @@
+"""Small pipelines for stories, and a model that is a program: it answers what its prompt dictates, and notes each call."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.project import Outcome, Project
+
+MODEL = '''\
+"""Answer with all but the first line of the question; note the first line, so that calls are counted from outside."""
+import json
+import os
+import sys
+
+question = json.load(sys.stdin)["messages"][-1]["content"]
+name, _, answer = question.partition("\\n")
+with open(os.getcwd() + "-calls.log", "a") as log:
+    log.write(name.strip() + "\\n")
+sys.stdout.write(answer)
+'''
+
+DEFAULTS = """\
+version: 1
+name: story
+defaults:
+  llm: {provider: command, model: echo, command: [python3, -SE, model.py]}
+"""
+
+
+def pipeline(stages: str, files: Mapping[str, str] | None = None, *, head: str = "") -> dict[str, str]:
+    """Return the files of a pipeline whose models are `model.py`. `head` are further keys of its top level."""
+    return {"pipeline.yaml": f"{DEFAULTS}{head}stages:\n{stages}", "model.py": MODEL, **(files or {})}
+
+
+def shell(stages: str, files: Mapping[str, str] | None = None, *, head: str = "") -> dict[str, str]:
+    """Return the files of a pipeline without models."""
+    return {"pipeline.yaml": f"version: 1\nname: story\n{head}stages:\n{stages}", **(files or {})}
+
+
+def prompt(name: str, answer: str) -> str:
+    """Return a prompt that is noted by this name and answered by this text, both of them Jinja2."""
+    return f"{name}\n{answer}"
+
+
+def proposing(name: str, files: Mapping[str, str], deletes: Sequence[str] = ()) -> str:
+    """Return a prompt that is answered by these files, path -> Jinja2 expression, in the envelope of `returns: files`."""
+    writes = ", ".join(f'{{"path": "{path}", "content": {expression}}}' for path, expression in files.items())
+    gone = ", ".join(f'"{path}"' for path in deletes)
+    return prompt(name, f'{{{{ {{"summary": "s", "writes": [{writes}], "deletes": [{gone}], "error": none}} | tojson }}}}')
+
+
+def calls(project: Project) -> list[str]:
+    """Return the names of all calls so far, in order."""
+    log = Path(f"{project.root}-calls.log")
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def noted(project: Project) -> list[str]:
+    """Return what shell stages noted by `note NAME`, in order."""
+    log = Path(f"{project.root}-notes.log")
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def note(project: Project, name: str) -> str:
+    """Return a command that notes, outside of its room, that it was run."""
+    return f"echo {name} >> {project.root}-notes.log"
+
+
+def green(outcome: Outcome) -> None:
+    """Hold a run to its success."""
+    assert outcome.code == 0, f"exit {outcome.code}\n{outcome.out}\n{outcome.err}"
+
+
+def ends(project: Project) -> dict[str, str]:
+    """Return how each stage ended in the newest run: its last status."""
+    return {event["role"]: event["data"]["status"] for event in project.events_of("stage_finished")}

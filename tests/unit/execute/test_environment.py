@@ -1,0 +1,55 @@
+"""The environment of a process."""
+
+from pathlib import Path
+
+import pytest
+
+from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
+from orch23.execute.rooms import ROOM_EPOCH, Room
+
+ROOM = Room(Path("/r/feed"), "feed")
+
+
+def test_it_is_this_and_nothing_else() -> None:
+    assert room_environment(ROOM, Path("/v/bin/python"), {"MODE": "x", "TZ": "Asia/Tokyo"}) == {
+        "PATH": "/v/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/r/feed/home",
+        "TMPDIR": "/r/feed/tmp",
+        "LANG": "C.UTF-8",
+        "TZ": "Asia/Tokyo",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SOURCE_DATE_EPOCH": str(ROOM_EPOCH),
+        "ORCH23_ROOM": "feed",
+        "MODE": "x",
+    }
+
+
+def test_a_system_interpreter_adds_no_second_entry() -> None:
+    assert room_environment(ROOM, Path("/usr/bin/python3"), {})["PATH"] == "/usr/bin:/usr/local/bin:/bin"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["A_KEY", "a_key", "X_TOKEN", "X_SECRET", "PASSWORD", "DBPASSWORD", "LD_PRELOAD", "PYTEST_PLUGINS", "GIT_DIR"]
+    + ["SSH_AUTH_SOCK", "ORCH23_ROOM", "ORCH23_REPORT_FD", "HOME", "TMPDIR", "", "A=B", "1A", "A B", "A\n"],
+)
+def test_these_are_refused(name: str) -> None:
+    assert refused_names({name: "x", "FINE": "x"}) == (name,)
+
+
+def test_these_are_not() -> None:
+    assert refused_names({"PYTHONPATH": "src", "KEYBOARD": "us", "TOKENS": "3", "PATH": "/opt/bin", "_x": ""}) == ()
+
+
+def test_a_nul_in_a_value_is_refused() -> None:
+    assert refused_names({"A": "x\0y"}) == ("A",)
+
+
+def test_only_the_value_that_orch23_gives_is_let_through() -> None:
+    assert refused_names({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}) == ()
+    assert refused_names({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}) == ("PYTEST_DISABLE_PLUGIN_AUTOLOAD",)
+
+
+def test_what_would_choose_another_pytest() -> None:
+    assert refused_for_pytest({"PYTHONPATH": ".", "PYTHONHOME": "/x", "MODE": "1"}) == ("PYTHONHOME", "PYTHONPATH")

@@ -1,0 +1,79 @@
+"""What is believed of the lines on the report channel."""
+
+import hashlib
+import hmac
+import json
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.execute.codes import CODES
+from orch23.execute.report_channel import ReportChannel, pass_environment, signed_lines
+
+KEY = b"k" * 32
+
+
+def signed(*bodies: bytes, key: bytes = KEY, start: int = 0) -> bytes:
+    lines = []
+    for number, body in enumerate(bodies, start):
+        mac = hmac.new(key, b"%d %s" % (number, body), hashlib.sha256).hexdigest()
+        lines.append(mac.encode() + b" " + body + b"\n")
+    return b"".join(lines)
+
+
+def last_event(data: bytes | None) -> str:
+    assert data is not None
+    return str(json.loads(data.splitlines()[-1])["event"])
+
+
+def test_signed_lines_come_without_their_signatures() -> None:
+    assert signed_lines(signed(b'{"a":1}', b'{"b":2}'), KEY) == b'{"a":1}\n{"b":2}\n'
+    assert signed_lines(b"", KEY) is None
+
+
+def test_what_is_unsigned_repeated_dropped_or_cut_ends_the_report() -> None:
+    one, two = signed(b'{"a":1}'), signed(b'{"b":2}', start=1)
+    for data in (
+        one + b'{"event":"finish"}\n',
+        one + signed(b'{"b":2}', key=b"x" * 32, start=1),
+        one + one,
+        two,
+        one + two[:-5],
+        b"\n" + one,
+    ):
+        assert last_event(signed_lines(data, KEY)) == "forged"
+
+
+def test_too_much_is_told() -> None:
+    assert last_event(signed_lines(signed(b"{}"), KEY, too_long=True)) == "too_long"
+
+
+@given(st.binary(min_size=1))
+def test_no_bytes_are_taken_for_signed(data: bytes) -> None:
+    assert last_event(signed_lines(data, KEY)) == "forged"
+
+
+def test_the_key_goes_through_the_socket_and_not_through_the_environment() -> None:
+    channel = ReportChannel()
+    assert pass_environment(channel) == {"ORCH23_REPORT_FD": str(channel.far_fd)}
+    assert not os.get_inheritable(channel.far_fd)
+    channel.start()
+    key = os.read(channel.far_fd, 32)
+    os.write(channel.far_fd, signed(b'{"x":1}', key=key))
+    assert channel.finish() == b'{"x":1}\n'
+
+
+def test_a_channel_that_nobody_used_has_no_report() -> None:
+    channel = ReportChannel()
+    assert channel.finish() is None
+    started = ReportChannel()
+    started.start()
+    assert started.finish() is None
+
+
+def test_every_code_has_a_title_and_a_way_out() -> None:
+    for code, (title, text) in CODES.items():
+        assert code[0] == "E"
+        assert title
+        assert text.endswith(".")
