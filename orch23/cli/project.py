@@ -20,14 +20,15 @@ def find_root(start: Path) -> Path:
 
 
 def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the pipeline file and the stages of `[PIPELINE] [STAGE...]`.
+    """Return the pipeline file and the stages of `[PIPELINE] [STAGE...]`; the file may stand anywhere among them.
 
     Raises:
         NotFoundError: no pipeline was named and there is no `pipeline.yaml` here.
 
     """
-    if arguments and arguments[0].endswith(SUFFIXES):
-        return here / arguments[0], arguments[1:]
+    for position, argument in enumerate(arguments):
+        if argument.endswith(SUFFIXES) and "@" not in argument:
+            return here / argument, (*arguments[:position], *arguments[position + 1 :])
     default = here / DEFAULT_PIPELINE
     if not default.is_file():
         hint = "name a pipeline: `orch23 build pipelines/quickstart.yaml`"

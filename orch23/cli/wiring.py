@@ -19,6 +19,8 @@ from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.load.data import parse_yaml_data, validate_data
 from orch23.load.pipeline import Loaded, load_pipeline
+from orch23.load.yaml_text import ParsedText
+from orch23.load.yaml_text import parse as parse_yaml
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import InvalidInputError
@@ -227,13 +229,15 @@ def read_answers(project: Project, path: str) -> Mapping[str, Sequence[str]]:
     return {name: [str(one) for one in answers] for name, answers in value.items() if isinstance(answers, Sequence)}
 
 
-def validate_answer(project: Project, path: str, value: Json) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with a value by the schema file at a path."""
+def validate_answer(
+    project: Project, path: str, value: Json, *, parsed: ParsedText | None = None
+) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with a value by the schema file at a path; with its place, if it was read from a file."""
     text, problem = project.machinery.sources.text(path)
     if text is None:
         return (problem,) if problem else ()
     try:
-        return validate_data(value, parse(text), path)
+        return validate_data(value, parse(text), path, parsed=parsed)
     except StrictJsonError as error:
         return (Diagnostic("E831", f"`{path}` is not valid JSON: {error}", hint="mend the schema"),)
 
@@ -253,8 +257,8 @@ def check_input_schemas(project: Project) -> None:
             data = project.store.workspace.read(one.path)
             if data is None:
                 continue
-            value, found = parse_yaml_data(data.decode("utf-8", "replace"), one.path)
-            problems += found or validate_answer(project, one.schema, value)
+            parsed = parse_yaml(data.decode("utf-8", "replace"), one.path)
+            problems += parsed.diagnostics or validate_answer(project, one.schema, parsed.tree, parsed=parsed)
     if problems:
         raise InvalidInputError(*problems)
 

@@ -34,7 +34,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"pytest-of-[^/\s]+/pytest-\d+"), "pytest-of-user/pytest-N"),
     (
         re.compile(r"/(?:var/)?tmp/(?:tmp[A-Za-z0-9_]{6,}|[A-Za-z0-9_-]*\.[A-Za-z0-9]{6,10})(?=[/\s'\":,)]|$)"),
-        "/tmp/TMP",
+        "/tmp/TMP",  # noqa: S108 - a name to show, not a place to write
     ),
     (re.compile(r"\b0x[0-9a-fA-F]{4,16}\b"), "0xADDRESS"),
     (re.compile(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?"), "in N s"),

@@ -291,7 +291,7 @@ class Attempts:
             if self.resolved.manifest.get(f"requires:{condition.kind}:{condition.path}") is not True:
                 state = "there" if condition.kind == "file_absent" else "not there"
                 message = f"requires {condition.kind} {condition.path}: it is {state}"
-                problems.append(Diagnostic("E301", message, hint="no model was asked; make it so, or drop the condition"))
+                problems.append(Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition"))
         return tuple(problems)
 
     def _done(self, last: _Pass, attempts: int, failure: Failure | None, note: str = "") -> Attempted:

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
-from orch23.engine.outlook import expand_now, needs_intermediate, source_producers
+from orch23.engine.frontier import Frontier
+from orch23.engine.outlook import expand_now, needs_intermediate
 from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
 from orch23.engine.work import InputsChangedError, Worker
@@ -34,6 +35,7 @@ _GRAVITY = (ExitCode.SAFETY, ExitCode.CORRUPT, ExitCode.PROVIDER, ExitCode.CONFI
 _MAX_RESTARTS = 5
 _LAST_WORDS_S = 1.0
 _GREEN = frozenset({"built", "restored", "verified", "fresh"})
+_PASSABLE = _GREEN | {"passed_over"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +99,15 @@ class Build:
     _began: dict[str, float] = field(default_factory=dict)
     _wanted: frozenset[str] = frozenset()
     _restarts: dict[str, int] = field(default_factory=dict)
+    _frontier: Frontier = field(init=False)
 
     def interrupt(self, signum: int) -> None:
         """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
         self._messages.put(_Stop(signum))
+
+    def __post_init__(self) -> None:
+        """Start with nothing done."""
+        self._frontier = Frontier(self.session.world.plan)
 
     def run(self) -> BuildResult:
         """Build until nothing more can be done; return how every stage ended."""
@@ -141,33 +148,16 @@ class Build:
 
     def _start_ready(self) -> None:
         """Settle and start all that is ready, until nothing more is, or every job is taken."""
-        progress = True
-        while progress and self._stopped is None:
-            progress = False
-            plan = self.session.world.plan
-            for name in plan.order:
-                if name in self._ends or name in self._running:
-                    continue
-                if not all(up in self._ends for up in plan.upstream[name]):
-                    if not self._expandable(name):
-                        continue
-                if len(self._running) >= self.options.jobs:
-                    return
-                self._take(name)
-                progress = True
-                if self.session.world.plan is not plan or self._stopped is not None:
-                    break
-
-    def _expandable(self, name: str) -> bool:
-        node = self.session.world.plan.nodes[name]
-        if not isinstance(node, ForeachStage):
-            return False
-        return all(up in self._ends for up in source_producers(self.session.world.plan, node))
+        while self._stopped is None and len(self._running) < self.options.jobs:
+            name = self._frontier.take()
+            if name is None:
+                return
+            self._take(name)
 
     def _take(self, name: str) -> None:
         world = self.session.world
         node = world.plan.nodes[name]
-        bad = tuple(u for u in world.plan.upstream[name] if u in self._ends and self._ends[u].status not in (*_GREEN, "passed_over"))
+        bad = tuple(u for u in world.plan.upstream[name] if u in self._ends and self._ends[u].status not in _PASSABLE)
         if bad and not (isinstance(node, Stage) and self.session.appraiser.is_edited_chain(node)):
             self._end(name, "blocked", f"blocked by {', '.join(bad)}", by=bad)
         elif isinstance(node, ForeachStage):
@@ -188,7 +178,7 @@ class Build:
         record = self.session.lock.records.get(name)
         if record is not None:
             self.session.world.settle(name, record)
-        self._ends[name] = StageEnd(status="passed_over" if record is not None else "not_built")
+        self._set_end(name, StageEnd(status="passed_over" if record is not None else "not_built"))
 
     def _expand(self, node: ForeachStage) -> None:
         world = self.session.world
@@ -204,6 +194,7 @@ class Build:
             return
         world.extend(plan)
         self._wanted = self.options.selection.nodes(plan)
+        self._frontier.replan(plan, self._ends.keys() | self._running, self._ends.keys())
         names = [stage.name for stage in expansion.stages]
         self._tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": names})
 
@@ -346,7 +337,7 @@ class Build:
         by: tuple[str, ...] = (),
         paths: tuple[str, ...] = (),
     ) -> None:
-        self._ends[name] = StageEnd(status=status, code=code)
+        self._set_end(name, StageEnd(status=status, code=code))
         began = self._began.get(name)
         self._tell(
             "stage_finished",
@@ -368,6 +359,10 @@ class Build:
                 "paths": list(paths),
             },
         )
+
+    def _set_end(self, name: str, end: StageEnd) -> None:
+        self._ends[name] = end
+        self._frontier.end(name)
 
     def _stop(self, code: ExitCode, text: str) -> None:
         if self._stopped is None:

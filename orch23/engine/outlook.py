@@ -7,7 +7,7 @@ from orch23.engine.appraise import Appraised, Appraiser
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError, MissingBytesError
-from orch23.model.paths import meets
+from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import extend, writes_of
@@ -155,4 +155,19 @@ def expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
             text = world.read(node.foreach.source, entry).decode("utf-8", errors="replace")
         except MissingBytesError:
             return None
-    return expand(node, text, variables=world.plan.pipeline.vars, read_yaml=appraiser.read_yaml, place=place)
+    expansion = expand(node, text, variables=world.plan.pipeline.vars, read_yaml=appraiser.read_yaml, place=place)
+    taken = items_on_pipeline(world.plan, node, expansion.stages)
+    return Expansion((), (*expansion.problems, *taken)) if taken else expansion
+
+
+def items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
+    """Complain of items that would write the pipeline or its lock file: only its author may name these as outputs."""
+    file = plan.pipeline.file
+    own = [path for path in (file, f"{file.rpartition('.')[0]}.lock") if path not in node.writes]
+    place = plan.pipeline.locate("stages", node.name, "foreach")
+    return tuple(
+        Diagnostic("E858", f"the item names `{path}`: it is the pipeline itself", place, "correct the item", subject=item.name)
+        for item in items
+        for path in own
+        if match_any(writes_of(item), path)
+    )

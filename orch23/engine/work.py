@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from orch23.engine.attempt import Attempted, Attempts, Converse, Keep, Validate
 from orch23.engine.failure import Failure
-from orch23.engine.outlook import source_producers
+from orch23.engine.outlook import items_on_pipeline, source_producers
 from orch23.engine.running import Executor, Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.verification import Verifier
@@ -161,8 +161,9 @@ class Worker:
                 read_yaml=self.session.appraiser.read_yaml,
                 place=plan.pipeline.locate("stages", node.name, "foreach"),
             )
-            problems += expansion.problems
-            if expansion.problems:
+            taken = items_on_pipeline(plan, node, expansion.stages)
+            problems += (*expansion.problems, *taken)
+            if expansion.problems or taken:
                 continue
             extended, found = extend(plan, node.name, expansion.stages)
             problems += found

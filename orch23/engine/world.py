@@ -78,13 +78,13 @@ class World:
         """Return version 0 of a path: what a person had there before any stage of a chain wrote it.
 
         The lock fixes it. Without the lock it is the file on disk, unless a record has these bytes: then it is what
-        that record says it found.
+        that record says it found, and nothing if it is of no chain.
         """
         if path not in self._originals:
             entry = self.store.workspace.entry(path)
-            if entry is not None:
+            if entry is not None and self.known_bytes(path, entry):
                 makers = [r for r in self.store.records.having(path, entry) if path in r.originals]
-                entry = makers[0].originals[path] if makers else entry
+                entry = makers[0].originals[path] if makers else None
             self._originals[path] = entry
         return self._originals[path]
 

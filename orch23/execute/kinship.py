@@ -107,7 +107,7 @@ def end(family: Family) -> tuple[int, ...]:
     # Only when it is dead have its children become ours; before, one look could miss those on their way.
     os.waitid(os.P_PID, family.leader, os.WEXITED | os.WNOWAIT)
     deadline = time.monotonic() + _KILL_WITHIN_S
-    children = _children
+    children: Callable[[int], list[int]] = _children
     while left := _members(family, children):
         if time.monotonic() > deadline:
             return tuple(kin.pid for kin in left)

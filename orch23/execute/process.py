@@ -123,7 +123,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         os.set_blocking(writing, True)
         try:
             with kinship.births():
-                process = subprocess.Popen(  # noqa: S603 - the argv is what the pipeline's author declared
+                process = subprocess.Popen(
                     list(argv),
                     cwd=cwd,
                     env=dict(env),

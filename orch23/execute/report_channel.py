@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import os
 import secrets
 import socket
 import threading
@@ -77,5 +76,4 @@ def signed_lines(data: bytes, key: bytes, *, too_long: bool = False) -> bytes | 
 
 def pass_environment(channel: ReportChannel) -> dict[str, str]:
     """Return what tells the plugin where its end of the channel is."""
-    os.set_inheritable(channel.far_fd, False)  # noqa: FBT003 - the standard library has it so; it is passed by name, never inherited by whatever else is started
     return {REPORT_FD_NAME: str(channel.far_fd)}

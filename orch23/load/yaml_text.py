@@ -22,8 +22,8 @@ MAX_INTEGER = 2**63 - 1
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
-# Besides what YAML forbids: the line breaks that editors do not count, and half surrogates.
-_UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]|\r(?!\n)")
+# Besides what YAML forbids: the line breaks that editors do not count, half surrogates, noncharacters.
+_UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)")
 # The stubs of PyYAML give events and marks no common shape.
 _Event: TypeAlias = Any
 _Mark: TypeAlias = Any
@@ -162,6 +162,7 @@ class _Building:
         self.complaints: list[Diagnostic] = []
         self._text = text
         self._file = file
+        self._last_line = text.count("\n")
         self._frames: list[_Frame] = []
         self._nodes = 0
         self._documents = 0
@@ -306,6 +307,8 @@ class _Building:
         self.complaints.append(Diagnostic(code, message, place, hint))
 
     def _location(self, start: _Mark, end: _Mark) -> Location:
+        if start.line > self._last_line:  # libyaml sees a line break at the end of every text
+            return _place(self._file, self._text, len(self._text))
         length = end.column - start.column if end is not None and end.line == start.line else 1
         return Location(self._file, start.line + 1, start.column + 1, max(1, length))
 
@@ -322,6 +325,7 @@ _SYNTAX: tuple[tuple[str, str, str | None], ...] = (
     ("did not find expected ',' or ']'", "the list started with `[` is not closed", "add the missing `,` or `]`"),
     ("did not find expected ',' or '}'", "the mapping started with `{` is not closed", "add the missing `,` or `}`"),
     ("did not find expected '-' indicator", "a list item is expected here", "check the indentation"),
+    ("did not find expected node content", "a value is expected here", "write one, or put the characters in quotes"),
     ("did not find expected key", "a key is expected here", "check the indentation"),
     ("could not find expected ':'", "a key without its `:`", "add a `:`, or check the indentation"),
     ("unexpected end of stream", "a quoted string is not closed", "add the closing quote"),
@@ -335,13 +339,22 @@ _SYNTAX: tuple[tuple[str, str, str | None], ...] = (
 )
 
 
+def _index(lines: list[str], where: Location) -> int:
+    """Return how many characters stand before a place."""
+    return sum(len(line) + 1 for line in lines[: where.line - 1]) + where.column - 1
+
+
 def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Diagnostic:
     mark: _Mark = error.problem_mark or error.context_mark
-    line = text.split("\n", mark.line + 1)[mark.line] if mark is not None else ""
+    lines = text.split("\n")
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
     problem = error.problem or ""
     known = next((entry for entry in _SYNTAX if entry[0] in problem), None)
     _, message, hint = known or ("", f"this is no YAML: {problem}", None)
-    where = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
+    where = Location(file, 1, 1)
+    if mark is not None:
+        inside = mark.line < len(lines)
+        where = Location(file, mark.line + 1, mark.column + 1) if inside else _place(file, text, len(text))
     context: _Mark = error.context_mark
     if "alias" in (error.context or "") and context is not None:
         where = Location(file, context.line + 1, context.column + 1)
@@ -353,7 +366,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Diagnostic:
     if "${{" in line:
         hint = QUOTE_EXPRESSION
         where = Location(file, where.line, line.index("${{") + 1, 3)
-    elif opened and context is not None and where.line > text.count("\n"):
+    elif opened and context is not None and not text[_index(lines, where) :].strip():
         where = Location(file, context.line + 1, context.column + 1)
     elif opened and context is not None:
         related = (Related("opened here", Location(file, context.line + 1, context.column + 1)),)

@@ -20,7 +20,7 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     lines += [f"   {'stage':<{_width(view)}}  {'action':<8} why"]
     for line in view.lines:
         lines += _line(line, _width(view), style, verbose=verbose)
-    lines += _footer(view, style)
+    lines += _footer(view)
     return "\n".join(lines) + "\n"
 
 
@@ -81,7 +81,7 @@ def _line(line: PlanLine, width: int, style: Style, *, verbose: bool) -> list[st
     return out
 
 
-def _footer(view: PlanView, style: Style) -> list[str]:
+def _footer(view: PlanView) -> list[str]:
     out = []
     if any(line.kind == "llm" and line.calls != Calls() for line in view.lines):
         calls = view.calls
@@ -92,10 +92,7 @@ def _footer(view: PlanView, style: Style) -> list[str]:
     writes = " ".join(part for part in (_paths(sure), f"({_paths(maybe)})" if maybe else "") if part)
     if writes:
         out.append(f" would write {writes}")
-    roots = sum(isinstance(line.decision, Run | VerifyOnly) for line in view.lines)
-    if view.possible:
-        out.append(f" sure to run: {roots}   possible: {view.possible}")
-    return [*out, *_dead(view)] if style else out
+    return [*out, *_dead(view)]
 
 
 def _dead(view: PlanView) -> list[str]:

@@ -11,7 +11,7 @@ import jinja2
 
 from orch23.model.digest import Json
 from orch23.resolve.evaluation import ExpressionFault, Source, UnclosedError, Value, evaluate, pieces_of, uses_of
-from orch23.resolve.sandbox import MARK, MAX_TEXT, environment, hint_of, plain_message
+from orch23.resolve.sandbox import MARK, MAX_TEXT, hint_of, plain_message, template_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def render_text(
 
     """
     loader = jinja2.FunctionLoader(load if load is not None else _nothing)
-    sandbox = environment().overlay(loader=loader, cache_size=0)
+    sandbox = template_environment().overlay(loader=loader, cache_size=0)
     try:
         code = sandbox.compile(source, name, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))

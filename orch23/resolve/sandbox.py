@@ -77,17 +77,17 @@ class _Environment(ImmutableSandboxedEnvironment):
             return WILD
         if isinstance(obj, Mapping) and attribute in obj:
             return obj[attribute]
+        if attribute in _WIDE_METHODS:
+            return self.unsafe_undefined(obj, attribute)
         return super().getattr(obj, attribute)
 
     def getitem(self, obj: object, argument: object) -> object:
         """Take a member; anything taken from the unknown is unknown."""
         if obj is WILD or argument is WILD or (isinstance(obj, str) and MARK in obj):
             return WILD
+        if argument in _WIDE_METHODS and not isinstance(obj, Mapping):
+            return self.unsafe_undefined(obj, str(argument))
         return super().getitem(obj, argument)
-
-    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
-        """Refuse also the methods that make a text of any width."""
-        return attr not in _WIDE_METHODS and super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: object, operator: str, left: object, right: object) -> object:
         """Multiply numbers only: a text or list times a number may be of any size."""
@@ -142,9 +142,18 @@ def _is_wild(values: Collection[object]) -> bool:
 
 @functools.cache
 def environment() -> ImmutableSandboxedEnvironment:
-    """Return the one environment; what is rendered with it leaves nothing behind in it."""
+    """Return the environment of expressions; what is evaluated in it leaves nothing behind."""
+    made = template_environment().overlay()
+    made.filters = {name: _knows_wild(function) for name, function in made.filters.items()}
+    made.filters["under"] = _under
+    return made
+
+
+@functools.cache
+def template_environment() -> ImmutableSandboxedEnvironment:
+    """Return the environment of prompt and template files; nothing in it is unknown."""
     made = _Environment(undefined=_Missing, keep_trailing_newline=True, autoescape=False, cache_size=0)
-    made.filters = {name: _knows_wild(f) for name, f in made.filters.items() if name in _FILTERS}
+    made.filters = {name: function for name, function in made.filters.items() if name in _FILTERS}
     made.filters["under"] = _under
     made.globals = {name: made.globals[name] for name in GLOBALS}
     return made

@@ -1,6 +1,5 @@
 """The journals of runs: what happened, one checksummed line an event, appended and never changed."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -106,12 +105,7 @@ class Journal:
     def _append(self, descriptor: int, line: bytes) -> None:
         if os.fstat(descriptor).st_size != self._good_bytes:
             os.ftruncate(descriptor, self._good_bytes)  # the torn end of a line that a full disk refused
-        try:
-            write_all(descriptor, line)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.ftruncate(descriptor, self._good_bytes)
-            raise
+        write_all(descriptor, line)
         self._good_bytes += len(line)
         self._number += 1
 

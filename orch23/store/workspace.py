@@ -133,7 +133,7 @@ class Workspace:
                 if not _is_racy(seen, now)
             }
             self._changed = False
-        write_atomic(self._cache, seal({"version": _CACHE_VERSION, "root": self._place(), "files": files}))
+        write_atomic(self._cache, seal({"version": _CACHE_VERSION, "files": files}))
 
     def _stamp(self, path: str) -> Stamp | None:
         names, name = split(path)
@@ -231,19 +231,14 @@ class Workspace:
         if self._cache is None:
             return {}
         try:
-            body = fields(unseal(self._cache.read_bytes()), ("version", "root", "files"))
-            if body["version"] != _CACHE_VERSION or body["root"] != self._place():
+            body = fields(unseal(self._cache.read_bytes()), ("version", "files"))
+            if body["version"] != _CACHE_VERSION:
                 self._changed = True
                 return {}
             return {path: _seen_from_json(item) for path, item in mapping(body["files"]).items()}
         except (OSError, ValueError):
             self._changed = True  # the next save replaces it
             return {}
-
-    def _place(self) -> str:
-        """Return which directory the cache is about: a copied project has other inodes, perhaps with like stamps."""
-        found = self._root.stat()
-        return f"{found.st_dev}:{found.st_ino}"
 
     def delete_cache(self) -> None:
         """Forget everything that was seen."""

@@ -1,5 +1,6 @@
 """Small pipelines for stories, and a model that is a program: it answers what its prompt dictates, and notes each call."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,8 +23,8 @@ DEFAULTS = """\
 version: 1
 name: story
 defaults:
-  llm: {provider: command, model: echo, command: [python3, -SE, model.py]}
-"""
+  llm: {provider: command, model: echo, command: [PYTHON, -SE, model.py]}
+""".replace("PYTHON", sys.executable)  # by its path: what PATH has may be a slow wrapper
 
 
 def pipeline(stages: str, files: Mapping[str, str] | None = None, *, head: str = "") -> dict[str, str]:

@@ -5,6 +5,10 @@ Each line is `<mac> <json>`; the key of the mac is read from the socket at impor
 neither a line that a test writes, nor one that it repeats or drops, is taken for ours.
 """
 
+# ruff: noqa: ANN401 - the shapes of reports and items differ between the versions of pytest that it runs in
+
+from __future__ import annotations
+
 import os
 import sys
 
@@ -16,23 +20,30 @@ sys.path[:] = [p for p in _PATH if not os.path.join(os.path.realpath(p or "."), 
 import hashlib  # noqa: E402 - after the path was cleared
 import hmac  # noqa: E402 - likewise
 import json  # noqa: E402 - likewise
+from typing import TYPE_CHECKING, Any, Callable, Dict  # noqa: E402, UP035 - likewise; Python 3.8 has no other Callable
 
 import pytest  # noqa: E402 - likewise
 
 sys.path[:] = _PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_Event = Dict[str, Any]  # noqa: UP006 - evaluated, and Python 3.8 has no dict[...]
+_Send = Callable[[_Event], None]
 _FD = "ORCH23_REPORT_FD"
 _IDS_PER_LINE = 200
 _TEXT_LIMIT = 20000
 _KEY_BYTES = 32
 
 
-def _open_channel():
+def _open_channel() -> _Send | None:
     """Return the function that sends one event, or None where nobody listens (a worker of xdist)."""
     number = os.environ.pop(_FD, None)
     if number is None:
         return None
     fd = int(number)
-    os.set_inheritable(fd, False)
+    os.set_inheritable(fd, False)  # noqa: FBT003 - the standard library has it so
     key = b""
     while len(key) < _KEY_BYTES:
         part = os.read(fd, _KEY_BYTES - len(key))
@@ -43,7 +54,7 @@ def _open_channel():
     sent = [0]
     dumps, new_mac, write, getpid = json.dumps, hmac.new, os.write, os.getpid
 
-    def send(event):
+    def send(event: _Event) -> None:
         if getpid() != owner:  # a forked child that runs on into pytest speaks for nobody
             return
         body = dumps(event, sort_keys=True).encode("ascii")
@@ -59,17 +70,17 @@ def _open_channel():
 class _Reporter:
     """The hooks. Each report carries what was seen when it was made, so that later hooks cannot better it."""
 
-    def __init__(self, send, config):
+    def __init__(self, send: _Send, config: Any) -> None:
         self.send = send
         self.root = os.path.realpath(str(config.rootpath))
 
     # ---- collection ---------------------------------------------------------------------------
 
-    def pytest_sessionstart(self):
+    def pytest_sessionstart(self) -> None:
         self.send({"event": "start", "pytest": pytest.__version__.split(".")[0]})
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_collectreport(self, report):
+    def pytest_collectreport(self, report: Any) -> None:
         if report.outcome != "passed":
             call = getattr(report, "call", None)
             excinfo = getattr(call, "excinfo", None)
@@ -85,25 +96,25 @@ class _Reporter:
             )
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self, session):
+    def pytest_collection_finish(self, session: Any) -> None:
         self._send_ids("collected", [item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids):
+    def pytest_xdist_node_collection_finished(self, ids: Any) -> None:
         self._send_ids("collected", list(ids))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_deselected(self, items):
+    def pytest_deselected(self, items: Any) -> None:
         self._send_ids("deselected", [item.nodeid for item in items])
 
-    def _send_ids(self, event, ids):
+    def _send_ids(self, event: str, ids: list[str]) -> None:
         for start in range(0, len(ids), _IDS_PER_LINE):
             self.send({"event": event, "ids": ids[start : start + _IDS_PER_LINE]})
 
     # ---- tests --------------------------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: Any) -> None:
         seen = getattr(report, "orch23_seen", None)
         if report.when == "setup" and report.outcome == "passed" and seen is not None:
             return
@@ -121,20 +132,21 @@ class _Reporter:
     # ---- the end ------------------------------------------------------------------------------
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, exitstatus):
+    def pytest_sessionfinish(self, exitstatus: Any) -> None:
         foreign = self._foreign_modules()
         if foreign:
             self.send({"event": "foreign", "modules": foreign})
         self.send({"event": "finish", "status": int(exitstatus)})
 
-    def _foreign_modules(self):
+    def _foreign_modules(self) -> list[list[str]]:
         """Return [name, file] of loaded modules that stand below the root too, but came from elsewhere."""
         root = os.path.join(self.root, "")
         bases = [self.root] + [os.path.realpath(p) for p in sys.path if os.path.realpath(p).startswith(root)]
         bases = list(dict.fromkeys(bases))
         tops = {base: set(_listed(base)) for base in bases}
         standard = os.path.join(os.path.dirname(os.path.realpath(os.__file__)), "")
-        mine, found = [], []
+        mine: list[Any] = []
+        found: list[tuple[str, str]] = []
         for name, module in sorted(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if not isinstance(file, str) or name in ("__main__", __name__):
@@ -152,24 +164,24 @@ class _Reporter:
             if not (file.startswith(standard) and "site-packages" not in file) or name in used
         ]
 
-    def place(self, excinfo):
+    def place(self, excinfo: Any) -> str:
         """Return `file:line` of the last frame that lies below the root, or an empty string."""
         root = os.path.join(self.root, "")
         for entry in reversed(list(getattr(excinfo, "traceback", None) or ())):
             file = os.path.realpath(str(entry.path))
             if file.startswith(root):
-                return "%s:%d" % (file[len(root) :].replace(os.sep, "/"), entry.lineno + 1)
+                return f"{file[len(root) :]}:{entry.lineno + 1}"
         return ""
 
 
 class _Witness:
     """Note on each report what was raised, before any other hook can change it; in xdist's workers too."""
 
-    def __init__(self, place):
+    def __init__(self, place: Callable[[Any], str]) -> None:
         self.place = place
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, call):
+    def pytest_runtest_makereport(self, call: Any) -> Generator[None, Any, None]:
         raised = call.excinfo
         answer = yield
         report = answer.get_result()
@@ -180,7 +192,7 @@ class _Witness:
         }
 
 
-def _stands(base, name, top):
+def _stands(base: str, name: str, top: set[str]) -> bool:
     parts = name.split(".")
     if parts[0] not in top and parts[0] + ".py" not in top:
         return False
@@ -188,14 +200,14 @@ def _stands(base, name, top):
     return os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py"))
 
 
-def _listed(folder):
+def _listed(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
         return []
 
 
-def _names_used(modules):
+def _names_used(modules: list[Any]) -> set[str]:
     """Return the names of all modules that these modules hold, or hold something of."""
     used = set()
     for module in modules:
@@ -206,7 +218,7 @@ def _names_used(modules):
     return used
 
 
-def _error_in(text):
+def _error_in(text: str) -> str:
     """Return the exception's name of a traceback's text: pytest keeps no excinfo for import errors."""
     for line in reversed(text.splitlines()):
         word = line[1:].strip().split(":")[0] if line.startswith("E ") else line.split(":")[0].strip()
@@ -215,7 +227,7 @@ def _error_in(text):
     return "Error"
 
 
-def _cut(text):
+def _cut(text: str) -> str:
     text = str(text)
     if len(text) <= _TEXT_LIMIT:
         return text
@@ -225,7 +237,7 @@ def _cut(text):
 _SEND = _open_channel()
 
 
-def pytest_configure(config):
+def pytest_configure(config: Any) -> None:
     """Register the hooks: the witness always, the reporter where orch23 listens."""
     reporter = _Reporter(_SEND or (lambda _event: None), config)
     config.pluginmanager.register(_Witness(reporter.place), "orch23-witness")

@@ -23,7 +23,7 @@ from orch23.model.pipeline import BriefLimits
 X, Y = "test_a.py::test_x", "test_a.py::test_y"
 
 
-def test_event(name: str, when: str = "call", outcome: str = "passed", **more: object) -> dict[str, object]:
+def test_event(name: str, when: object = "call", outcome: object = "passed", **more: object) -> dict[str, object]:
     event = {"event": "test", "id": name, "when": when, "outcome": outcome, "made": outcome, "raised": ""}
     return {**event, "place": "", "text": "", "xfail": False, **more}
 
@@ -36,7 +36,7 @@ def passed(name: str) -> list[dict[str, object]]:
 
 
 def failed(name: str, **more: object) -> list[dict[str, object]]:
-    fields = {"raised": "AssertionError", "place": "test_a.py:3", "text": "assert 1 == 2", **more}
+    fields: dict[str, object] = {"raised": "AssertionError", "place": "test_a.py:3", "text": "assert 1 == 2", **more}
     return [test_event(name, outcome="failed", **fields), test_event(name, "teardown")]
 
 
@@ -45,8 +45,12 @@ def skipped(name: str, place: str = "test_a.py:3", **more: object) -> list[dict[
     return [test_event(name, "setup", "skipped", **fields), test_event(name, "teardown")]
 
 
-def report(*events: dict[str, object], ids: tuple[str, ...] = (X, Y), status: int = 0) -> bytes:
-    whole = [{"event": "start", "pytest": "8"}, {"event": "collected", "ids": list(ids)}, *events]
+def report(*events: Mapping[str, object], ids: tuple[str, ...] = (X, Y), status: int = 0) -> bytes:
+    whole: list[Mapping[str, object]] = [
+        {"event": "start", "pytest": "8"},
+        {"event": "collected", "ids": list(ids)},
+        *events,
+    ]
     return lines(*whole, {"event": "finish", "status": status})
 
 

@@ -53,7 +53,7 @@ class Disk:
                 yield
 
     def every_point(
-        self, make: Callable[[int], Callable[[], None]], error: int | None, check: Callable[[], None]
+        self, make: Callable[[int], Callable[[], object]], error: int | None, check: Callable[[], object]
     ) -> int:
         """Run what `make` prepares with the fault at each call in turn, and `check` after each; return the points."""
         for at in range(1, 500):

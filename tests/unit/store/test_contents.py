@@ -118,10 +118,10 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
     folder = tmp_path / "cas"
     data = b"some bytes" * 50
 
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         contents = Contents(tmp_path / "cas")
         contents.delete_all()
-        return lambda: contents.put_bytes(data) and None
+        return lambda: contents.put_bytes(data)
 
     def check() -> None:
         contents = Contents(folder)

@@ -57,7 +57,7 @@ def test_a_write_does_not_touch_the_inode_that_others_may_share(tmp_path: Path) 
 def test_after_a_fault_at_any_call_the_file_is_old_or_new(tmp_path: Path, disk: Any, fault: int | None) -> None:
     target = tmp_path / "place" / "file"
 
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         make_folder(target.parent)
         target.write_bytes(b"old" * 100)
         return lambda: write_atomic(target, b"new" * 100)
@@ -88,8 +88,15 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
+
+    def told(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            calls.append(name)
+            return real(*args)
+
+        return call
+
     for name in ("write", "fsync", "rename"):
-        real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *args, n=name, r=real, **more: (calls.append(n), r(*args, **more))[1])
+        monkeypatch.setattr(os, name, told(name, getattr(os, name)))
     write_atomic(tmp_path / "file", b"data")
     assert calls == ["write", "fsync", "rename", "fsync"]

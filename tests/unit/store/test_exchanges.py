@@ -123,6 +123,15 @@ def test_a_damaged_transcript_is_named(exchanges: Exchanges, tmp_path: Path, dam
         assert found.hint
 
 
+def test_an_answer_that_somebody_changed_is_no_recorded_answer(exchanges: Exchanges, tmp_path: Path) -> None:
+    one = exchange()
+    exchanges.put(one, "t")
+    path = tmp_path / "t" / f"{one.fingerprint}.json"
+    path.write_text(path.read_text().replace("an answer", "my answer"))
+    with pytest.raises(CorruptStateError):
+        exchanges.get(one.fingerprint, "t")
+
+
 def test_an_exchange_under_another_name_is_no_answer(exchanges: Exchanges, tmp_path: Path) -> None:
     one, other = exchange(), exchange(request("something else"))
     exchanges.put(one, None)
@@ -179,7 +188,7 @@ def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lo
     judged = dataclasses.replace(one, outcome="accepted")
     done: list[str] = []
 
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         done.clear()
         exchanges = Exchanges(tmp_path / str(at), tmp_path)
         make.at = at  # type: ignore[attr-defined]

@@ -142,7 +142,7 @@ def test_after_a_fault_at_any_call_the_journal_is_a_beginning_of_the_run(
 ) -> None:
     noticed: list[Event] = []
 
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         noticed.clear()
         journal = Journal(tmp_path / str(at), "r", clock)
         make.path = journal.path  # type: ignore[attr-defined]
@@ -259,7 +259,7 @@ def test_a_run_that_was_asked_to_stop_is_interrupted(tmp_path: Path) -> None:
     write(tmp_path, "1", [started(), attempt(1), answered("f"), over("cancelled"), run_over("interrupted")])
     found = interrupted_run(tmp_path, "p.yaml")
     assert found is not None
-    assert (found.attempts, found.fingerprints) == ({"k": 1}, {"f"})
+    assert (dict(found.attempts), set(found.fingerprints)) == ({"k": 1}, {"f"})
 
 
 @pytest.mark.parametrize("status", ["built", "failed", "restored"])

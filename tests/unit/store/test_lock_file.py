@@ -168,8 +168,8 @@ def test_after_a_fault_at_any_call_the_lock_file_is_old_or_new(tmp_path: Path, d
     path = tmp_path / "x.lock"
     old, new = lock(record("a")), lock(record("a", "v2"), record("b"))
 
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         write_lock(path, old, "p")
-        return lambda: write_lock(path, new, "p") and None
+        return lambda: write_lock(path, new, "p")
 
     disk.every_point(make, fault, lambda: read_lock(path) in (old, new) or pytest.fail("torn"))

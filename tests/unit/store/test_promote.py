@@ -195,12 +195,12 @@ def test_after_a_fault_at_any_call_all_files_are_old_or_all_are_new(
 ) -> None:
     states: list[str] = []
 
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         place = Place(tmp_path / str(at))
         make.place = place  # type: ignore[attr-defined]
         place.put(OLD)
         new, old = place.entries(NEW), place.entries(OLD)
-        return lambda: place.promoter().promote(new, old) and None
+        return lambda: place.promoter().promote(new, old)
 
     def check() -> None:
         place: Place = make.place  # type: ignore[attr-defined]
@@ -218,7 +218,7 @@ def test_after_a_fault_at_any_call_all_files_are_old_or_all_are_new(
 
 
 def test_a_fault_during_recovery_can_be_recovered_from(tmp_path: Path, disk: Any, fault: int | None) -> None:
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         place = Place(tmp_path / str(at))
         make.place = place  # type: ignore[attr-defined]
         place.put(OLD)
@@ -226,7 +226,7 @@ def test_a_fault_during_recovery_can_be_recovered_from(tmp_path: Path, disk: Any
         with disk.failing(9, None):
             place.promoter().promote(new, old)
         assert place.redo.exists()
-        return lambda: place.promoter().recover() and None
+        return lambda: place.promoter().recover()
 
     def check() -> None:
         place: Place = make.place  # type: ignore[attr-defined]
@@ -243,6 +243,19 @@ def crashed(place: Place, disk: Any) -> None:
         place.promoter().promote(new, old)
     assert place.redo.exists()
     assert place.files() != AFTER
+
+
+def test_recovery_takes_what_was_done_before_the_crash_as_done(place: Place, disk: Any) -> None:
+    place.put(OLD)
+    new, old = place.entries(NEW), place.entries(OLD)
+    for at in range(1, 100):
+        with disk.failing(at, None):
+            place.promoter().promote(new, old)
+        if place.files() == AFTER and place.redo.exists():
+            break
+        place.promoter().recover()
+        place.promoter().promote(old, new)
+    assert place.promoter().recover() == Promoted(("new/d.py", "src/a.py"), ("old/deep/c.py",), ())
 
 
 def test_recovery_leaves_what_a_person_edited_since(place: Place, disk: Any) -> None:

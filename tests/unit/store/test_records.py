@@ -71,8 +71,11 @@ def test_a_body_of_any_other_shape_is_no_record(change: Callable[[dict[str, Any]
         record_from_json(body)
 
 
+VERIFY: dict[str, Any] = {"verify.steps": ["pytest"]}
+
+
 def test_a_record_is_found_by_all_that_it_may_be_asked_by(tmp_path: Path) -> None:
-    one = record("v1", **{"verify.steps": ["pytest"]})
+    one = record("v1", **VERIFY)
     Records(tmp_path / "r").put(one)
     records = Records(tmp_path / "r")
     assert records.by_key(one.key) == (one,)
@@ -178,7 +181,7 @@ def test_after_a_fault_at_any_call_no_record_that_was_put_is_lost(tmp_path: Path
     other = dataclasses.replace(one, outputs={"a.py": entry("x")})
     third = record("v3")
 
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         records = Records(tmp_path / f"r{at}")
         make.folder = tmp_path / f"r{at}"  # type: ignore[attr-defined]
         records.put(one)

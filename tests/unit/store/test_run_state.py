@@ -82,7 +82,7 @@ def test_after_two_red_attempts_it_says_what_the_seeds_say() -> None:
 
 def test_the_walk_of_a_stage_that_was_patched_once() -> None:
     events = [*BEGIN, *red(1), *green(2), Event("run_finished", "ok", data={"status": "ok"})]
-    walk = []
+    walk: list[tuple[object, object]] = []
     for count in range(1, len(events) + 1):
         state = fold(events[:count]).to_json()
         if not walk or walk[-1] != (state["state"], state["phase"]):
@@ -217,7 +217,12 @@ def test_a_run_of_many_stages_does_not_write_the_whole_file_for_each(
 ) -> None:
     writes: list[object] = []
     real = Path.replace
-    monkeypatch.setattr(Path, "replace", lambda self, target: (writes.append(target), real(self, target))[1])
+
+    def replace(self: Path, target: Path) -> Path:
+        writes.append(target)
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
     file = StateFile(tmp_path / "state.json", lambda: MOMENT)
     file.notice(START)
     for number in range(1500):
@@ -253,7 +258,7 @@ def test_a_damaged_file_is_noticed_set_aside_and_rebuilt(tmp_path: Path, damage:
 
 
 def test_after_a_fault_at_any_call_the_file_is_absent_or_whole(tmp_path: Path, disk: Any, fault: int | None) -> None:
-    def make(at: int) -> Callable[[], None]:
+    def make(at: int) -> Callable[[], object]:
         path = tmp_path / str(at) / "state.json"
         make.path = path  # type: ignore[attr-defined]
         file = StateFile(path, lambda: MOMENT)

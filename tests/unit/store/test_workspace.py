@@ -255,6 +255,24 @@ def test_pruning_never_loses_a_match(pattern: list[str], paths: set[str]) -> Non
         assert Workspace(Path(folder), None).listing(whole) == tuple(p for p in files if match(whole, p))
 
 
+def test_no_folder_is_entered_that_cannot_hold_a_match(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in FILES:
+        put(root, path)
+    entered: list[str] = []
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        entered.append(path.removeprefix(f"{root}/"))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    Workspace(root, None).listing("**/*.py")
+    assert sorted(entered) == ["", "src/", "src/deep/", "src/deep/er/", "src/logs/"]
+    entered.clear()
+    Workspace(root, None).listing("src/*/b.py")
+    assert sorted(entered) == ["src/", "src/deep/", "src/logs/"]
+
+
 def test_links_are_neither_listed_nor_entered(root: Path) -> None:
     put(root, "../elsewhere/x.py")
     put(root, "src/a.py")

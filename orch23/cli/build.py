@@ -1,0 +1,136 @@
+"""The command `build`."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from time import monotonic
+from types import FrameType
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import json_option, selection_options, stages_argument, variable_options
+from orch23.cli.plan import show_plan
+from orch23.model.event import Observer
+from orch23.model.pipeline import Pipeline
+from orch23.report.text import TextScreen
+
+_OUTPUTS = ("auto", "plain", "jsonl", "quiet")
+
+
+@click.command()
+@stages_argument
+@click.option("-n", "--dry-run", is_flag=True, help="Say what would be done, like `plan`, and do nothing.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="So many stages at once.")
+@click.option("-k", "--keep-going", is_flag=True, help="Go on with other stages when one has failed.")
+@click.option("-q", "--quiet", is_flag=True, help="Only warnings and failures; as --output quiet.")
+@click.option("-v", "--verbose", is_flag=True, help="Every stage, why it runs, and each attempt.")
+@click.option("--replay", is_flag=True, help="Recorded answers only: a request without one is an error, not a call.")
+@selection_options
+@variable_options
+@click.option("--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal.")
+@click.option("--json", "as_json", is_flag=True, help="As --output jsonl; with -n the plan as one JSON document.")
+@click.pass_obj
+def build(  # noqa: PLR0913 - a command has as many parameters as options
+    console: Console,
+    *,
+    arguments: tuple[str, ...],
+    dry_run: bool,
+    jobs: int | None,
+    keep_going: bool,
+    quiet: bool,
+    verbose: bool,
+    replay: bool,
+    forced: tuple[str, ...],
+    only: bool,
+    until: bool,
+    downstream: bool,
+    overwrite_edited: bool,
+    sets: tuple[str, ...],
+    vars_file: str | None,
+    output: str,
+    as_json: bool,
+) -> int:
+    """Build the stages of a pipeline that are not up to date, or the named ones with all they need.
+
+    Without PIPELINE it is pipeline.yaml in this folder.
+    """
+    from orch23.cli.opening import Wanted, check_forced, open_wanted, selection_of  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import BuildRequest, run_build  # noqa: PLC0415 - heavy
+    from orch23.plan.graph import build_plan  # noqa: PLC0415 - heavy
+
+    wanted = Wanted(
+        arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file
+    )
+    if dry_run:
+        return show_plan(
+            console, wanted, forced=forced, overwrite_edited=overwrite_edited, as_json=as_json, verbose=verbose
+        )
+    project, stages = open_wanted(console, wanted)
+    selection = selection_of(wanted, stages)
+    plan, _ = build_plan(project.pipeline)
+    if plan is not None:
+        check_forced(plan, forced)
+        selection.nodes(plan)
+    request = BuildRequest(
+        selection=selection,
+        jobs=jobs,
+        keep_going=keep_going,
+        forced=forced,
+        overwrite_edited=overwrite_edited,
+        replay=replay,
+    )
+    shown = "jsonl" if as_json else "quiet" if quiet else output
+    with contextlib.ExitStack() as handlers:
+        return run_build(
+            project,
+            request,
+            screen_of(console, project.pipeline, shown, verbose=verbose),
+            lambda ready: handlers.enter_context(interrupting(ready.interrupt)),
+        )
+
+
+def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: bool = False) -> Observer:
+    """Return the observer that shows a build in one of the outputs."""
+    if output == "jsonl":
+        return _journal_copy(console)
+    return TextScreen(
+        pipeline=pipeline,
+        write=console.tell,
+        clock=monotonic,
+        style=console.err_style,
+        quiet=output == "quiet",
+        verbose=verbose,
+    )
+
+
+@contextlib.contextmanager
+def interrupting(interrupt: Callable[[int], None]) -> Iterator[None]:
+    """Let SIGINT and SIGTERM stop a build in good order; a second one stops it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may take signals
+        return
+    asked = False
+
+    def take(signum: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        interrupt(signum)
+
+    before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _journal_copy(console: Console) -> Observer:
+    from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
+    from orch23.report.jsonl import JournalCopy  # noqa: PLC0415 - beside it
+    from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy
+
+    return JournalCopy(project_root(console.here) / LOGS, console.answer)

@@ -1,0 +1,60 @@
+"""The two streams of a command and how they may be written to."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TextIO, TypeAlias
+
+from orch23.report.marks import Style, marks_for
+
+ColorChoice: TypeAlias = Literal["auto", "always", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """Where a command was started, and where its answer (stdout) and its progress (stderr) go."""
+
+    here: Path = field(default_factory=Path.cwd)
+    color: ColorChoice = "auto"
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def answer(self, text: str) -> None:
+        """Write to stdout: what the command was asked for."""
+        _write(sys.stdout, text)
+
+    def tell(self, text: str) -> None:
+        """Write to stderr: progress, warnings, complaints."""
+        _write(sys.stderr, text)
+
+    @property
+    def out_style(self) -> Style:
+        """Give the style of stdout."""
+        return self._style(sys.stdout)
+
+    @property
+    def err_style(self) -> Style:
+        """Give the style of stderr."""
+        return self._style(sys.stderr)
+
+    def _style(self, stream: TextIO) -> Style:
+        return Style(marks=marks_for(stream.encoding), color=wants_color(self.color, self.environ, stream))
+
+
+def wants_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -> bool:
+    """Say whether a stream gets colours: by the option, else NO_COLOR, else CLICOLOR_FORCE, else what it is."""
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    return stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write a text, with what the stream's encoding lacks as escapes, and let it be seen at once."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()

@@ -1,0 +1,114 @@
+"""The door: arguments to a command to an exit code. Holds the program's one try."""
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from click.shell_completion import shell_complete
+
+from orch23.cli.console import Console
+from orch23.cli.group import PROGRAM, orch23
+from orch23.cli.project import find_root
+from orch23.model.errors import ExitCode, Orch23Error
+from orch23.report.diagnostics import render, visible
+
+_COMPLETE = "_ORCH23_COMPLETE"
+_MOST_BYTES = 1_048_576
+
+
+def run() -> None:
+    """Be the program: run the command line and end with its code."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command line and return its exit code; never leaves by an exception."""
+    instruction = os.environ.get(_COMPLETE)
+    if instruction:
+        return shell_complete(orch23, {}, PROGRAM, _COMPLETE, instruction)
+    context: click.Context | None = None
+    try:
+        with orch23.make_context(PROGRAM, list(argv), auto_envvar_prefix="ORCH23") as context:
+            code = orch23.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as asked:
+        return asked.exit_code
+    except click.ClickException as wrong:
+        return _usage(wrong)
+    except Orch23Error as stopped:
+        return _stopped(stopped, _console(context))
+    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.SIGINT
+    except Exception as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            return _broken_pipe()
+        return _bug(error, _console(context))
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _console(context: click.Context | None) -> Console:
+    """Return the console that the options before the command made, or one without options."""
+    made = context.obj if context is not None else None
+    return made if isinstance(made, Console) else Console()
+
+
+def _usage(wrong: click.ClickException) -> ExitCode:
+    context = wrong.ctx if isinstance(wrong, click.UsageError) else None
+    usage = f"{context.get_usage()}\n" if context is not None else ""
+    command = context.command_path if context is not None else PROGRAM
+    sys.stderr.write(f"{usage}error: {visible(wrong.format_message())}\n")
+    sys.stderr.write(f"  = help: `{command} --help` lists what there is\n")
+    return ExitCode.USAGE
+
+
+def _stopped(stopped: Orch23Error, console: Console) -> ExitCode:
+    sources = getattr(stopped, "sources", None)
+    if not isinstance(sources, Mapping):
+        sources = _sources(stopped, find_root(console.here.resolve()))
+    console.tell(render(stopped.diagnostics, sources, color=console.err_style.color))
+    return stopped.exit_code
+
+
+def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
+    """Return the texts that the diagnostics point into, as far as they can be read."""
+    found: dict[str, str] = {}
+    for diagnostic in stopped.diagnostics:
+        places = [diagnostic.location, *(related.location for related in diagnostic.related)]
+        for file in {place.file for place in places if place is not None} - found.keys():
+            path = root / file
+            try:
+                if path.is_file() and path.stat().st_size <= _MOST_BYTES:
+                    found[file] = path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+    return found
+
+
+def _broken_pipe() -> ExitCode:
+    """Whoever read us has gone: be quiet, also when the interpreter flushes stdout at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:
+        pass
+    return ExitCode.OK
+
+
+def _bug(error: Exception, console: Console) -> ExitCode:
+    """Keep the traceback in a file, for the report; the screen gets one line."""
+    text = "".join(traceback.format_exception(error))
+    folder = find_root(console.here.resolve()) / "logs"
+    path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="replace")
+        where = f"its traceback is in logs/{path.name}"
+    except OSError as refused:
+        where = f"its traceback could not be written ({refused.strerror})"
+    told = visible(f"{type(error).__name__}: {error}").split("\n", 1)[0]
+    console.tell(f"error: this is a bug in orch23 ({told}); {where}\n")
+    return ExitCode.BUG

@@ -1,0 +1,128 @@
+"""Open the project that a command line is about, and read its selection."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23.cli.console import Console
+from orch23.cli.project import find_root, split_arguments
+from orch23.cli.wiring import Project, Settings, open_project
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import UsageError
+from orch23.model.plan import Plan
+from orch23.plan.select import EVERYTHING, Selection
+from orch23.report.diagnostics import render
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a command line names: stages, how they are meant, values of vars."""
+
+    arguments: tuple[str, ...] = ()
+    only: bool = False
+    until: bool = False
+    downstream: bool = False
+    sets: tuple[str, ...] = ()
+    vars_file: str | None = None
+
+
+def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = None) -> tuple[Project, tuple[str, ...]]:
+    """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
+
+    Raises:
+        UsageError: more names than the command takes, or a `--set` without `=`.
+        NotFoundError: there is no such pipeline.
+        InvalidInputError: the pipeline has complaints.
+
+    """
+    path, stages = split_arguments(wanted.arguments, console.here)
+    if most_stages is not None and len(stages) > most_stages:
+        takes = "no stage" if most_stages == 0 else f"{most_stages} stage"
+        names = ", ".join(f"`{name}`" for name in stages)
+        hint = "a pipeline's name ends in .yaml or .yml and comes first"
+        raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
+    settings = Settings(
+        root=project_root(console.here),
+        pipeline_path=path,
+        environ=console.environ,
+        sets=read_sets(wanted.sets),
+        vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
+    )
+    project = open_project(settings)
+    told = render(project.loaded.warnings, project.loaded.sources, color=console.err_style.color)
+    if told:
+        console.tell(told)
+    return project, stages
+
+
+def open_one_stage(console: Console, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None) -> tuple[Project, str]:
+    """Return the project and the one stage that is named.
+
+    Raises:
+        UsageError: not exactly one is named.
+
+    """
+    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file)
+    project, stages = open_wanted(console, wanted, most_stages=1)
+    if not stages:
+        raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
+    return project, stages[0]
+
+
+def project_root(here: Path) -> Path:
+    """Return the root of the project around a folder."""
+    return find_root(here.resolve())
+
+
+def read_sets(sets: Sequence[str]) -> dict[str, str]:
+    """Return the vars that `--set` gives.
+
+    Raises:
+        UsageError: one has no `=`.
+
+    """
+    found: dict[str, str] = {}
+    problems = []
+    for one in sets:
+        name, sign, value = one.partition("=")
+        if not sign or not name:
+            problems.append(Diagnostic("E641", f"`--set {one}` gives no value", hint="write `--set NAME=VALUE`"))
+        found[name] = value
+    if problems:
+        raise UsageError(*problems)
+    return found
+
+
+def selection_of(wanted: Wanted, stages: tuple[str, ...]) -> Selection:
+    """Return the selection that stages and options stand for.
+
+    Raises:
+        UsageError: two options contradict each other, or one of them has no stage to speak of.
+
+    """
+    chosen = [name for name in ("only", "until", "downstream") if getattr(wanted, name)]
+    if len(chosen) > 1:
+        flags = " and ".join(f"`--{name}`" for name in chosen)
+        raise UsageError(Diagnostic("E641", f"{flags} contradict each other", hint="give one of them"))
+    if chosen and not stages:
+        raise UsageError(Diagnostic("E641", f"`--{chosen[0]}` needs a stage", hint="name one or more stages"))
+    if not stages:
+        return EVERYTHING
+    match chosen:
+        case ["only"]:
+            return Selection(only=stages)
+        case ["downstream"]:
+            return Selection(downstream=stages)
+        case _:
+            return Selection(targets=stages)
+
+
+def check_forced(plan: Plan, forced: tuple[str, ...]) -> None:
+    """Complain of a `--force` that names no stage.
+
+    Raises:
+        NotFoundError: with every such name.
+
+    """
+    if forced:
+        Selection(targets=forced).nodes(plan)

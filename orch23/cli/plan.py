@@ -1,0 +1,112 @@
+"""The commands `plan` and `status`: what a build would do, told without doing anything."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import exit_code_option, json_option, selection_options, stages_argument, variable_options
+from orch23.model.errors import ExitCode
+from orch23.report.plan_json import plan_json
+from orch23.report.plan_text import plan_text, status_text
+
+if TYPE_CHECKING:
+    from orch23.cli.opening import Wanted
+    from orch23.report.plan_view import PlanView
+
+
+@click.command()
+@stages_argument
+@selection_options
+@variable_options
+@click.option("-v", "--verbose", is_flag=True, help="Every reason, not only the first.")
+@json_option
+@exit_code_option
+@click.pass_obj
+def plan(  # noqa: PLR0913 - a command has as many parameters as options
+    console: Console,
+    *,
+    arguments: tuple[str, ...],
+    forced: tuple[str, ...],
+    only: bool,
+    until: bool,
+    downstream: bool,
+    overwrite_edited: bool,
+    sets: tuple[str, ...],
+    vars_file: str | None,
+    verbose: bool,
+    as_json: bool,
+    exit_code: bool,
+) -> int:
+    """Say what a build would do with each stage, and why. Starts nothing, writes nothing."""
+    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
+
+    wanted = Wanted(
+        arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file
+    )
+    return show_plan(
+        console,
+        wanted,
+        forced=forced,
+        overwrite_edited=overwrite_edited,
+        as_json=as_json,
+        verbose=verbose,
+        exit_code=exit_code,
+    )
+
+
+@click.command()
+@stages_argument
+@variable_options
+@json_option
+@exit_code_option
+@click.pass_obj
+def status(  # noqa: PLR0913 - a command has as many parameters as options
+    console: Console,
+    *,
+    arguments: tuple[str, ...],
+    sets: tuple[str, ...],
+    vars_file: str | None,
+    as_json: bool,
+    exit_code: bool,
+) -> int:
+    """Say how many stages are up to date, and name those that are not."""
+    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
+
+    view = _view(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file))
+    console.answer(plan_json(view) if as_json else status_text(view, console.out_style))
+    return _code(view, exit_code=exit_code)
+
+
+def show_plan(  # noqa: PLR0913 - the options of plan
+    console: Console,
+    wanted: "Wanted",
+    *,
+    forced: tuple[str, ...] = (),
+    overwrite_edited: bool = False,
+    as_json: bool = False,
+    verbose: bool = False,
+    exit_code: bool = False,
+) -> int:
+    """Write a plan; what `plan` and `build -n` share."""
+    view = _view(console, wanted, forced=forced, overwrite_edited=overwrite_edited)
+    console.answer(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
+    return _code(view, exit_code=exit_code)
+
+
+def _view(
+    console: Console, wanted: "Wanted", *, forced: tuple[str, ...] = (), overwrite_edited: bool = False
+) -> "PlanView":
+    from orch23.cli.opening import check_forced, open_wanted, selection_of  # noqa: PLC0415 - heavy
+    from orch23.cli.outlooks import view_of  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import check_input_schemas, open_reading  # noqa: PLC0415 - heavy
+
+    project, stages = open_wanted(console, wanted)
+    session = open_reading(project, forced=forced, overwrite_edited=overwrite_edited)
+    check_forced(session.world.plan, forced)
+    check_input_schemas(project)
+    return view_of(project, session, selection_of(wanted, stages))
+
+
+def _code(view: "PlanView", *, exit_code: bool) -> int:
+    return ExitCode.FAILED if exit_code and not view.is_quiet else ExitCode.OK

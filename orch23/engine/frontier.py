@@ -1,0 +1,41 @@
+"""Know which node of a plan can be taken next: all that it waits for has ended, and it is the first such in the order."""
+
+import heapq
+from collections.abc import Collection
+
+from orch23.engine.outlook import source_producers
+from orch23.model.pipeline import ForeachStage
+from orch23.model.plan import Plan
+
+
+class Frontier:
+    """The nodes that are ready, smallest in plan order first. A foreach waits for its list alone."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start with nothing ended."""
+        self.replan(plan, ())
+
+    def replan(self, plan: Plan, taken: Collection[str], ended: Collection[str] = ()) -> None:
+        """Go on with another plan, in which these nodes are taken already, and these of them have ended."""
+        self._plan = plan
+        self._position = {name: number for number, name in enumerate(plan.order)}
+        self._waiting = {name: sum(up not in ended for up in _awaited(plan, name)) for name in plan.order}
+        self._ready = [self._position[n] for n, count in self._waiting.items() if count == 0 and n not in taken]
+        heapq.heapify(self._ready)
+
+    def end(self, name: str) -> None:
+        """Let what waits for a node wait no longer."""
+        for after in self._plan.downstream.get(name, ()):
+            if name in _awaited(self._plan, after):
+                self._waiting[after] -= 1
+                if self._waiting[after] == 0:
+                    heapq.heappush(self._ready, self._position[after])
+
+    def take(self) -> str | None:
+        """Return the next ready node and take it out, or None."""
+        return self._plan.order[heapq.heappop(self._ready)] if self._ready else None
+
+
+def _awaited(plan: Plan, name: str) -> tuple[str, ...]:
+    node = plan.nodes[name]
+    return source_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]

@@ -1,0 +1,65 @@
+"""Tell what went wrong in a build, once it is over: each stage with its place, its last failure and what to do next."""
+
+from collections.abc import Sequence
+
+from orch23.model.event import Event
+from orch23.model.pipeline import Pipeline
+from orch23.report.diagnostics import visible
+from orch23.report.marks import Style
+from orch23.report.stage_line import number_of, sign, text_of, texts_of
+
+_HEAD_LINES = 6
+_TAIL_LINES = 18
+
+
+def failure_text(pipeline: Pipeline, ends: Sequence[Event], kinds: dict[str, str], style: Style) -> str:
+    """Return a block for each stage that failed or waits for a person; an empty text where none does."""
+    blocks = []
+    for event in ends:
+        status = text_of(event.data, "status")
+        if status == "failed":
+            blocks.append(_failed(pipeline, event, kinds.get(event.role.partition("@")[0], ""), style))
+        elif status == "edited":
+            blocks.append(_edited(pipeline, event, style))
+    return "".join(f"\n{block}" for block in blocks)
+
+
+def _heading(pipeline: Pipeline, event: Event, style: Style) -> str:
+    mark, tone = sign(text_of(event.data, "status"), style.marks)
+    place = pipeline.locate("stages", event.role)
+    where = f"  {visible(str(place))}" if place else ""
+    return f"{style.paint(mark, tone)} {style.paint(visible(event.role), 'strong')}{where}\n"
+
+
+def _failed(pipeline: Pipeline, event: Event, kind: str, style: Style) -> str:
+    data = event.data
+    lines = []
+    command = text_of(data, "command")
+    attempts = int(number_of(data, "attempts"))
+    tried = f" (attempt {attempts})" if attempts > 1 else ""
+    lines += [f"  $ {visible(command)}{tried}"] if command else []
+    excerpt = text_of(data, "failure") or event.message
+    lines += [f"  | {line}" for line in _cut(visible(excerpt).strip("\n").split("\n"))]
+    name = visible(event.role)
+    if kind == "llm" and attempts:
+        lines.append(f"  next: `orch23 show {name} --response`, `orch23 show {name} --prompt`")
+    elif attempts:
+        lines.append(f"  next: `orch23 show {name}` has all of its output")
+    return _heading(pipeline, event, style) + "\n".join(lines) + "\n"
+
+
+def _edited(pipeline: Pipeline, event: Event, style: Style) -> str:
+    name = visible(event.role)
+    paths = visible(" ".join(texts_of(event.data, "paths")))
+    lines = [
+        f"  edited by hand: {paths}" if paths else f"  {visible(event.message)}",
+        f"  next: `orch23 accept {name}` verifies the edit and keeps it; `orch23 build --overwrite-edited` gives it up",
+    ]
+    return _heading(pipeline, event, style) + "\n".join(lines) + "\n"
+
+
+def _cut(lines: list[str]) -> list[str]:
+    if len(lines) <= _HEAD_LINES + _TAIL_LINES + 1:
+        return lines
+    left_out = len(lines) - _HEAD_LINES - _TAIL_LINES
+    return [*lines[:_HEAD_LINES], f"... {left_out} lines ...", *lines[-_TAIL_LINES:]]

@@ -1,0 +1,32 @@
+"""Copy a run's journal to a stream while it is written, line by line, byte for byte."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orch23.model.event import Event
+from orch23.report.stage_line import text_of
+
+
+@dataclass(slots=True)
+class JournalCopy:
+    """An observer that stands behind the journal: at each event it hands on what the file has gained."""
+
+    logs: Path
+    write: Callable[[str], None]
+    _path: Path | None = None
+    _offset: int = field(default=0)
+
+    def notice(self, event: Event) -> None:
+        """Hand on the new whole lines."""
+        if event.type == "run_started":
+            self._path = self.logs / f"{text_of(event.data, 'run_id')}.jsonl"
+        if self._path is None:
+            return
+        with self._path.open("rb") as stream:
+            stream.seek(self._offset)
+            data = stream.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        if whole:
+            self.write(whole.decode("utf-8", "replace"))

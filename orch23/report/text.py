@@ -1,0 +1,175 @@
+"""Show a build on a screen, one line a stage: an observer that writes text."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from orch23.model.event import Event
+from orch23.model.pipeline import Pipeline
+from orch23.report.diagnostics import visible
+from orch23.report.failures import failure_text
+from orch23.report.figures import count, counts, duration
+from orch23.report.marks import Style
+from orch23.report.plan_view import kind_of
+from orch23.report.stage_line import number_of, sign, stage_line, text_of, texts_of
+
+_ORDER = ("built", "restored", "verified", "fresh", "failed", "edited", "blocked", "cancelled")
+_DULL = frozenset({"fresh"})
+
+
+@dataclass(slots=True, kw_only=True)
+class TextScreen:
+    """Writes a build as text. Nothing is written before something happens, so that a build with nothing to do is one line.
+
+    `quiet` leaves only warnings and failures; `verbose` adds why each stage runs, and its attempts.
+    """
+
+    pipeline: Pipeline
+    write: Callable[[str], None]
+    clock: Callable[[], float]
+    style: Style
+    quiet: bool = False
+    verbose: bool = False
+    _began: float = 0.0
+    _head: str = ""
+    _log: str = ""
+    _held: list[Event] = field(default_factory=list)
+    _ends: list[Event] = field(default_factory=list)
+    _replayed: Counter[str] = field(default_factory=Counter)
+    _kinds: dict[str, str] = field(default_factory=dict)
+    _width: int = 0
+    _open: bool = False
+
+    def __post_init__(self) -> None:
+        """Take kinds and names of the declared stages."""
+        self._kinds = {stage.name: kind_of(stage) for stage in self.pipeline.stages}
+        self._width = max((len(name) for name in self._kinds), default=0)
+        self._began = self.clock()
+
+    def notice(self, event: Event) -> None:  # noqa: C901 - one a kind of event
+        """Take one event."""
+        match event.type:
+            case "run_started":
+                self._start(event)
+            case "stages_added":
+                self._width = max([self._width, *(len(name) for name in texts_of(event.data, "items"))])
+            case "stage_decided":
+                self._decided(event)
+            case "attempt_started" | "attempt_finished" | "check_result":
+                self._attempt(event)
+            case "llm_response":
+                self._replayed[event.role] += event.data.get("replayed") is True
+            case "promoted":
+                self._promoted(event)
+            case "stage_finished":
+                self._finished(event)
+            case "warning" | "healed":
+                self._warn(event)
+            case "run_finished":
+                self._finish(event)
+            case _:
+                pass
+
+    def _start(self, event: Event) -> None:
+        data = event.data
+        stages = int(number_of(data, "stages")) or len(self.pipeline.stages)
+        models = ", ".join(texts_of(data, "model"))
+        providers = ", ".join(texts_of(data, "provider"))
+        facts = [f"{visible(self.pipeline.name)}: {count(stages, 'stage')}"]
+        facts += [f"provider {visible(providers)} model {visible(models)}"] if providers else []
+        facts += [f"sandbox: {text_of(data, 'sandbox') or 'none'}"]
+        self._head = "   ".join(facts)
+        self._log = f"logs/{text_of(data, 'run_id')}.jsonl"
+
+    def _decided(self, event: Event) -> None:
+        if self.verbose and text_of(event.data, "decision") not in _DULL:
+            self._show()
+            reasons = event.data.get("reasons")
+            told = [_reason(one) for one in reasons] if isinstance(reasons, list | tuple) else []
+            decision = text_of(event.data, "decision")
+            self._line(f"   {visible(event.role):<{self._width}}  {decision}: {', '.join(told)}".rstrip(": "))
+
+    def _attempt(self, event: Event) -> None:
+        if self.verbose:
+            self._show()
+            self._line(f"   {visible(event.role):<{self._width}}  {visible(event.message)}")
+
+    def _promoted(self, event: Event) -> None:
+        removed = texts_of(event.data, "removed")
+        if removed and event.role == "orch23" and not self.quiet:
+            self._show()
+            self._line(f" {self.style.marks.idle} taken away, since no stage makes it now: {visible(' '.join(removed))}")
+
+    def _finished(self, event: Event) -> None:
+        self._ends.append(event)
+        self._width = max(self._width, len(event.role))
+        if text_of(event.data, "status") in _DULL and not self._open and not self.verbose:
+            self._held.append(event)
+            return
+        self._show()
+        self._stage(event)
+
+    def _stage(self, event: Event) -> None:
+        kind = self._kinds.get(event.role.partition("@")[0], "")
+        self._line(stage_line(event, kind, self._width, self.style, replayed=self._replayed[event.role]))
+
+    def _warn(self, event: Event) -> None:
+        self._show()
+        sign_ = self.style.paint("warning", "notice")
+        role = "" if event.role == "orch23" else f"{visible(event.role)}: "
+        self.write(f"{sign_}: {role}{visible(event.message)}\n")
+
+    def _show(self) -> None:
+        """Write the first line, and what was held back since nothing else had happened."""
+        if self._open:
+            return
+        self._open = True
+        if self._head:
+            self._line(self._head)
+        for event in self._held:
+            self._stage(event)
+        self._held.clear()
+
+    def _line(self, text: str) -> None:
+        if not self.quiet:
+            self.write(f"{text}\n")
+
+    # ---- the end --------------------------------------------------------------------------
+
+    def _finish(self, event: Event) -> None:
+        statuses = Counter(text_of(end.data, "status") for end in self._ends)
+        if not self._open and event.data.get("exit_code") == 0:
+            self._line(f"{visible(self.pipeline.name)}: up to date ({count(len(self._ends), 'stage')})")
+            return
+        self._show()
+        self._line(self._summary(statuses))
+        told = failure_text(self.pipeline, self._last_ends(), self._kinds, self.style)
+        self.write(told)
+        if told or event.data.get("exit_code") != 0:
+            mark, tone = sign("failed", self.style.marks)
+            del mark
+            word = self.style.paint(text_of(event.data, "status") or "failed", tone)
+            self.write(f"\n{word}: the log is {self._log}; `orch23 log` shows it\n")
+
+    def _last_ends(self) -> list[Event]:
+        """Return how each stage ended, last: one that was decided twice counts once."""
+        return list({event.role: event for event in self._ends}.values())
+
+    def _summary(self, statuses: Counter[str]) -> str:
+        calls = sum(int(number_of(end.data, "calls")) for end in self._ends)
+        tokens = [sum(int(number_of(end.data, name)) for end in self._ends) for name in ("input_tokens", "output_tokens")]
+        facts = [f" {count(len(self._ends), 'stage')}: {counts({name: statuses[name] for name in _ORDER})}"]
+        facts += [duration(self.clock() - self._began)]
+        spent = [count(calls, "call")] if calls else []
+        spent += [f"{tokens[0]:,}+{tokens[1]:,} tokens"] if any(tokens) else []
+        facts += [", ".join(spent)] if spent else []
+        saved = sum(self._replayed.values())
+        facts += [f"saved {count(saved, 'call')}"] if saved else []
+        return "   ".join(facts)
+
+
+def _reason(value: object) -> str:
+    if not isinstance(value, dict):
+        return ""
+    subject = value.get("subject")
+    return visible(f"{value.get('code')} {subject}" if subject else str(value.get("code")))

@@ -1,0 +1,434 @@
+"""Drive the real thing on the tiny language, in this process: its programs and its model are functions."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+import dataclasses
+import os
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from orch23.cli import wiring
+from orch23.engine.commit import write_lock as _write_lock  # the name that a commit calls
+from orch23.engine.preview import preview
+from orch23.model.action import Action, ActionOutcome, ActionResult, Completed, InputsChanged, Output
+from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError, Orch23Error
+from orch23.model.event import Event
+from orch23.model.llm import Request, Response
+from orch23.store.contents import Contents
+from orch23.store.exchanges import Exchanges
+from orch23.store.journal import Journal
+from orch23.store.promote import Promoter
+from orch23.store.records import Records
+from hypothesis import note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.property.oracle import GROUPS, Sketch, answer, author_files, bodies, run_program
+
+START = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
+RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+KEPT_OUT = (".orch23/", "logs/")
+
+
+class CrashError(Exception):
+    """The process dies here."""
+
+
+@dataclass
+class Fuse:
+    """Counts effects, and dies at one of them and at every later one."""
+
+    at: int | None = None
+    seen: list[str] = field(default_factory=list)
+
+    def __call__(self, what: str) -> None:
+        self.seen.append(what)
+        if self.at is not None and len(self.seen) > self.at:
+            raise CrashError(what)
+
+
+@dataclass
+class Build:
+    """What one build did."""
+
+    code: int
+    decisions: dict[str, str]
+    ends: dict[str, str]
+    calls: list[str]
+    programs: list[tuple[str, ...]]
+    complaints: tuple[str, ...] = ()
+    crashed: bool = False
+    effects: int = 0
+
+
+class _Screen:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class _Executor:
+    """Runs the programs of the tiny language on the bytes that a room would be laid with."""
+
+    sandbox = "none"
+
+    def __init__(self, sources: Any, contents: Any, ran: list[tuple[str, ...]]) -> None:
+        self._sources, self._contents, self._ran = sources, contents, ran
+
+    def submit(self, action: Action) -> Future[ActionOutcome]:
+        future: Future[ActionOutcome] = Future()
+        try:
+            future.set_result(self._run(action))
+        except Exception as error:  # noqa: BLE001 - a future hands it to whoever waits
+            future.set_exception(error)
+        return future
+
+    def _run(self, action: Action) -> ActionOutcome:
+        files, lost = {}, []
+        for path, entry in action.inputs.items():
+            try:
+                files[path] = self._sources.read(path, entry).decode()
+            except MissingBytesError:
+                lost.append(path)
+        if lost:
+            return InputsChanged(tuple(lost))
+        self._ran.append(action.argv)
+        code, written = run_program(action.argv, files)
+        entries = {path: FileEntry(self._contents.put_bytes(text.encode())) for path, text in written.items()}
+        entries = {path: entry for path, entry in entries.items() if action.inputs.get(path) != entry}
+        return Completed(ActionResult(exit_code=code, written=entries, output=Output("")))
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Model:
+    asked: list[str]
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        self.asked.append(request.fingerprint())
+        return Response(text=answer(json.loads(request.messages[-1].content)))
+
+
+class Rig:
+    """A project of the tiny language and the real thing on it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        self.ticks = 0
+
+    def author(self, sketch: Sketch) -> None:
+        for path, text in author_files(sketch).items():
+            self.write(path, text)
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text)
+
+    def remove(self, path: str) -> None:
+        (self.root / path).unlink()
+
+    def files(self) -> dict[str, str]:
+        """Return all files but those that orch23 keeps for itself."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            name = path.relative_to(self.root).as_posix()
+            if path.is_file() and not name.startswith(KEPT_OUT):
+                found[name] = path.read_text()
+        return found
+
+    def everything(self) -> dict[str, bytes]:
+        return {p.relative_to(self.root).as_posix(): p.read_bytes() for p in sorted(self.root.rglob("*")) if p.is_file()}
+
+    def _open(self) -> wiring.Project:
+        self.ticks += 1
+        settings = wiring.Settings(
+            root=self.root,
+            pipeline_path=self.root / "pipeline.yaml",
+            environ={"PATH": "/usr/bin:/bin"},
+            clock=lambda: START + timedelta(seconds=self.ticks),
+        )
+        return wiring.open_project(settings)
+
+    def plan(self, **asked: Any) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Return what a plan says of each stage, and the dead files."""
+        with _quick():
+            try:
+                session = wiring.open_reading(self._open(), **asked)
+                seen = preview(session)
+            except Orch23Error as error:
+                return {"!": str(int(error.exit_code))}, ()
+        return {name: decision.label for name, decision in seen.decisions.items()}, seen.dead
+
+    def build(self, *, crash_at: int | None = None, **asked: Any) -> Build:
+        screen, fuse = _Screen(), Fuse(crash_at)
+        calls: list[str] = []
+        programs: list[tuple[str, ...]] = []
+        crashed, complaints = False, ()
+        with _quick(), _doubled(calls, programs), _fused(fuse):
+            try:
+                code = wiring.run_build(self._open(), wiring.BuildRequest(keep_going=True, **asked), screen, lambda _: None)
+            except CrashError:
+                code, crashed = -1, True
+            except Orch23Error as error:
+                code, complaints = int(error.exit_code), tuple(str(d) for d in error.diagnostics)
+        decisions = {e.role: str(e.data["decision"]) for e in screen.events if e.type == "stage_decided"}
+        ends = {e.role: str(e.data["status"]) for e in screen.events if e.type == "stage_finished"}
+        ends_code = complaints
+        return Build(code, decisions, ends, calls, programs, ends_code, crashed, len(fuse.seen))
+
+
+@contextmanager
+def _quick() -> Iterator[None]:
+    """No durability where the machine does not really die."""
+    with patch("os.fsync", lambda _fd: None), patch("orch23.store.promote.sync_filesystem", lambda _p: None):
+        yield
+
+
+@contextmanager
+def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None]:
+    def executor(*, rooms: Any, contents: Any, workers: int) -> _Executor:
+        return _Executor(rooms._sources, contents, programs)
+
+    with (
+        patch.object(wiring, "LocalExecutor", executor),
+        patch.object(wiring.Providers, "make", lambda *_: _Model(calls)),
+    ):
+        yield
+
+
+@contextmanager
+def _fused(fuse: Fuse) -> Iterator[None]:
+    with ExitStack() as stack:
+        for owner, name in (
+            (Contents, "put_bytes"),
+            (Records, "put"),
+            (Exchanges, "put"),
+            (Exchanges, "put_original"),
+            (Promoter, "_write"),
+            (Promoter, "_remove"),
+            (Promoter, "_apply"),
+            (Journal, "notice"),
+        ):
+            stack.enter_context(patch.object(owner, name, _guarded(fuse, name, getattr(owner, name))))
+        stack.enter_context(patch("orch23.engine.commit.write_lock", _guarded(fuse, "write_lock", _write_lock)))
+        yield
+
+
+def _guarded(fuse: Fuse, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        fuse(name)
+        return inner(*args, **kwargs)
+
+    return guarded
+
+
+# ---- histories -------------------------------------------------------------------------------------
+
+SOURCES = {
+    "src/a.txt": ("a", "b", "abc"),
+    "src/b.txt": ("ab", "b", "", "cd"),
+    "src/items.txt": ("x:p y:pq z:q", "x:p z:q", "y:pq x:p", "x:p", "w:r x:p y:pq", "z:q y:pq x:p"),
+    "src/pars.json": ('["m","n"]', '["n"]', '["n","o","m"]', "[]"),
+    "spec.md": ("# One\nuno\n# Two\ndos\n", "# One\nuno\n# Two\ndue\n", "# One\nun\n# Two\ndos\n"),
+}
+TESTS = {
+    "tests/all.txt": ("", "T(", "Tc"),
+    "tests/solo.txt": ("", "!", "b", "nowhere"),
+    "tests/code.txt": ("", "!", "due", "nowhere"),
+}
+EDITABLE = ("build/a.txt", "build/h.txt", "build/all.txt", "work/solo.txt", "work/p.txt", "work/q.txt", "work/r.txt", "build/split/a.txt", "build/plan.json", "out/n.txt", "build/fin.txt", "build/page.txt")
+TAGGED = ("upper", "split", "all", "par", "fin")
+NAMED = ("upper", "all", "solo", "plan", "code", "par", "fin")
+
+
+class Histories(RuleBasedStateMachine):
+    """A project, what people do to it, and what a build then does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="history", dir=RAM))
+        self.rig = Rig(self.folder / "p")
+        self.asked: set[str] = set()
+        self.branches: dict[str, dict[str, str]] = {}
+        self.sketches: dict[str, Sketch] = {}
+        self.lost_answers = False
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    @initialize(groups=st.sets(st.sampled_from(sorted(GROUPS)), min_size=1), data=st.data(), transcripts=st.booleans())
+    def start(self, groups: set[str], data: st.DataObject, transcripts: bool) -> None:
+        self.sketch = Sketch(frozenset(groups), transcripts=transcripts)
+        for path, texts in (SOURCES | TESTS).items():
+            self.rig.write(path, texts[0])
+        for path in data.draw(st.sets(st.sampled_from(["work/solo.txt", "work/p.txt", "work/q.txt", "work/own.txt"]))):
+            self.rig.write(path, f"<{path[5]}>")
+        self.rig.author(self.sketch)
+
+    # ---- what people do ----
+
+    @rule(data=st.data())
+    def edit_source(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(SOURCES)))
+        self.rig.write(path, data.draw(st.sampled_from(SOURCES[path])))
+
+    @rule(data=st.data())
+    def edit_test(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(TESTS)))
+        self.rig.write(path, data.draw(st.sampled_from(TESTS[path])))
+
+    @rule(stage=st.sampled_from(TAGGED), tag=st.sampled_from(["T", "U"]))
+    def retag(self, stage: str, tag: str) -> None:
+        self._resketch(tags={**self.sketch.tags, stage: tag})
+
+    @rule(rev=st.sampled_from(["r1", "r2"]), page=st.sampled_from(["1", "2"]))
+    def reprompt(self, rev: str, page: str) -> None:
+        self._resketch(rev=rev, page=page)
+
+    @rule(stage=st.sampled_from(NAMED), prefix=st.sampled_from(["", "a-", "z-"]))
+    def rename(self, stage: str, prefix: str) -> None:
+        self._resketch(names={**self.sketch.names, stage: prefix + stage})
+
+    @rule(stage=st.sampled_from(["split", "page", "solo", "par", "code", "fin"]))
+    def toggle(self, stage: str) -> None:
+        gone = self.sketch.gone ^ {stage}
+        if bodies(dataclasses.replace(self.sketch, gone=gone)):
+            self._resketch(gone=gone)
+
+    def _resketch(self, **changed: Any) -> None:
+        self.sketch = dataclasses.replace(self.sketch, **changed)
+        self.rig.author(self.sketch)
+
+    @rule(path=st.sampled_from(EDITABLE), text=st.sampled_from(["hand", "HAND"]))
+    def edit_output(self, path: str, text: str) -> None:
+        self.rig.write(path, text)
+
+    @rule(path=st.sampled_from(EDITABLE))
+    def delete_output(self, path: str) -> None:
+        if (self.rig.root / path).exists():
+            self.rig.remove(path)
+
+    @rule(name=st.sampled_from(["one", "two"]))
+    def keep_branch(self, name: str) -> None:
+        self.branches[name] = {p: t for p, t in self.rig.files().items() if not p.startswith("kept/")}
+        self.sketches[name] = self.sketch
+
+    @precondition(lambda self: self.branches)
+    @rule(data=st.data())
+    def switch_branch(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.branches)))
+        for path in self.rig.files():
+            if not path.startswith("kept/"):
+                self.rig.remove(path)
+        for path, text in self.branches[name].items():
+            self.rig.write(path, text)
+        self.sketch = self.sketches[name]
+
+    @rule()
+    def lose_store(self) -> None:
+        shutil.rmtree(self.rig.root / ".orch23", ignore_errors=True)
+        if not self.sketch.transcripts:
+            self.asked.clear()
+
+    @rule()
+    def lose_lock(self) -> None:
+        (self.rig.root / "pipeline.lock").unlink(missing_ok=True)
+
+    # ---- what a build does ----
+
+    @rule(overwrite=st.booleans())
+    def build(self, overwrite: bool) -> None:
+        self._build(overwrite_edited=overwrite)
+
+    @rule(stage=st.sampled_from(NAMED))
+    def force(self, stage: str) -> None:
+        self._build(forced=(self.sketch.name(stage),))
+
+    @rule(data=st.data(), overwrite=st.booleans())
+    def crash(self, data: st.DataObject, overwrite: bool) -> None:
+        at = data.draw(st.integers(0, 60))
+        done = self.rig.build(crash_at=at, overwrite_edited=overwrite)
+        self._note(done)
+
+    def _note(self, done: Build) -> None:
+        again = [one for one in done.calls if one in self.asked]
+        assert not again, f"asked twice: {again}"
+        assert len(done.calls) == len(set(done.calls)), "asked twice in one build"
+        self.asked.update(done.calls)
+
+    def _build(self, **asked: Any) -> None:
+        before = self.rig.files()
+        planned, dead = self.rig.plan(**asked)
+        done = self.rig.build(**asked)
+        note(f"planned {planned} dead {dead}")
+        note(f"done {done}")
+        assert done.code in (0, 1, 6, 65), done
+        self._note(done)
+        for name, said in planned.items():
+            did = done.decisions.get(name) or ("blocked" if done.ends.get(name) == "blocked" else done.ends.get(name))
+            if said == "maybe":
+                assert did in ("fresh", "restore", "verify", "run", "blocked"), (name, said, did)
+            elif said == "!":
+                assert str(done.code) == planned["!"], (planned, done.code)
+            elif said != "expand" and did != said:
+                upstream_failed = did == "blocked" and "failed" in done.ends.values()
+                assert upstream_failed, f"{name}: plan said {said}, build did {did}"
+        after = self.rig.files()
+        owned = tuple(f"{folder}/" for folder in ("build", "work", "out", "kept")) + ("pipeline.lock",)
+        for path in before.keys() | after.keys():
+            if not path.startswith(owned):
+                assert before.get(path) == after.get(path), path
+        assert before.get("work/own.txt") == after.get("work/own.txt")
+        if done.code == 0:
+            self._settled(after)
+
+    def _settled(self, after: dict[str, str]) -> None:
+        planned, dead = self.rig.plan()
+        assert set(planned.values()) <= {"fresh"}, f"a plan after a green build: {planned}"
+        assert not dead
+        again = self.rig.build()
+        note(f"again {again}")
+        assert not again.calls
+        assert not again.programs
+        assert set(again.decisions.values()) <= {"fresh"}, again
+        assert again.code == 0
+        assert self.rig.files() == after
+        self._clean(after)
+
+    def _clean(self, after: dict[str, str]) -> None:
+        """A clean build with the same transcripts and lock gives the same bytes, and asks nobody."""
+        if not self.sketch.transcripts:
+            return
+        clean = Rig(self.folder / "clean")
+        for path, text in after.items():
+            if path.startswith(("src/", "tests/", "kept/")) or "/" not in path or path == "work/own.txt":
+                clean.write(path, text)
+        done = clean.build()
+        note(f"clean {done}")
+        found = clean.files()
+        shutil.rmtree(clean.root)
+        assert done.code == 0, done
+        assert not done.calls
+        assert self._comparable(found) == self._comparable(after)
+
+    def _comparable(self, files: dict[str, str]) -> dict[str, str]:
+        return {p: t for p, t in files.items() if not p.startswith("kept/") and p != "pipeline.lock"}
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    settings.get_profile("ci"), max_examples=int(os.environ.get("EX", "30")), stateful_step_count=int(os.environ.get("ST", "8"))
+)

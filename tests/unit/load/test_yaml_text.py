@@ -1,0 +1,172 @@
+"""Strict YAML: one reading, every place, no surprise."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.load.yaml_text import MAX_BYTES, decode, parse, parse_scalar
+from orch23.model.diagnostic import Location
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("false", False),
+        ("null", None),
+        ("~", None),
+        ("True", "True"),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("NULL", "NULL"),
+        ("0", 0),
+        ("-12", -12),
+        ("007", "007"),
+        ("0644", "0644"),
+        ("0o17", "0o17"),
+        ("0x1f", "0x1f"),
+        ("1_000", "1_000"),
+        ("1:30", "1:30"),
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        (".5", ".5"),
+        (".inf", ".inf"),
+        (".nan", ".nan"),
+        ("2024-01-01", "2024-01-01"),
+        ("1.2.3", "1.2.3"),
+        ('"1"', "1"),
+        ("'true'", "true"),
+        ('""', ""),
+        ("٣", "٣"),
+        ("a b", "a b"),
+    ],
+)
+def test_a_scalar_has_one_meaning(text, value):
+    parsed = parse(f"k: {text}\n", "f.yaml")
+    assert parsed.diagnostics == ()
+    assert parsed.tree == {"k": value}
+    assert type(parsed.tree["k"]) is type(value)
+
+
+def test_every_node_has_its_place():
+    parsed = parse("stages:\n  code:\n    outputs: [a, 'b c']\n    llm: {model: m}\n", "f.yaml")
+    assert parsed.tree == {"stages": {"code": {"outputs": ["a", "b c"], "llm": {"model": "m"}}}}
+    assert parsed.positions["stages/code/outputs/1"] == Location("f.yaml", 3, 18, 5)
+    assert parsed.positions["stages/code/outputs"] == Location("f.yaml", 3, 14, 10)
+    assert parsed.positions["stages/code"] == Location("f.yaml", 2, 3, 4)
+    assert parsed.positions["stages/code/llm/model"] == Location("f.yaml", 4, 18, 1)
+    assert parsed.key_positions["stages/code/llm"] == Location("f.yaml", 4, 5, 3)
+    assert parsed.place("stages/code/outputs/9") == parsed.positions["stages/code/outputs"]
+
+
+def test_a_byte_order_mark_and_windows_lines_change_no_place():
+    parsed = parse("\ufeffa: 1\r\nb: [2]\r\n", "f.yaml")
+    assert parsed.tree == {"a": 1, "b": [2]}
+    assert parsed.positions["b/0"] == Location("f.yaml", 2, 5, 1)
+
+
+def test_columns_count_characters():
+    assert parse("日本: {é: x}\n", "f.yaml").positions["日本/é"] == Location("f.yaml", 1, 9, 1)
+
+
+def test_block_texts_are_strings():
+    assert parse("a: |\n  x\n  y\nb: >-\n  p\n  q\n", "f.yaml").tree == {"a": "x\ny\n", "b": "p q"}
+
+
+def test_a_broken_rule_leaves_the_rest_readable():
+    parsed = parse("a: &x 1\nb: *x\nb: 2\nc: !t 3\n<<: {d: 1}\n4: 5\n", "f.yaml")
+    assert [(d.code, d.location.line) for d in parsed.diagnostics] == [
+        ("E804", 1),
+        ("E804", 2),
+        ("E803", 3),
+        ("E804", 4),
+        ("E804", 5),
+        ("E806", 6),
+    ]
+    assert parsed.tree == {"a": 1, "b": None, "c": "3", "4": 5}
+
+
+def test_a_duplicate_key_shows_both_places():
+    (found,) = parse("a:\n  k: 1\n  k: 2\n", "f.yaml").diagnostics
+    assert found.location == Location("f.yaml", 3, 3, 1)
+    assert found.related[0].location == Location("f.yaml", 2, 3, 1)
+
+
+HOSTILE = [
+    ("[" * 200_000, "E805"),
+    ("- " * 200_000, "E805"),
+    ("{" * 400_000, "E806"),
+    ("a: " * 300_000, "E801"),
+    ("? " * 300_000, "E806"),
+    ("- a\n" * 250_000, "E805"),
+    ("x" * (MAX_BYTES + 1), "E805"),
+    ("é" * (MAX_BYTES // 2 + 1), "E805"),
+    ("&a " * 100_000, "E804"),
+    ("*a " * 100_000, "E804"),
+    ("! " * 100_000, "E804"),
+    ("k: " + "9" * 900_000, "E807"),
+    ("k: 1e" + "9" * 900_000, "E807"),
+    ('"' + "\\" * 500_000, "E801"),
+    ("'" * 500_001, "E801"),
+    ("%" * 100_000, "E801"),
+    ("a: b: " * 100_000, "E801"),
+    ("|\n" + " " * 500_000, None),
+    ("\ud800", "E805"),
+    ("\x00", "E805"),
+    ("a: b\rc: d", "E805"),
+]
+
+
+@pytest.mark.parametrize(("text", "code"), HOSTILE, ids=[f"{n}-{code}" for n, (_, code) in enumerate(HOSTILE)])
+def test_hostile_text_costs_no_more_than_a_complaint(text, code):
+    start = time.process_time()
+    parsed = parse(text, "f.yaml")
+    assert time.process_time() - start < 1
+    assert (parsed.diagnostics[0].code if parsed.diagnostics else None) == code
+
+
+def test_bytes_that_are_no_text_have_a_place():
+    text, (found,) = decode(b"a: 1\nb: \xff\n", "f.yaml")
+    assert text == ""
+    assert (found.code, found.location) == ("E805", Location("f.yaml", 2, 4, 1))
+    assert decode(b"\xef\xbb\xbfa", "f.yaml") == ("a", ())
+
+
+def test_a_value_of_the_command_line_is_a_scalar_or_a_text():
+    assert [parse_scalar(t) for t in ("3", "true", "null", "", "x: y", "[1", "9" * 40)] == [
+        3,
+        True,
+        None,
+        None,
+        "x: y",
+        "[1",
+        "9" * 40,
+    ]
+
+
+@given(st.text(alphabet=st.sampled_from(list("ab:-[]{},&*!|>'\"%@`#?~ \n\t$.\\01é<")), max_size=80))
+def test_no_text_makes_parsing_raise_and_every_complaint_has_a_place(text):
+    parsed = parse(text, "f.yaml")
+    lines = text.split("\n")
+    for found in parsed.diagnostics:
+        assert found.location is not None
+        assert 1 <= found.location.line <= len(lines) + 1
+        assert found.location.column >= 1
+    for place in parsed.positions.values():
+        assert 1 <= place.line <= len(lines)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.text(alphabet="ab é:#-'\"{}", max_size=8),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(alphabet="abé:", max_size=4), inner, max_size=4),
+        max_leaves=12,
+    )
+)
+def test_json_reads_as_itself(value):
+    parsed = parse(json.dumps(value), "f.yaml")
+    assert parsed.diagnostics == ()
+    assert parsed.tree == value
