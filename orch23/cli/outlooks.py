@@ -5,7 +5,7 @@ from orch23.engine.appraise import Appraised
 from orch23.engine.preview import Preview, preview
 from orch23.engine.session import Session
 from orch23.model.decision import Run
-from orch23.model.errors import Orch23Error
+from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.llm import Request
 from orch23.model.pipeline import LLMStep
 from orch23.plan.select import EVERYTHING, Selection
@@ -57,21 +57,24 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
         return None
     finally:
         providers.close()
-    request, _ = make_request(
-        stage,
-        step,
-        this,
-        project.machinery.sources,
-        variables=project.pipeline.vars,
-        endpoint=resolved.facts.endpoint,
-        params=params,
-    )
+    try:
+        request, _ = make_request(
+            stage,
+            step,
+            this,
+            project.machinery.sources,
+            variables=project.pipeline.vars,
+            endpoint=resolved.facts.endpoint,
+            params=params,
+        )
+    except MissingBytesError:
+        return None
     return request
 
 
 def _is_recorded(project: Project, appraised: Appraised) -> bool:
     step = appraised.resolved.stage.step
-    if not isinstance(step, LLMStep) or step.mode == "record" or step.own_outputs:
+    if not isinstance(step, LLMStep) or step.mode == "record":
         return False
     request = first_request(project, appraised)
     if request is None:

@@ -183,7 +183,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
         )
-        observer.notice(_started(project, journal.run_id, jobs, executor.sandbox))
+        observer.notice(_started(project, journal.run_id, jobs, executor.sandbox, len(session.world.plan.order)))
         left = recovered.foreign if recovered else ()
         for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event("healed", line, level="warning"))
@@ -267,7 +267,7 @@ def _is_answers(value: Json) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
 
 
-def _started(project: Project, run_id: str, jobs: int, sandbox: str) -> Event:
+def _started(project: Project, run_id: str, jobs: int, sandbox: str, stages: int) -> Event:
     pipeline = project.pipeline
     steps = [s.step for s in pipeline.stages if isinstance(s, Stage) and isinstance(s.step, LLMStep)]
     spec = _spec_file(pipeline)
@@ -282,6 +282,7 @@ def _started(project: Project, run_id: str, jobs: int, sandbox: str) -> Event:
             "key": run_id.rpartition("-")[2],
             "spec_file": spec or "",
             "spec_hash": f"sha256:{digest_bytes(data).sha256}" if data is not None else "",
+            "stages": stages,
             "jobs": jobs,
             "provider": sorted({step.provider for step in steps}),
             "model": sorted({step.model for step in steps}),

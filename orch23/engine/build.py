@@ -307,7 +307,7 @@ class Build:
             message = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
             self._end(name, "edited", message, code=ExitCode.DECISION, key=resolved.key, paths=foreign)
             return
-        self._end(name, status, text, key=resolved.key, done=done, outputs=tuple(record.outputs) if record else ())
+        self._end(name, status, text, key=resolved.key, done=done, record=record)
 
     def _fail(self, name: str, resolved: Resolved, done: Attempted) -> None:
         failure = done.failure
@@ -330,7 +330,7 @@ class Build:
         code: ExitCode = ExitCode.OK,
         key: str = "",
         done: Attempted | None = None,
-        outputs: tuple[str, ...] = (),
+        record: Record | None = None,
         failure: str = "",
         kind: str = "",
         command: str = "",
@@ -351,7 +351,8 @@ class Build:
                 "calls": done.calls if done else 0,
                 "input_tokens": done.input_tokens if done else 0,
                 "output_tokens": done.output_tokens if done else 0,
-                "outputs": list(outputs),
+                "outputs": list(record.outputs) if record else [],
+                "unchanged": record is not None and self._is_unchanged(name, record),
                 "failure": failure,
                 "kind": kind,
                 "command": command,
@@ -359,6 +360,11 @@ class Build:
                 "paths": list(paths),
             },
         )
+
+    def _is_unchanged(self, name: str, record: Record) -> bool:
+        """Say whether a stage made the bytes that it had made before: what follows it may stay fresh."""
+        former = self.session.lock.records.get(name)
+        return former is not None and (former.outputs, former.deleted) == (record.outputs, record.deleted)
 
     def _set_end(self, name: str, end: StageEnd) -> None:
         self._ends[name] = end

@@ -38,8 +38,7 @@ def validate_data(
         return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), hint),)
     out = []
     for one in found:
-        node = f"{one.path}/{one.key}".strip("/") if one.key is not None else one.path
-        place = (parsed.key_positions.get(node) or parsed.place(one.path)) if parsed is not None else None
+        place = parsed.place(one.path, one.key) if parsed is not None else None
         out.append(Diagnostic("E860", one.message, place, one.hint, subject=_dotted(one.path)))
     return tuple(out)
 

@@ -96,7 +96,7 @@ def parse_pipeline(
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
     found = complaints(tree, relaxed_schema())
-    broken = [Diagnostic(one.code, one.message, _place(parsed, one.path, one.key), one.hint) for one in found]
+    broken = [Diagnostic(one.code, one.message, parsed.place(one.path, one.key), one.hint) for one in found]
     refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken)
@@ -123,14 +123,6 @@ def _no_mapping(parsed: ParsedText, file: str) -> Diagnostic:
     place = parsed.place("") or Location(file, 1, 1)
     what = "the file is empty" if parsed.tree is None else "a pipeline is a mapping"
     return Diagnostic("E811", what, place, "start with `version: 1` and `stages:`")
-
-
-def _place(parsed: ParsedText, path: str, key: str | None) -> Location | None:
-    if key is not None:
-        place = parsed.key_positions.get(f"{path}/{key}" if path else key)
-        if place is not None:
-            return place
-    return parsed.place(path)
 
 
 def _order(diagnostic: Diagnostic) -> tuple[str, int, int, str]:

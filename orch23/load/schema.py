@@ -110,6 +110,7 @@ def _sections(whole: Schema) -> Iterator[tuple[str, Schema]]:
                     yield title, below
     yield "An input", whole["definitions"]["input"]["oneOf"][1]
     yield "A step of `verify`", whole["definitions"]["step"]
+    yield "A condition in a list", whole["definitions"]["conditions"]["oneOf"][1]["items"]
 
 
 def _mappings(node: Schema, whole: Schema) -> Iterator[Schema]:

@@ -23,7 +23,9 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
 _WORDS: Mapping[str, Json] = {"true": True, "false": False, "null": None, "~": None, "": None}
 # Besides what YAML forbids: the line breaks that editors do not count, half surrogates, noncharacters.
-_UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)")
+_UNREADABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]|\r(?!\n)"
+)
 # The stubs of PyYAML give events and marks no common shape.
 _Event: TypeAlias = Any
 _Mark: TypeAlias = Any
@@ -42,8 +44,15 @@ class ParsedText:
     key_positions: Mapping[str, Location]
     diagnostics: tuple[Diagnostic, ...] = ()
 
-    def place(self, path: str) -> Location | None:
-        """Return where a node is shown: a scalar or list at itself, a mapping at its key; else the nearest ancestor."""
+    def place(self, path: str, key: str | None = None) -> Location | None:
+        """Return where a node, or a key in it, is shown: a mapping at its key, all else at itself.
+
+        What has no place of its own is shown at the nearest node above it.
+        """
+        if key is not None:
+            at_key = self.key_positions.get(f"{path}/{key}" if path else key)
+            if at_key is not None:
+                return at_key
         while True:
             found = self.positions.get(path)
             if found is not None:

@@ -158,10 +158,12 @@ def _github(diagnostics: Sequence[Diagnostic]) -> str:
         properties = {"title": one.code}
         if one.location is not None:
             last = one.location.column + one.location.length
-            properties |= {"file": one.location.file, "line": str(one.location.line)}
+            line = str(one.location.line)
+            properties |= {"file": one.location.file, "line": line, "endLine": line}
             properties |= {"col": str(one.location.column), "endColumn": str(last)}
         listed = ",".join(f"{key}={_quoted(value, more=True)}" for key, value in properties.items())
-        text = _message(one) + (f"\nhelp: {visible(one.hint)}" if one.hint else "")
+        message = f"{one.subject}: {one.message}" if one.subject else one.message
+        text = f"{message}\nhelp: {one.hint}" if one.hint else message
         out.append(f"::{words[one.severity]} {listed}::{_quoted(text)}\n")
     return "".join(out)
 

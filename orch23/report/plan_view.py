@@ -1,7 +1,7 @@
 """What a plan says, as values: one line a stage and the sums below them, the same for every format."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
@@ -185,13 +185,3 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
             return ()
         case _ as never:
             assert_never(never)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """One link of the chain from a stage to the root cause: a clause, and the stage it speaks of."""
-
-    stage: str
-    clause: str
-    depth: int = 0
-    place: Location | None = field(default=None)

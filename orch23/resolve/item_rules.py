@@ -72,9 +72,7 @@ def _fault(
         return None
     if kind == _ARGUMENT:
         return _argument_fault(place, value, source, body)
-    path = normal_path(value.partition("#")[0].partition("::")[0]) if _item_names_path(source) else ""
-    if source.rstrip().endswith("/"):
-        path = path.rstrip("/")
+    path = _path_of(value, source) if _item_names_path(source) else ""
     if not path and _item_names_path(source):
         return "E857", "the path that an item gives is empty", "correct the item"
     why = unsafe_reason(path) if path else None
@@ -82,6 +80,14 @@ def _fault(
         message = f"the path `{value}`, which an item gives, {why or 'is a pattern'}"
         return "E857", message, "items name plain relative paths"
     return _name_fault(kind, path, typed) if path else None
+
+
+def _path_of(value: str, source: str) -> str:
+    """Return the path in a value as it is, but for a `./` or a closing `/` that the author wrote."""
+    path = value.partition("#")[0].partition("::")[0]
+    if source.startswith("./"):
+        path = path.removeprefix("./")
+    return path.removesuffix("/") if source.rstrip().endswith("/") else path
 
 
 def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | None:

@@ -1,10 +1,10 @@
 """What earlier runs of a pipeline leave to the next one: what failed, what an interrupted run had done and spent."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orch23.store.journal import JournalLine, interrupted_run, read_journal, runs
+from orch23.store.journal import JournalLine, interrupted_journals, newest_journal
 
 _GREEN = ("built", "restored", "verified", "fresh")
 
@@ -14,8 +14,7 @@ class History:
     """`failed` maps a stage to the key it failed with when it last ran. The rest is of an interrupted run, if any.
 
     `unlocked` maps stages it finished to their keys: the lock file does not know of them yet. `reusable` are the
-    fingerprints of the answers it got, `calls` those of them that were asked of a provider, `failures` the stages
-    that had failed.
+    fingerprints of the answers it got, `calls` counts those of them that a provider was asked for.
     """
 
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -31,26 +30,28 @@ def read_history(logs: Path, pipeline_file: str) -> History:
         CorruptStateError: the journal that matters is damaged.
 
     """
-    newest = next((run for run in runs(logs) if run.pipeline == pipeline_file), None)
-    if newest is None:
-        return History()
     failed: dict[str, str] = {}
-    lines = read_journal(logs / f"{newest.run_id}.jsonl")
-    for line in lines:
+    for line in newest_journal(logs, pipeline_file):
         status, key = line.event.data.get("status"), line.event.data.get("key")
         if line.event.type == "stage_finished" and isinstance(key, str):
             failed.pop(line.event.role, None)
             if status == "failed":
                 failed[line.event.role] = key
-    interrupted = interrupted_run(logs, pipeline_file)
-    if interrupted is None:
-        return History(failed=failed)
+    cut_off = interrupted_journals(logs, pipeline_file)
+    lines = tuple(line for _, run in reversed(cut_off) for line in run)
     return History(
         failed=failed,
         unlocked=_finished(lines),
-        reusable=interrupted.fingerprints,
+        reusable=frozenset(_fingerprints(lines)),
         calls=sum(_is_paid(line) for line in lines),
     )
+
+
+def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
+    for line in lines:
+        fingerprint = line.event.data.get("fingerprint")
+        if line.event.type == "llm_response" and isinstance(fingerprint, str):
+            yield fingerprint
 
 
 def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:

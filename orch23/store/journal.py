@@ -24,6 +24,7 @@ _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 _FIELDS = ("v", "seq", "ts", "level", "type", "role", "message", "data", "sum")
 _DURABLE = frozenset({"llm_response", "attempt_started", "stage_finished", "run_finished"})
+_WORTH_LITTLE = frozenset({"fresh", "blocked"})  # ends that the next run finds again by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Journal:
                 self._descriptor = self._open()
             line = _line_of(event, self._number + 1, timestamp(self._clock()))
             self._append(self._descriptor, line)
-            if event.type in _DURABLE:
+            if event.type in _DURABLE and event.data.get("status") not in _WORTH_LITTLE:
                 os.fsync(self._descriptor)
 
     def close(self) -> None:
@@ -194,6 +195,17 @@ def interrupted_run(logs: Path, pipeline_file: str) -> Interrupted | None:
         CorruptStateError: a journal that would have to be read is damaged.
 
     """
+    chain = interrupted_journals(logs, pipeline_file)
+    return _merge(list(chain)) if chain else None
+
+
+def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[JournalLine, ...]], ...]:
+    """Return run id and lines of the pipeline's newest runs, newest first, back to one that came to an end.
+
+    Raises:
+        CorruptStateError: a journal that would have to be read is damaged.
+
+    """
     chain: list[tuple[str, tuple[JournalLine, ...]]] = []
     for path in _journals(logs):
         first, last = _ends(path)
@@ -206,7 +218,23 @@ def interrupted_run(logs: Path, pipeline_file: str) -> Interrupted | None:
             if not _is_interrupted(lines[-1]):
                 break
             chain.append((path.stem, lines))
-    return _merge(chain) if chain else None
+    return tuple(chain)
+
+
+def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
+    """Return the lines of the pipeline's newest run, none if it never ran.
+
+    Raises:
+        CorruptStateError: that journal is damaged.
+
+    """
+    for path in _journals(logs):
+        first, _ = _ends(path)
+        if first is None or _pipeline(first) == pipeline_file:
+            lines = read_journal(path)
+            if lines and _pipeline(lines[0]) == pipeline_file:
+                return lines
+    return ()
 
 
 def _merge(chain: list[tuple[str, tuple[JournalLine, ...]]]) -> Interrupted:

@@ -11,3 +11,8 @@ def test_below():
 
 def test_above():
     assert clamp(42, 0, 10) == 10
+
+
+def test_edges():
+    assert clamp(0, 0, 10) == 0
+    assert clamp(10, 0, 10) == 10

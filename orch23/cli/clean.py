@@ -1,0 +1,39 @@
+"""The command `clean`."""
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import stages_argument, variable_options
+from orch23.model.errors import ExitCode
+from orch23.report.diagnostics import visible
+from orch23.report.figures import count
+
+
+@click.command()
+@stages_argument
+@variable_options
+@click.option("--force", is_flag=True, help="Take edited outputs too; the store keeps their bytes.")
+@click.pass_obj
+def clean(
+    console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, force: bool
+) -> int:
+    """Remove outputs that stages made, of all stages or of the named ones, and no other file.
+
+    What a person had at such a path before comes back. A build restores the outputs without running anything.
+    """
+    from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.outputs import take_back  # noqa: PLC0415 - heavy
+
+    project, stages = open_wanted(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file))
+    with project.store.build_lock():
+        project.store.promoter.recover()
+        promoted, modified = take_back(project, stages, force=force)
+    if modified:
+        console.tell(f"error[E643]: edited since they were made: {visible(' '.join(modified))}; nothing was removed\n")
+        console.tell("  = help: `orch23 accept STAGE` keeps an edit; `orch23 clean --force` gives it up\n")
+        return ExitCode.DECISION
+    told = [f"removed {count(len(promoted.removed), 'file')}"]
+    told += [f"brought back {count(len(promoted.written), 'file')}"] if promoted.written else []
+    told += [f"left {visible(' '.join(promoted.foreign))}, which changed meanwhile"] if promoted.foreign else []
+    console.answer("; ".join(told) + "\n")
+    return ExitCode.OK

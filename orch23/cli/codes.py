@@ -1,0 +1,30 @@
+"""The diagnostics of the command line: code -> (title, what it means and the way out)."""
+
+from collections.abc import Mapping
+
+CODES: Mapping[str, tuple[str, str]] = {
+    "E641": (
+        "the command line makes no sense",
+        "An option lacks its value, two options contradict each other, or a command got more names than it takes. "
+        "`orch23 COMMAND --help` says what it takes.",
+    ),
+    "E643": (
+        "outputs were edited",
+        "`orch23 clean` does not remove what a person wrote. `orch23 accept STAGE` keeps the edit, "
+        "`orch23 clean --force` gives it up; the store keeps its bytes.",
+    ),
+    "E661": (
+        "no pipeline",
+        "No pipeline was named, and this folder has no `pipeline.yaml`. Name one as the first argument, or choose the "
+        "folder with `-C`.",
+    ),
+    "E663": (
+        "no such code",
+        "`orch23 help` knows commands and codes of diagnostics. docs/diagnostics.md lists the codes.",
+    ),
+    "E664": (
+        "nothing is kept",
+        "The stage has no result yet, or its attempts left nothing of that kind. `orch23 log` shows what ran; "
+        "`orch23 build STAGE` makes a result.",
+    ),
+}

@@ -1,0 +1,88 @@
+"""Find out what works on this machine and in this project, by looking alone."""
+
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23 import __version__
+from orch23.cli.project import find_root
+from orch23.execute.interpreters import find_interpreter, interpreter_facts
+from orch23.model.errors import Orch23Error
+from orch23.providers.local_model import data_dir, installed, known_models
+from orch23.report.figures import count, size
+from orch23.store.opening import FOLDER, LOGS
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `ok` says that nothing is amiss with it, `hint` what to do if something is."""
+
+    name: str
+    value: str
+    ok: bool = True
+    hint: str = ""
+
+
+def examine(here: Path, environ: Mapping[str, str]) -> list[Finding]:
+    """Return what was found."""
+    root = find_root(here.resolve())
+    return [
+        Finding("orch23", __version__),
+        Finding("python", f"{platform.python_version()} ({sys.executable})"),
+        Finding("project", str(root)),
+        _writable(root),
+        *_interpreter(root, environ),
+        Finding("provider scripted", "usable"),
+        Finding("provider command", "usable, with a program that the pipeline names"),
+        *_local(environ),
+        _cache(root / FOLDER),
+        Finding("runs", count(len(list((root / LOGS).glob("*.jsonl"))), "run")),
+        Finding("sandbox", "none", ok=False, hint="the kernel sandbox is not in this version: build only what you trust"),
+    ]
+
+
+def _writable(root: Path) -> Finding:
+    place = next((folder for folder in (root / FOLDER, root) if folder.is_dir()), root)
+    if os.access(place, os.W_OK | os.X_OK):
+        return Finding("store", f"{root / FOLDER} can be written")
+    return Finding("store", f"{place} cannot be written", ok=False, hint="change its owner, or build elsewhere with -C")
+
+
+def _interpreter(root: Path, environ: Mapping[str, str]) -> list[Finding]:
+    try:
+        path = find_interpreter(None, root, environ)
+        facts = interpreter_facts(path)
+    except Orch23Error as error:
+        problem = error.diagnostics[0]
+        return [Finding("interpreter of stages", problem.message, ok=False, hint=problem.hint or "")]
+    found = [Finding("interpreter of stages", f"{path} (Python {facts.version})")]
+    if facts.pytest_major is None:
+        hint = f"{path} -m pip install pytest"
+        return [*found, Finding("pytest", "not found beside it", ok=False, hint=hint)]
+    return [*found, Finding("pytest", f"version {facts.pytest_major}")]
+
+
+def _local(environ: Mapping[str, str]) -> list[Finding]:
+    found = []
+    if importlib.util.find_spec("xllamacpp") is None:
+        hint = "pip install 'orch23[local]'"
+        found.append(Finding("provider local", "its server is not installed", ok=False, hint=hint))
+    else:
+        found.append(Finding("provider local", "its server is installed"))
+    for model in known_models():
+        path = installed(model.name, data_dir(environ))
+        if path is None:
+            hint = f"orch23 model install {model.name}; recorded answers work without it"
+            found.append(Finding(f"model {model.name}", "not installed", ok=False, hint=hint))
+        else:
+            found.append(Finding(f"model {model.name}", str(path)))
+    return found
+
+
+def _cache(folder: Path) -> Finding:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return Finding("cache", f"{count(len(sizes), 'file')}, {size(sum(sizes))}")

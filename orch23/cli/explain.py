@@ -1,0 +1,38 @@
+"""The command `explain`."""
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import json_option, stage_argument, variable_options
+from orch23.model.errors import ExitCode
+from orch23.report.explain_json import explain_json
+from orch23.report.explain_text import explain_text
+
+
+@click.command()
+@stage_argument
+@variable_options
+@json_option
+@click.pass_obj
+def explain(
+    console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, as_json: bool
+) -> int:
+    """Show every part of a stage's key, then and now, and what it comes from.
+
+    A foreach stands for all of its items; with --json name one item, as in code@T1.
+    """
+    from orch23.cli.explanations import explanations  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
+
+    project, name = open_one_stage(console, arguments, sets, vars_file)
+    found = explanations(project, open_reading(project), name)
+    if as_json:
+        if len(found) > 1:
+            items = ", ".join(told.line.stage for told in found)
+            message = f"with --json one item must be named: {items}"
+            raise click.UsageError(message)
+        console.answer(explain_json(found[0]))
+    else:
+        console.answer("\n".join(explain_text(told, console.out_style) for told in found))
+    return ExitCode.OK

@@ -1,0 +1,188 @@
+"""Find out why a stage is as it is: its key then and now, the texts behind it, the chain to the root causes."""
+
+from collections.abc import Mapping
+
+from orch23.cli.outlooks import first_request, view_of_preview
+from orch23.cli.wiring import Project
+from orch23.engine.appraise import Appraised
+from orch23.engine.preview import Preview, preview
+from orch23.engine.session import Session
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, Json
+from orch23.model.errors import MissingBytesError, NotFoundError
+from orch23.model.manifest import Reason, identity_of
+from orch23.model.paths import match_any
+from orch23.model.record import Record
+from orch23.plan.graph import writes_of
+from orch23.plan.select import Selection
+from orch23.report.explain_view import Aspect, Cause, Explanation, TextDiff, aspects_of, changed, text_diff
+from orch23.report.plan_view import PlanLine
+from orch23.report.reasons import words
+
+_DEEPEST = 20
+_INPUT_CODES = ("input_changed", "input_added", "input_removed", "base_changed")
+_TEXT_LIMIT = 1_048_576
+
+
+def explanations(project: Project, session: Session, name: str) -> tuple[Explanation, ...]:
+    """Return the explanation of a stage, or of each item of a foreach.
+
+    Raises:
+        NotFoundError: there is no such stage.
+
+    """
+    Selection(targets=(name,)).nodes(session.world.plan)
+    seen = preview(session)
+    lines = {line.stage: line for line in view_of_preview(project, seen).lines}
+    meant = [one for one in lines if name in (one, one.partition("@")[0])]
+    if not meant:
+        hint = "its items are known when the stage that lists them has run"
+        raise NotFoundError(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
+    return tuple(_explain(project, session, seen, lines[one]) for one in meant)
+
+
+def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) -> Explanation:
+    causes = tuple(_causes(seen, line.stage, 0, set()))
+    appraised = seen.appraised.get(line.stage)
+    if appraised is None:
+        return Explanation(line=line, causes=causes)
+    then = _former(session, appraised)
+    aspects = aspects_of(then.manifest if then else {}, appraised.resolved.manifest)
+    return Explanation(
+        line=line,
+        key_then=then.key if then else "",
+        aspects=aspects,
+        diffs=_diffs(project, session, appraised, then, aspects) if then else (),
+        causes=causes,
+    )
+
+
+def _former(session: Session, appraised: Appraised) -> Record | None:
+    """Return the record that today's key is compared with, as the decision compares it."""
+    match appraised.decision:
+        case Fresh(record=record) | Restore(record=record) | VerifyOnly(record=record):
+            return record
+        case _:
+            pass
+    locked = session.lock.records.get(appraised.resolved.stage.name)
+    relatives = session.store.records.by_identity(identity_of(appraised.resolved.manifest))
+    return locked or next((record for record in relatives if not record.failed), None)
+
+
+# ---- the texts behind the key ------------------------------------------------------------------
+
+
+def _diffs(
+    project: Project, session: Session, appraised: Appraised, then: Record, aspects: tuple[Aspect, ...]
+) -> tuple[TextDiff, ...]:
+    found: list[TextDiff] = []
+    for name, aspect in changed(aspects).items():
+        prefix, _, subject = name.partition(":")
+        if prefix in ("input", "verify.input", "base"):
+            old, new = _text(session, subject, aspect.then), _text(session, subject, aspect.now)
+            if old is not None and new is not None:
+                found.append(text_diff(subject, old, new))
+        elif name == "command" and isinstance(aspect.then, str) and isinstance(aspect.now, str):
+            found.append(text_diff("command", aspect.then, aspect.now))
+    if {"prompt", "system"} & changed(aspects).keys():
+        found += _prompt_diffs(project, session, appraised, then)
+    return tuple(found)
+
+
+def _text(session: Session, path: str, value: Json) -> str | None:
+    """Return the text behind a digest in a manifest; None where its bytes are nowhere, or are no text."""
+    sha256 = value.removesuffix("+x") if isinstance(value, str) else ""
+    if not sha256:
+        return None
+    try:
+        data: bytes | None = session.store.contents.read(Digest(sha256, 0))
+    except MissingBytesError:
+        entry = session.store.workspace.entry(path)
+        data = session.store.workspace.read(path) if entry is not None and entry.digest.sha256 == sha256 else None
+    if data is None or len(data) > _TEXT_LIMIT or b"\0" in data:
+        return None
+    return data.decode("utf-8", errors="replace")
+
+
+def _prompt_diffs(project: Project, session: Session, appraised: Appraised, then: Record) -> list[TextDiff]:
+    """Return how the first request differs from the one that the record's first answer was given to."""
+    step = appraised.resolved.stage.step
+    known = None
+    for fingerprint in then.exchanges[:1]:
+        known = session.store.exchanges.get(fingerprint, getattr(step, "transcripts", None))
+    request = first_request(project, appraised)
+    if known is None or request is None or not known.request:
+        return _rendered_diff(session, appraised, then)
+    now = request.parts()
+    pairs = [("prompt", _said(known.request), _said(now)), ("system", known.request.get("system"), now["system"])]
+    return [
+        text_diff(name, old, new) for name, old, new in pairs if isinstance(old, str) and isinstance(new, str) and old != new
+    ]
+
+
+def _rendered_diff(session: Session, appraised: Appraised, then: Record) -> list[TextDiff]:
+    """Return how the text of a render stage differs from the output it had."""
+    rendered, output = appraised.resolved.rendered, next(iter(then.outputs), None)
+    if rendered is None or output is None:
+        return []
+    old = _text(session, output, then.outputs[output].digest.sha256)
+    return [] if old is None else [text_diff(output, old, rendered.decode("utf-8", errors="replace"))]
+
+
+def _said(parts: Mapping[str, Json]) -> str | None:
+    messages = parts.get("messages")
+    if not isinstance(messages, list | tuple):
+        return None
+    return "\n\n".join(str(one.get("content", "")) for one in messages if isinstance(one, Mapping))
+
+
+# ---- the causes --------------------------------------------------------------------------------
+
+
+def _causes(seen: Preview, name: str, depth: int, told: set[str]) -> list[Cause]:
+    """Return the chain of causes below a stage, each stage once."""
+    if name in told or depth > _DEEPEST:
+        return []
+    told.add(name)
+    decision = seen.decisions.get(name)
+    match decision:
+        case Maybe(waiting_on=waiting) | Expand(waiting_on=waiting) | Blocked(by=waiting):
+            found = [Cause(name, depth, _waits(decision, waiting))] if waiting else []
+            return found + [cause for up in waiting for cause in _causes(seen, up, depth + 1, told)]
+        case Run(reasons=reasons) | VerifyOnly(reasons=reasons) | Restore(reasons=reasons):
+            found = []
+            for reason in reasons:
+                maker = _maker(seen, name, reason)
+                found.append(Cause(name, depth, f"{words(reason)}{_whose(seen, reason, maker)}"))
+                if maker is not None and not isinstance(seen.decisions.get(maker), Fresh):
+                    found += _causes(seen, maker, depth + 1, told)
+            return found
+        case Edited(paths=paths):
+            return [Cause(name, depth, f"{', '.join(paths)} was edited by hand")]
+        case _:
+            return []
+
+
+def _waits(decision: Decision, waiting: tuple[str, ...]) -> str:
+    verb = "is blocked by" if isinstance(decision, Blocked) else "waits for what is written by"
+    return f"{verb} {', '.join(waiting)}"
+
+
+def _maker(seen: Preview, name: str, reason: Reason) -> str | None:
+    """Return the upstream stage that makes the file a reason speaks of."""
+    if reason.code not in _INPUT_CODES:
+        return None
+    path = reason.subject.partition("#")[0]
+    for up in seen.plan.upstream.get(name, ()):
+        if match_any(writes_of(seen.plan.nodes[up]), path):
+            return up
+    return None
+
+
+def _whose(seen: Preview, reason: Reason, maker: str | None) -> str:
+    if reason.code not in _INPUT_CODES:
+        return ""
+    if maker is None:
+        return ", because you edited it" if reason.code == "input_changed" else ""
+    return f", which {maker} made" if isinstance(seen.decisions.get(maker), Fresh) else f", which {maker} makes"

@@ -1,0 +1,44 @@
+"""The command `help`."""
+
+import difflib
+import textwrap
+
+import click
+
+from orch23.cli.console import Console
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ExitCode, NotFoundError
+
+_WIDTH = 88
+
+
+@click.command("help")
+@click.argument("topic", required=False, metavar="[CODE|COMMAND]")
+@click.pass_context
+def help_command(context: click.Context, *, topic: str | None) -> int:
+    """Explain the code of a diagnostic, such as E802, or show the help of a command."""
+    console = context.find_object(Console) or Console()
+    root = context.find_root()
+    if topic is None:
+        console.answer(f"{root.get_help()}\n")
+        return ExitCode.OK
+    group = root.command
+    command = group.get_command(root, topic) if isinstance(group, click.Group) else None
+    if command is not None:
+        with click.Context(command, info_name=topic, parent=root) as below:
+            console.answer(f"{below.get_help()}\n")
+        return ExitCode.OK
+    return _explain(console, topic.upper())
+
+
+def _explain(console: Console, code: str) -> int:
+    from orch23.cli.catalogue import catalogue  # noqa: PLC0415 - heavy
+
+    known = catalogue()
+    if code not in known:
+        close = difflib.get_close_matches(code, known, n=3)
+        hint = f"near it are {', '.join(close)}" if close else "docs/diagnostics.md lists the codes"
+        raise NotFoundError(Diagnostic("E663", f"there is no code or command {code}", hint=hint))
+    title, text = known[code]
+    console.answer(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}\n")
+    return ExitCode.OK

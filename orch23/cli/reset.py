@@ -1,0 +1,45 @@
+"""The command `reset`."""
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import pipeline_argument, variable_options
+from orch23.model.errors import ExitCode
+
+
+@click.command()
+@pipeline_argument
+@variable_options
+@click.option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that nobody edited.")
+@click.pass_obj
+def reset(
+    console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, outputs: bool
+) -> int:
+    """Forget all results: records, stored bytes and caches. Recorded answers, logs and specs are kept.
+
+    Journals that cannot be read are set aside. A further build pays for no answer again.
+    """
+    from orch23.cli.opening import Wanted, open_wanted, project_root  # noqa: PLC0415 - heavy
+    from orch23.cli.outputs import take_unmodified  # noqa: PLC0415 - heavy
+    from orch23.cli.resetting import forget, set_journals_aside  # noqa: PLC0415 - heavy
+    from orch23.store.build_lock import BuildLock  # noqa: PLC0415 - heavy
+    from orch23.store.opening import FOLDER  # noqa: PLC0415 - heavy
+
+    root = project_root(console.here)
+    told = []
+    project = None
+    if outputs:
+        project, _ = open_wanted(
+            console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file), most_stages=0
+        )
+    with BuildLock(root / FOLDER / "lock"):
+        if project is not None:
+            project.store.promoter.recover()
+            promoted, modified = take_unmodified(project)
+            told += [f"removed {path}" for path in promoted.removed]
+            told += [f"brought back {path}" for path in promoted.written]
+            told += [f"left {path}, since it was edited" for path in (*modified, *promoted.foreign)]
+        told += forget(root)
+        told += set_journals_aside(root)
+    console.answer("".join(f"{line}\n" for line in told) or "there was nothing to forget\n")
+    return ExitCode.OK

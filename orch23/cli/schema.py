@@ -1,0 +1,32 @@
+"""The command `schema`."""
+
+import json
+from pathlib import Path
+
+import click
+
+from orch23.cli.console import Console
+from orch23.model.errors import ExitCode
+
+
+@click.command()
+@click.option("--out", metavar="FILE", help="Write it there, such as .orch23/pipeline.schema.json; not to stdout.")
+@click.pass_obj
+def schema(console: Console, *, out: str | None) -> int:
+    """Write the JSON schema of pipelines, for editors: draft 7."""
+    from orch23.load.schema import schema as pipeline_schema  # noqa: PLC0415 - the loader is heavy
+
+    text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        console.answer(text)
+        return ExitCode.OK
+    path = console.here / Path(out)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write {out}: {error.strerror}"
+        raise click.UsageError(message) from error
+    console.tell(f"wrote {out}; the first line of a pipeline names it to editors:\n")
+    console.tell(f"# yaml-language-server: $schema={out}\n")
+    return ExitCode.OK

@@ -1,0 +1,50 @@
+"""The command `validate`."""
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import pipeline_argument, variable_options
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ExitCode, InvalidInputError
+from orch23.report.diagnostics import Style, render
+from orch23.report.figures import count
+
+_FORMATS = ("full", "concise", "json", "github", "sarif")
+_FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
+
+
+@click.command()
+@pipeline_argument
+@variable_options
+@click.option("--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written.")
+@click.pass_obj
+def validate(
+    console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, style: Style
+) -> int:
+    """Check a pipeline with all that it names, and say everything that is wrong with it.
+
+    Complaints for people go to stderr; json, github and sarif go to stdout.
+    """
+    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.validation import validated  # noqa: PLC0415 - heavy
+
+    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file)
+    try:
+        stages, warnings, sources = validated(console, wanted)
+    except InvalidInputError as invalid:
+        sources = getattr(invalid, "sources", {})
+        _write(console, invalid.diagnostics, sources, style)
+        return ExitCode.INVALID
+    _write(console, warnings, sources, style)
+    if style not in _FOR_PROGRAMS:
+        console.answer(f"ok: {count(stages, 'stage')}\n")
+    return ExitCode.OK
+
+
+def _write(console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: Style) -> None:
+    if style in _FOR_PROGRAMS:
+        console.answer(render(diagnostics, sources, style=style))
+    else:
+        console.tell(render(diagnostics, sources, style=style, color=console.err_style.color))

@@ -1,0 +1,45 @@
+"""Hold a pipeline to everything that can be known without running it."""
+
+from collections.abc import Mapping, Sequence
+
+from orch23.cli.console import Console
+from orch23.cli.opening import Wanted, project_root, read_sets
+from orch23.cli.project import split_arguments
+from orch23.cli.wiring import Settings, check_input_schemas, open_project
+from orch23.engine.session import check_plan
+from orch23.load.pipeline import InvalidPipelineError
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import InvalidInputError, UsageError
+
+
+def validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
+    """Return how many stages a pipeline declares, its warnings and its texts.
+
+    Raises:
+        InvalidPipelineError: with everything that is wrong.
+
+    """
+    path, stages = split_arguments(wanted.arguments, console.here)
+    if stages:
+        hint = "a pipeline's name ends in .yaml or .yml"
+        raise UsageError(Diagnostic("E641", f"`validate` takes one pipeline, not `{stages[0]}`", hint=hint))
+    settings = Settings(
+        root=project_root(console.here),
+        pipeline_path=path,
+        environ=console.environ,
+        sets=read_sets(wanted.sets),
+        vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
+    )
+    project = open_project(settings)
+    problems: list[Diagnostic] = []
+    try:
+        check_plan(project.pipeline, project.store, project.machinery)
+    except InvalidInputError as invalid:
+        problems += invalid.diagnostics
+    try:
+        check_input_schemas(project)
+    except InvalidInputError as invalid:
+        problems += invalid.diagnostics
+    if problems:
+        raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=project.loaded.sources)
+    return len(project.pipeline.stages), project.loaded.warnings, project.loaded.sources

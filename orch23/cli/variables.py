@@ -1,0 +1,55 @@
+"""The command `vars`."""
+
+import json
+from collections.abc import Mapping
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import json_option, pipeline_argument, variable_options
+from orch23.model.digest import Json
+from orch23.model.errors import ExitCode
+from orch23.report.diagnostics import visible
+from orch23.report.plan_json import document
+
+VARS_VERSION = 1
+
+
+@click.command("vars")
+@pipeline_argument
+@variable_options
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@json_option
+@click.pass_obj
+def variables(  # noqa: PLR0913 - a command has as many parameters as options
+    console: Console,
+    *,
+    arguments: tuple[str, ...],
+    sets: tuple[str, ...],
+    vars_file: str | None,
+    origin: bool,
+    as_json: bool,
+) -> int:
+    """Show the vars of a pipeline with their values."""
+    from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
+
+    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file)
+    project, _ = open_wanted(console, wanted, most_stages=0)
+    values, origins = project.pipeline.vars, project.loaded.origins
+    if as_json:
+        rows: dict[str, Json] = {
+            name: {"value": value, "origin": origins.get(name, "")} for name, value in values.items()
+        }
+        console.answer(document({"orch23_vars": VARS_VERSION, "vars": rows}))
+    else:
+        console.answer(_text(values, origins if origin else {}))
+    return ExitCode.OK
+
+
+def _text(values: Mapping[str, Json], origins: Mapping[str, str]) -> str:
+    lines = []
+    for name, value in values.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        where = f"   ({visible(origins[name])})" if name in origins else ""
+        lines.append(f"{visible(name)}={visible(shown)}{where}\n")
+    return "".join(lines)

@@ -1,0 +1,66 @@
+"""Write for people why a stage is as it is."""
+
+from orch23.model.decision import Blocked, Edited, Fresh
+from orch23.report.diagnostics import visible
+from orch23.report.explain_view import Aspect, Cause, Explanation, TextDiff
+from orch23.report.marks import Style
+from orch23.report.plan_text import sign
+from orch23.report.reasons import brief_value, why
+
+_SIGNS = {"same": " ", "changed": "~", "added": "+", "removed": "-"}
+
+
+def explain_text(told: Explanation, style: Style) -> str:
+    """Return the explanation as text: the decision, why, the causes, the key then and now, the differences."""
+    line = told.line
+    mark, tone = sign(line.decision, style.marks)
+    where = f"  {visible(str(line.place))}" if line.place else ""
+    out = [f"{style.paint(mark, tone)} {style.paint(visible(line.stage), 'strong')}: {line.decision.label}{where}"]
+    out += [f"  {clause}" for clause in why(line.decision)]
+    if isinstance(line.decision, Fresh):
+        out.append("  its outputs are what a record of today's key says")
+    if isinstance(line.decision, Edited):
+        out.append(f"  `orch23 accept {visible(line.stage)}` keeps the edit, `--overwrite-edited` gives it up")
+    if told.causes:
+        out += ["", "because", *(_cause(cause) for cause in told.causes)]
+    out += _key(told, style)
+    for diff in told.diffs:
+        out += ["", *_diff(diff, style)]
+    return "\n".join(out) + "\n"
+
+
+def _cause(cause: Cause) -> str:
+    return f"  {'  ' * cause.depth}{visible(cause.stage)}: {visible(cause.clause)}"
+
+
+def _key(told: Explanation, style: Style) -> list[str]:
+    if isinstance(told.line.decision, Blocked) and not told.aspects:
+        return []
+    now = told.line.key[:12] or "unknown"
+    then = told.key_then[:12]
+    if not told.aspects:
+        return ["", f"key {now}"]
+    if not then:
+        return ["", f"key {now} (it has no earlier result)", *(_now(one) for one in told.aspects)]
+    moved = f"key {now}, as it was" if told.key_then == told.line.key else f"key {then} {style.marks.arrow} {now}"
+    return ["", moved, *(_aspect(one, style) for one in told.aspects)]
+
+
+def _now(aspect: Aspect) -> str:
+    return f"    {visible(aspect.name)}  {brief_value(aspect.now)}"
+
+
+def _aspect(aspect: Aspect, style: Style) -> str:
+    name = visible(aspect.name)
+    if aspect.change == "same":
+        return style.paint(f"    {name}  {brief_value(aspect.now)}", "quiet")
+    then, now = brief_value(aspect.then), brief_value(aspect.now)
+    return style.paint(f"  {_SIGNS[aspect.change]} {name}  {then} {style.marks.arrow} {now}", "notice")
+
+
+def _diff(diff: TextDiff, style: Style) -> list[str]:
+    out = [f"{visible(diff.subject)}:"]
+    for line in diff.lines:
+        tone = "good" if line.startswith("+") else "bad" if line.startswith("-") else "plain"
+        out.append(f"  {style.paint(visible(line), tone)}")
+    return out

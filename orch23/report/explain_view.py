@@ -1,0 +1,79 @@
+"""What `explain` says of one stage, as values: every aspect of its key then and now, the differences, the causes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Literal, TypeAlias
+
+from orch23.model.digest import Json
+from orch23.model.manifest import Manifest
+from orch23.report.plan_view import PlanLine
+
+Change: TypeAlias = Literal["same", "changed", "added", "removed"]
+
+_MOST_DIFF_LINES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Aspect:
+    """One ingredient of a key."""
+
+    name: str
+    then: Json
+    now: Json
+
+    @property
+    def change(self) -> Change:
+        """Say what became of it."""
+        if self.then == self.now:
+            return "same"
+        if self.then is None:
+            return "added"
+        return "removed" if self.now is None else "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class TextDiff:
+    """The difference of two texts behind an aspect, as lines of a unified diff."""
+
+    subject: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One link of the chain from a stage to its root causes: of which stage it speaks, how deep it stands, the clause."""
+
+    stage: str
+    depth: int
+    clause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything that there is to say on why a stage is as it is. `key_then` is empty where it never had a result."""
+
+    line: PlanLine
+    key_then: str = ""
+    aspects: tuple[Aspect, ...] = ()
+    diffs: tuple[TextDiff, ...] = ()
+    causes: tuple[Cause, ...] = ()
+
+
+def aspects_of(then: Manifest, now: Manifest) -> tuple[Aspect, ...]:
+    """Return every aspect of two manifests, what changed first."""
+    found = [Aspect(name, then.get(name), now.get(name)) for name in sorted(set(then) | set(now))]
+    return tuple(sorted(found, key=lambda aspect: (aspect.change == "same", aspect.name)))
+
+
+def text_diff(subject: str, then: str, now: str) -> TextDiff:
+    """Return the difference of two texts, cut where it is very long."""
+    found = list(unified_diff(then.splitlines(), now.splitlines(), "then", "now", lineterm=""))
+    if len(found) > _MOST_DIFF_LINES:
+        found = [*found[:_MOST_DIFF_LINES], f"... {len(found) - _MOST_DIFF_LINES} more lines"]
+    return TextDiff(subject, tuple(found))
+
+
+def changed(aspects: tuple[Aspect, ...]) -> Mapping[str, Aspect]:
+    """Return the aspects that changed, by name."""
+    return {aspect.name: aspect for aspect in aspects if aspect.change != "same"}

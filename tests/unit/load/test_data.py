@@ -1,0 +1,112 @@
+"""Data files and their schemas."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.load.data import parse_yaml_data, schema_faults, validate_data
+from orch23.load.yaml_text import parse
+
+SCHEMA = {
+    "type": "object",
+    "required": ["tasks"],
+    "additionalProperties": False,
+    "properties": {
+        "tasks": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["id"],
+                "properties": {
+                    "id": {"type": "string", "pattern": "^T[0-9]+$"},
+                    "n": {"type": "integer", "minimum": 1, "maximum": 3},
+                    "kind": {"enum": ["a", "b"]},
+                    "tags": {"type": "array", "uniqueItems": True, "maxItems": 2},
+                },
+            },
+        }
+    },
+}
+
+
+def test_a_data_file_is_read_as_strictly_as_a_pipeline():
+    assert parse_yaml_data("a: [yes, 1]\n", "d.yaml") == ({"a": ["yes", 1]}, ())
+    _, (found,) = parse_yaml_data("a: 1\na: 2\n", "d.yaml")
+    assert (found.code, str(found.location)) == ("E803", "d.yaml:2:1")
+
+
+def test_good_data_has_no_complaints():
+    assert validate_data({"tasks": [{"id": "T1", "n": 2, "kind": "a", "tags": ["x"]}]}, SCHEMA, "d.json") == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "subject", "words"),
+    [
+        ([], None, "must be a mapping"),
+        ({}, None, "`tasks` is missing"),
+        ({"tasks": []}, "tasks", "is empty"),
+        ({"tasks": "x"}, "tasks", "must be a list"),
+        ({"tasks": [{"id": "T1"}], "more": 1}, None, "unknown key `more`"),
+        ({"tasks": [{}]}, "tasks[0]", "`id` is missing"),
+        ({"tasks": [{"id": "x"}]}, "tasks[0].id", "malformed"),
+        ({"tasks": [{"id": "T1", "n": 0}]}, "tasks[0].n", "the least is 1"),
+        ({"tasks": [{"id": "T1", "n": 9}]}, "tasks[0].n", "the most is 3"),
+        ({"tasks": [{"id": "T1", "n": True}]}, "tasks[0].n", "must be a whole number"),
+        ({"tasks": [{"id": "T1", "kind": "c"}]}, "tasks[0].kind", "allowed are `a`, `b`"),
+        ({"tasks": [{"id": "T1", "tags": ["x", "x"]}]}, "tasks[0].tags", "the same item twice"),
+        ({"tasks": [{"id": "T1", "tags": [1, 2, 3]}]}, "tasks[0].tags", "has 3 items; the most is 2"),
+    ],
+)
+def test_broken_data_says_where_and_what(value, subject, words):
+    (found,) = validate_data(value, SCHEMA, "d.json")
+    assert (found.code, found.subject) == ("E860", subject)
+    assert words in found.message
+
+
+def test_with_its_text_each_complaint_has_a_place():
+    parsed = parse("tasks:\n  - id: x\n    more: 1\nextra: 2\n", "d.yaml")
+    found = validate_data(parsed.tree, SCHEMA, "d.yaml", parsed=parsed)
+    assert sorted((d.location.line, d.location.column) for d in found) == [(2, 9), (4, 1)]
+
+
+def test_all_missing_keys_are_named_each_once():
+    found = validate_data({}, {"type": "object", "required": ["a", "b"]}, "d.json")
+    assert [d.message for d in found] == ["`a` is missing", "`b` is missing"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "nonsense"},
+        {"properties": 3},
+        [],
+        "x",
+        {"$ref": "http://127.0.0.1:1/schema.json"},
+        {"$ref": "#/definitions/none"},
+        {"$ref": "other.json"},
+        {"$ref": "#"},
+        {"pattern": "("},
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_told_and_fetches_nothing(schema):
+    found = validate_data("x", schema, "s.json")
+    assert [d.code for d in found] == ["E861"]
+
+
+def test_true_and_false_are_schemas():
+    assert validate_data(1, True, "s.json") == ()
+    assert [d.code for d in validate_data(1, False, "s.json")] == ["E860"]
+    assert schema_faults({"type": "string"}, "s.json") == ()
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["tasks", "id", "n", "x"]), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_no_data_makes_checking_raise(value):
+    for found in validate_data(value, SCHEMA, "d.json"):
+        assert found.code == "E860"
