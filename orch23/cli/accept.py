@@ -13,7 +13,10 @@ from orch23.model.errors import ExitCode
 @variable_options
 @click.pass_obj
 def accept(console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None) -> int:
-    """Verify outputs of a stage that were edited by hand, and take them as a result of it."""
+    """Keep outputs that were edited by hand.
+
+    They are verified, and then taken as a result of the stage.
+    """
     from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, building  # noqa: PLC0415 - heavy
     from orch23.engine.accept import accept as accept_edit  # noqa: PLC0415 - heavy

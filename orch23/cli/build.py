@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -9,8 +10,8 @@ from types import FrameType
 
 import click
 
-from orch23.cli.console import Console
-from orch23.cli.options import json_option, selection_options, stages_argument, variable_options
+from orch23.cli.console import Console, lossy
+from orch23.cli.options import selection_options, stages_argument, variable_options
 from orch23.cli.plan import show_plan
 from orch23.model.event import Observer
 from orch23.model.pipeline import Pipeline
@@ -29,7 +30,9 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 @click.option("--replay", is_flag=True, help="Recorded answers only: a request without one is an error, not a call.")
 @selection_options
 @variable_options
-@click.option("--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal.")
+@click.option(
+    "--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal."
+)
 @click.option("--json", "as_json", is_flag=True, help="As --output jsonl; with -n the plan as one JSON document.")
 @click.pass_obj
 def build(  # noqa: PLR0913 - a command has as many parameters as options
@@ -52,17 +55,15 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     output: str,
     as_json: bool,
 ) -> int:
-    """Build the stages of a pipeline that are not up to date, or the named ones with all they need.
+    """Build what is not up to date.
 
-    Without PIPELINE it is pipeline.yaml in this folder.
+    The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
     from orch23.cli.opening import Wanted, check_forced, open_wanted, selection_of  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, run_build  # noqa: PLC0415 - heavy
     from orch23.plan.graph import build_plan  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(
-        arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file
-    )
+    wanted = Wanted(arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file)
     if dry_run:
         return show_plan(
             console, wanted, forced=forced, overwrite_edited=overwrite_edited, as_json=as_json, verbose=verbose
@@ -97,7 +98,7 @@ def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: boo
         return _journal_copy(console)
     return TextScreen(
         pipeline=pipeline,
-        write=console.tell,
+        write=lossy(console.tell, sys.stderr),
         clock=monotonic,
         style=console.err_style,
         quiet=output == "quiet",
@@ -133,4 +134,4 @@ def _journal_copy(console: Console) -> Observer:
     from orch23.report.jsonl import JournalCopy  # noqa: PLC0415 - beside it
     from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy
 
-    return JournalCopy(project_root(console.here) / LOGS, console.answer)
+    return JournalCopy(project_root(console.here) / LOGS, lossy(console.answer, sys.stdout))

@@ -17,9 +17,9 @@ from orch23.report.figures import count
 def clean(
     console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, force: bool
 ) -> int:
-    """Remove outputs that stages made, of all stages or of the named ones, and no other file.
+    """Remove what stages made, and no other file.
 
-    What a person had at such a path before comes back. A build restores the outputs without running anything.
+    Outputs of all stages, or of the named ones. What a person had at such a path before comes back. A build restores the outputs without running anything.
     """
     from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_back  # noqa: PLC0415 - heavy

@@ -1,8 +1,10 @@
 """The two streams of a command and how they may be written to."""
 
+import contextlib
+import errno
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias
@@ -40,6 +42,33 @@ class Console:
 
     def _style(self, stream: TextIO) -> Style:
         return Style(marks=marks_for(stream.encoding), color=wants_color(self.color, self.environ, stream))
+
+
+def lossy(write: Callable[[str], None], stream: TextIO) -> Callable[[str], None]:
+    """Return a write that is given up in silence once nobody reads the stream: a build goes on without its screen."""
+    gone = False
+
+    def attempt(text: str) -> None:
+        nonlocal gone
+        if gone:
+            return
+        try:
+            write(text)
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                raise
+            gone = True
+            silence(stream)
+
+    return attempt
+
+
+def silence(stream: TextIO) -> None:
+    """Let a stream that nobody reads end nowhere, so that the interpreter's last flush does not complain."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def wants_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO) -> bool:

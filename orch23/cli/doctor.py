@@ -4,6 +4,7 @@ import click
 
 from orch23.cli.console import Console
 from orch23.cli.options import json_option
+from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.report.plan_json import document
 
@@ -14,12 +15,15 @@ DOCTOR_VERSION = 1
 @json_option
 @click.pass_obj
 def doctor(console: Console, *, as_json: bool) -> int:
-    """Say what works here: interpreter, pytest, providers, models, store. Starts nothing, writes nothing."""
+    """Say what works here, and how to get the rest.
+
+    Looks at interpreter, pytest, providers, models and store. Starts nothing, writes nothing.
+    """
     from orch23.cli.examination import examine  # noqa: PLC0415 - heavy
 
     found = examine(console.here, console.environ)
     if as_json:
-        rows = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
+        rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.answer(document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
         return ExitCode.OK
     style = console.out_style

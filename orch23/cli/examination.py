@@ -41,7 +41,9 @@ def examine(here: Path, environ: Mapping[str, str]) -> list[Finding]:
         *_local(environ),
         _cache(root / FOLDER),
         Finding("runs", count(len(list((root / LOGS).glob("*.jsonl"))), "run")),
-        Finding("sandbox", "none", ok=False, hint="the kernel sandbox is not in this version: build only what you trust"),
+        Finding(
+            "sandbox", "none", ok=False, hint="the kernel sandbox is not in this version: build only what you trust"
+        ),
     ]
 
 

@@ -17,7 +17,7 @@ from orch23.report.explain_text import explain_text
 def explain(
     console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, as_json: bool
 ) -> int:
-    """Show every part of a stage's key, then and now, and what it comes from.
+    """Show a stage's key, then and now, and why it changed.
 
     A foreach stands for all of its items; with --json name one item, as in code@T1.
     """

@@ -117,7 +117,9 @@ def _prompt_diffs(project: Project, session: Session, appraised: Appraised, then
     now = request.parts()
     pairs = [("prompt", _said(known.request), _said(now)), ("system", known.request.get("system"), now["system"])]
     return [
-        text_diff(name, old, new) for name, old, new in pairs if isinstance(old, str) and isinstance(new, str) and old != new
+        text_diff(name, old, new)
+        for name, old, new in pairs
+        if isinstance(old, str) and isinstance(new, str) and old != new
     ]
 
 

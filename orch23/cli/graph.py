@@ -27,7 +27,7 @@ _FORMATS: Mapping[str, Callable[[Plan], str]] = {
 @click.option("--format", "form", type=click.Choice(list(_FORMATS)), default="text", help="How it is written.")
 @click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.pass_obj
-def graph(  # noqa: PLR0913 - a command has as many parameters as options
+def graph(
     console: Console,
     *,
     arguments: tuple[str, ...],
@@ -36,7 +36,10 @@ def graph(  # noqa: PLR0913 - a command has as many parameters as options
     form: str,
     as_json: bool,
 ) -> int:
-    """Show the stages in their order, and what each one needs; items of a foreach as far as they are known."""
+    """Show the stages in order, and what each needs.
+
+    Items of a foreach are shown as far as they are known.
+    """
     from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
     from orch23.engine.preview import preview  # noqa: PLC0415 - heavy

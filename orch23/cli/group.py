@@ -21,6 +21,7 @@ from orch23.cli.schema import schema
 from orch23.cli.show import show
 from orch23.cli.validate import validate
 from orch23.cli.variables import variables
+from orch23.model.errors import ExitCode
 
 PROGRAM = "orch23"
 _COMMANDS = (
@@ -42,6 +43,7 @@ class Commands(click.Group):
     name=PROGRAM,
     cls=Commands,
     commands=list(_COMMANDS),
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("-C", "directory", metavar="DIR", default=".", help="Work in this folder.")
@@ -53,8 +55,8 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
-def orch23(context: click.Context, directory: str, color: ColorChoice) -> None:
-    """Build software with language models, declared in a YAML pipeline: only what is not up to date, and verified.
+def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
+    """Build software with language models: stages declared in YAML, verified results, nothing made twice.
 
     Every option can also be given as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS.
     """
@@ -63,3 +65,7 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> None:
         message = f"there is no folder {directory}"
         raise click.BadParameter(message, ctx=context, param_hint="-C")
     context.obj = Console(here=here, color=color)
+    if context.invoked_subcommand is None:
+        context.obj.tell(f"{context.get_help()}\n")
+        return ExitCode.USAGE
+    return ExitCode.OK

@@ -16,7 +16,7 @@ _WIDTH = 88
 @click.argument("topic", required=False, metavar="[CODE|COMMAND]")
 @click.pass_context
 def help_command(context: click.Context, *, topic: str | None) -> int:
-    """Explain the code of a diagnostic, such as E802, or show the help of a command."""
+    """Explain a code such as E802, or a command."""
     console = context.find_object(Console) or Console()
     root = context.find_root()
     if topic is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from click.shell_completion import shell_complete
 
-from orch23.cli.console import Console
+from orch23.cli.console import Console, silence
 from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.project import find_root
 from orch23.model.errors import ExitCode, Orch23Error
@@ -46,7 +46,9 @@ def main(argv: Sequence[str]) -> int:
         return ExitCode.SIGINT
     except Exception as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            return _broken_pipe()
+            silence(sys.stdout)
+            silence(sys.stderr)
+            return ExitCode.OK
         return _bug(error, _console(context))
     return code if isinstance(code, int) else ExitCode.OK
 
@@ -87,15 +89,6 @@ def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
             except OSError:
                 continue
     return found
-
-
-def _broken_pipe() -> ExitCode:
-    """Whoever read us has gone: be quiet, also when the interpreter flushes stdout at its end."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError:
-        pass
-    return ExitCode.OK
 
 
 def _bug(error: Exception, console: Console) -> ExitCode:

@@ -13,9 +13,17 @@ from orch23.report.plan_json import document
 MODELS_VERSION = 1
 
 
-@click.group()
-def model() -> None:
-    """Install or remove the small model that answers without a key and without a network."""
+@click.group(invoke_without_command=True)
+@click.pass_context
+def model(context: click.Context) -> int:
+    """Install or remove the small local model.
+
+    It answers without a key and without a network.
+    """
+    if context.invoked_subcommand is None:
+        context.find_object(Console).tell(f"{context.get_help()}\n")  # type: ignore[union-attr] # the group makes it
+        return ExitCode.USAGE
+    return ExitCode.OK
 
 
 @model.command("list")

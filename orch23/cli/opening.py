@@ -55,7 +55,9 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
     return project, stages
 
 
-def open_one_stage(console: Console, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None) -> tuple[Project, str]:
+def open_one_stage(
+    console: Console, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None
+) -> tuple[Project, str]:
     """Return the project and the one stage that is named.
 
     Raises:

@@ -69,7 +69,9 @@ def stage_argument(function: _Function) -> _Function:
 def variable_options(function: _Function) -> _Function:
     """Take `--set` and `--vars`."""
     file = click.option("--vars", "vars_file", metavar="FILE", help="A YAML file that sets vars of the pipeline.")
-    one = click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set a var of the pipeline. Repeatable.")
+    one = click.option(
+        "--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set a var of the pipeline. Repeatable."
+    )
     return one(file(function))
 
 

@@ -38,12 +38,13 @@ def plan(  # noqa: PLR0913 - a command has as many parameters as options
     as_json: bool,
     exit_code: bool,
 ) -> int:
-    """Say what a build would do with each stage, and why. Starts nothing, writes nothing."""
+    """Say what a build would do, and why.
+
+    Starts nothing, writes nothing.
+    """
     from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(
-        arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file
-    )
+    wanted = Wanted(arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file)
     return show_plan(
         console,
         wanted,
@@ -61,7 +62,7 @@ def plan(  # noqa: PLR0913 - a command has as many parameters as options
 @json_option
 @exit_code_option
 @click.pass_obj
-def status(  # noqa: PLR0913 - a command has as many parameters as options
+def status(
     console: Console,
     *,
     arguments: tuple[str, ...],
@@ -70,7 +71,7 @@ def status(  # noqa: PLR0913 - a command has as many parameters as options
     as_json: bool,
     exit_code: bool,
 ) -> int:
-    """Say how many stages are up to date, and name those that are not."""
+    """Name the stages that are not up to date."""
     from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
 
     view = _view(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file))
@@ -78,7 +79,7 @@ def status(  # noqa: PLR0913 - a command has as many parameters as options
     return _code(view, exit_code=exit_code)
 
 
-def show_plan(  # noqa: PLR0913 - the options of plan
+def show_plan(
     console: Console,
     wanted: "Wanted",
     *,

@@ -15,9 +15,9 @@ from orch23.model.errors import ExitCode
 def reset(
     console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, outputs: bool
 ) -> int:
-    """Forget all results: records, stored bytes and caches. Recorded answers, logs and specs are kept.
+    """Forget all results; recorded answers are kept.
 
-    Journals that cannot be read are set aside. A further build pays for no answer again.
+    Removes records, stored bytes and caches; keeps exchanges, transcripts, logs and specs. Journals that cannot be read are set aside. A further build pays for no answer again.
     """
     from orch23.cli.opening import Wanted, open_wanted, project_root  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_unmodified  # noqa: PLC0415 - heavy
@@ -29,9 +29,7 @@ def reset(
     told = []
     project = None
     if outputs:
-        project, _ = open_wanted(
-            console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file), most_stages=0
-        )
+        project, _ = open_wanted(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file), most_stages=0)
     with BuildLock(root / FOLDER / "lock"):
         if project is not None:
             project.store.promoter.recover()

@@ -8,7 +8,11 @@ from orch23.store.journal import read_journal
 from orch23.store.opening import FOLDER, LOGS, remove_tree
 
 _FOLDERS = {"records": "the records of results", "cas": "the stored bytes", "rooms": "rooms of stages"}
-_FILES = {"stat.json": "the cache of file states", "promote.json": "an unfinished promotion", "VERSION": "the store's version"}
+_FILES = {
+    "stat.json": "the cache of file states",
+    "promote.json": "an unfinished promotion",
+    "VERSION": "the store's version",
+}
 
 
 def forget(root: Path) -> list[str]:

@@ -56,7 +56,10 @@ def runs(console: Console, *, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="The journal's lines as they are: JSON, one event a line.")
 @click.pass_obj
 def log(console: Console, *, run: str | None, as_json: bool) -> int:
-    """Show what happened in a run, by default in the newest one. A run may be named by the beginning of its id."""
+    """Show what happened in a run.
+
+    By default in the newest one. A run may be named by the beginning of its id.
+    """
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
     from orch23.store.journal import read_journal  # noqa: PLC0415 - heavy
     from orch23.store.journal import runs as read_runs  # noqa: PLC0415 - heavy

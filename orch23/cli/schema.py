@@ -13,7 +13,7 @@ from orch23.model.errors import ExitCode
 @click.option("--out", metavar="FILE", help="Write it there, such as .orch23/pipeline.schema.json; not to stdout.")
 @click.pass_obj
 def schema(console: Console, *, out: str | None) -> int:
-    """Write the JSON schema of pipelines, for editors: draft 7."""
+    """Write the JSON schema of pipelines, for editors."""
     from orch23.load.schema import schema as pipeline_schema  # noqa: PLC0415 - the loader is heavy
 
     text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"

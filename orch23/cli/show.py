@@ -21,7 +21,7 @@ _VIEWS = ("prompt", "response", "diff", "cost", "key")
 @click.option("--run", metavar="RUN", help="Of this run; by default of the newest that has it.")
 @json_option
 @click.pass_obj
-def show(  # noqa: PLR0913 - a command has as many parameters as options
+def show(
     console: Console,
     *,
     arguments: tuple[str, ...],
@@ -32,7 +32,7 @@ def show(  # noqa: PLR0913 - a command has as many parameters as options
     run: str | None,
     as_json: bool,
 ) -> int:
-    """Show what an attempt of a stage was asked, answered, printed or changed.
+    """Show what an attempt was asked, answered or printed.
 
     Without an option: all that is kept of the attempt.
     """

@@ -134,7 +134,9 @@ def _exchange(session: Session, asked: Asked) -> Shown:
         if exchange is None:
             continue
         sent = exchange.request.get("sent") or exchange.request.get("messages")
-        messages = [str(one.get("content", "")) for one in sent if isinstance(one, Mapping)] if isinstance(sent, list) else []
+        messages = (
+            [str(one.get("content", "")) for one in sent if isinstance(one, Mapping)] if isinstance(sent, list) else []
+        )
         parts = {"prompt.txt": "\n\n".join(messages), "response.txt": exchange.response}
         found = [(name, parts[name]) for name in _FILES[asked.view] if parts.get(name)]
         facts: dict[str, Json] = {"stage": asked.stage, "exchange": fingerprint, "outcome": exchange.outcome}
@@ -191,7 +193,9 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
 
 def _cost(project: Project, asked: Asked) -> Shown:
     for run in _runs(project, asked):
-        events = [line.event for line in read_journal(project.store.logs / f"{run}.jsonl") if line.event.role == asked.stage]
+        events = [
+            line.event for line in read_journal(project.store.logs / f"{run}.jsonl") if line.event.role == asked.stage
+        ]
         answers = [event.data for event in events if event.type == "llm_response"]
         if not answers:
             continue
@@ -202,7 +206,9 @@ def _cost(project: Project, asked: Asked) -> Shown:
         text += f"{sum(tokens[0]):,}+{sum(tokens[1]):,} tokens; prices are not known to this version\n"
         facts: dict[str, Json] = {"stage": asked.stage, "run": run, "calls": len(paid), "recorded_answers": saved}
         return Shown(text, {**facts, "input_tokens": sum(tokens[0]), "output_tokens": sum(tokens[1])})
-    raise NotFoundError(Diagnostic("E664", f"no run asked a model for `{asked.stage}`", hint="`orch23 runs` lists the runs"))
+    raise NotFoundError(
+        Diagnostic("E664", f"no run asked a model for `{asked.stage}`", hint="`orch23 runs` lists the runs")
+    )
 
 
 def _whole(value: Json) -> int:

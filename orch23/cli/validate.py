@@ -18,12 +18,14 @@ _FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
 @click.command()
 @pipeline_argument
 @variable_options
-@click.option("--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written.")
+@click.option(
+    "--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written."
+)
 @click.pass_obj
 def validate(
     console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, style: Style
 ) -> int:
-    """Check a pipeline with all that it names, and say everything that is wrong with it.
+    """Say everything that is wrong with a pipeline.
 
     Complaints for people go to stderr; json, github and sarif go to stdout.
     """

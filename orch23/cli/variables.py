@@ -21,7 +21,7 @@ VARS_VERSION = 1
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
 @json_option
 @click.pass_obj
-def variables(  # noqa: PLR0913 - a command has as many parameters as options
+def variables(
     console: Console,
     *,
     arguments: tuple[str, ...],

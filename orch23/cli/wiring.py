@@ -77,9 +77,7 @@ def open_project(settings: Settings) -> Project:
         NotFoundError: there is no such file.
 
     """
-    loaded = load_pipeline(
-        settings.pipeline_path, settings.root, sets=settings.sets, vars_file=settings.vars_file
-    )
+    loaded = load_pipeline(settings.pipeline_path, settings.root, sets=settings.sets, vars_file=settings.vars_file)
     store = open_store(settings.root)
     facts = FactFinder(settings.root, settings.environ)
     files = AuthorFiles(settings.root, store.workspace)
@@ -88,9 +86,7 @@ def open_project(settings: Settings) -> Project:
         del stage
         return check(step, settings.environ, settings.root)
 
-    machinery = Machinery(
-        facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider
-    )
+    machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery)
 
 
@@ -107,9 +103,7 @@ def read_yaml(text: str) -> Json:
     return value
 
 
-def open_reading(
-    project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False
-) -> Session:
+def open_reading(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
     """Return a session for commands that only look. Takes no lock, writes nothing."""
     return open_session(
         project.pipeline, project.store, project.machinery, forced=forced, overwrite_edited=overwrite_edited
@@ -301,4 +295,3 @@ def _spec_file(pipeline: Pipeline) -> str | None:
             if isinstance(one, PathInput | SliceInput):
                 return one.path
     return None
-

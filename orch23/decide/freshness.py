@@ -44,7 +44,10 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A record with what it wants of the workspace and whether its bytes can be had."""
+    """A record with what it wants of the workspace and whether the bytes can be had that are needed of it.
+
+    Those are the bytes that the disk lacks and, where a later item of the chain is stale, an intermediate version.
+    """
 
     record: Record
     target: Target
@@ -87,20 +90,25 @@ def decide(known: Known) -> Decision:
         return Run((Reason("cache_disabled"),))
     if known.waiting_on and _may_match(known):
         return Maybe(known.waiting_on, tuple(Reason("upstream_maybe", name) for name in known.waiting_on))
-    if not known.waiting_on:
-        for candidate in known.todays:
-            if not mismatches(candidate.target, known.disk, known.foreign):
-                return Fresh(candidate.record)
-        for candidate in known.todays:
-            if candidate.obtainable:
-                return Restore(candidate.record, _disk_reasons(candidate.target, known))
-        if not known.todays and known.same_core is not None and known.same_core.obtainable:
-            return VerifyOnly(known.same_core.record, _verify_reasons(known))
-    return Run(_why(known))
+    settled = None if known.waiting_on else _by_records(known)
+    return settled or Run(_why(known))
+
+
+def _by_records(known: Known) -> Decision | None:
+    """Return what the records of today's key, or of one that differs in verification alone, allow."""
+    for candidate in known.todays:
+        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):
+            return Fresh(candidate.record)
+    for candidate in known.todays:
+        if candidate.obtainable:
+            return Restore(candidate.record, _disk_reasons(candidate.target, known))
+    if not known.todays and known.same_core is not None and known.same_core.obtainable:
+        return VerifyOnly(known.same_core.record, _verify_reasons(known))
+    return None
 
 
 def mismatches(target: Target, disk: Mapping[str, FileEntry | None], foreign: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the paths at which the disk is not what the target wants. A person's file where nothing is wanted is fine."""
+    """Return the paths where the disk is not as the target wants. A person's file where nothing is wanted is fine."""
     allowed = frozenset(foreign)
     return tuple(
         path
@@ -138,7 +146,7 @@ def _why(known: Known) -> tuple[Reason, ...]:
     if known.failed_before:
         reasons.append(Reason("previous_failed"))
     if not reasons:
-        reasons += _disk_reasons({p: e for p, e in known.previous.outputs.items()}, known)
+        reasons += _disk_reasons(dict(known.previous.outputs.items()), known)
     return tuple(reasons) or (Reason("output_missing"),)
 
 

@@ -76,7 +76,7 @@ def judge_answer(  # noqa: PLR0913 - all of it decides, and all but the answer i
         case "text":
             return _judge_single(_one_newline(text), _only(outputs), scope)
         case "code":
-            return _judge_code(text, stop, _only(outputs), scope)
+            return _judge_code(text, _only(outputs), scope)
         case _:
             assert_never(step.returns)
 
@@ -133,7 +133,7 @@ def _judge_json(text: str, output: str, scope: _Scope, validate: Validate | None
     return _conclude(Proposal("", (ProposedWrite(output, content, _digest(scope.base.get(output))),)), found)
 
 
-def _judge_code(text: str, stop: StopReason, output: str, scope: _Scope) -> Judgement:
+def _judge_code(text: str, output: str, scope: _Scope) -> Judgement:
     value, fault = read_json(text) if text.lstrip().startswith("{") else (None, None)
     reason = None if fault else stated_error(value)
     if reason is not None:
@@ -142,9 +142,8 @@ def _judge_code(text: str, stop: StopReason, output: str, scope: _Scope) -> Judg
     if block is not None:
         if not block.text.strip():
             return _refuse(codes.EMPTY, "the code block is empty", outcome="empty")
-        if block.closed or stop in ("end", "stop_sequence"):
-            return _judge_single(_one_newline(block.text), output, scope)
-    if block is None and output.endswith(".py") and syntax_fault(text) is None:
+        return _judge_single(_one_newline(block.text), output, scope)
+    if output.endswith(".py") and syntax_fault(text) is None:
         return _judge_single(_one_newline(text), output, scope)
     return _refuse(codes.NO_CODE, "the answer has no code block", "answer with one code block: ```python ... ```")
 

@@ -57,8 +57,12 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> ExitCode:
     for other in world.plan.chains[link.chain][: link.index] if link else ():
         record = session.lock.records.get(other)
         if record is None:
-            hint = f"build `{other}` first: `orch23 build --overwrite-edited {other}` keeps the edited bytes in the store"
-            raise UsageError(Diagnostic("E642", f"`{other}`, which comes before `{name}`, has no result yet", hint=hint))
+            hint = (
+                f"build `{other}` first: `orch23 build --overwrite-edited {other}` keeps the edited bytes in the store"
+            )
+            raise UsageError(
+                Diagnostic("E642", f"`{other}`, which comes before `{name}`, has no result yet", hint=hint)
+            )
         world.settle(other, record)
         world.unsettled.discard(other)
     world.forget(name)
@@ -69,7 +73,13 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> ExitCode:
     if failure is not None:
         text = f"the edit of {', '.join(paths)} does not pass: {failure.kind}"
         build.observer.notice(
-            Event("stage_finished", text, role=name, level="error", data={"status": "failed", "key": resolved.key, "failure": failure.brief.excerpt})
+            Event(
+                "stage_finished",
+                text,
+                role=name,
+                level="error",
+                data={"status": "failed", "key": resolved.key, "failure": failure.brief.excerpt},
+            )
         )
         return ExitCode.FAILED
     fingerprint = _by_hand(build, resolved, outputs)
@@ -77,7 +87,12 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> ExitCode:
     build.committer.commit(resolved, done)
     build.committer.write_lock({name}, complete=False)
     build.observer.notice(
-        Event("stage_finished", f"accepted by hand: {', '.join(paths)}", role=name, data={"status": "verified", "key": resolved.key, "outputs": list(outputs)})
+        Event(
+            "stage_finished",
+            f"accepted by hand: {', '.join(paths)}",
+            role=name,
+            data={"status": "verified", "key": resolved.key, "outputs": list(outputs)},
+        )
     )
     return ExitCode.OK
 

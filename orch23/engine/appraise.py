@@ -8,7 +8,9 @@ from orch23.decide.freshness import Candidate, Known, decide
 from orch23.engine.lay import lay
 from orch23.engine.world import StageTree, World
 from orch23.model.decision import Decision
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.paths import is_glob, meets
 from orch23.model.pipeline import ForeachStage, Stage
@@ -46,14 +48,16 @@ class Appraiser:
     def resolve(self, name: str) -> Resolved:
         """Return a stage with its manifest, as the world stands now."""
         stage = self._stage(name)
-        return resolve_stage(
+        tree = _LossyTree(StageTree(self.world, name))
+        resolved = resolve_stage(
             stage,
-            StageTree(self.world, name),
+            tree,
             self.facts_of(stage),
             self.sources,
             variables=self.world.plan.pipeline.vars,
             read_yaml=self.read_yaml,
         )
+        return replace(resolved, broken=(*resolved.broken, *map(_lost, sorted(tree.lost)))) if tree.lost else resolved
 
     def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
         """Return a stage's manifest and the decision on it."""
@@ -175,11 +179,42 @@ class Appraiser:
         return stage
 
 
+@dataclass(frozen=True, slots=True)
+class _LossyTree:
+    """A stage's tree in which lost bytes read as empty, and are remembered: they are a complaint of that stage alone."""
+
+    inner: StageTree
+    lost: set[str] = field(default_factory=set)
+
+    def entry(self, path: str) -> FileEntry | None:
+        return self.inner.entry(path)
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        return self.inner.matching(pattern)
+
+    def listed(self, pattern: str) -> tuple[str, ...]:
+        return self.inner.listed(pattern)
+
+    def versions(self) -> dict[str, FileEntry]:
+        return self.inner.versions()
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        try:
+            return self.inner.read(path, entry)
+        except MissingBytesError:
+            self.lost.add(path)
+            return b""
+
+
+def _lost(path: str) -> Diagnostic:
+    text = f"the bytes of `{path}` are lost: neither the store nor the transcripts have the version that is needed"
+    return Diagnostic("E710", text, hint="put back .orch23 or the transcripts, or make the file again with --force")
+
+
 def _same_result(one: Record, other: Record) -> bool:
     return (dict(one.outputs), one.deleted) == (dict(other.outputs), other.deleted)
 
 
 def _core(record: Record) -> str:
-
 
     return core_of(record.manifest)

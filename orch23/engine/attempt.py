@@ -57,7 +57,7 @@ Keep: TypeAlias = Callable[[str, int, str, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempted:
-    """How a stage ended. `failure` is None where it passed; `outputs` are then its result (or, kept, the last attempt's)."""
+    """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's."""
 
     outputs: Files
     deleted: tuple[str, ...]
@@ -103,7 +103,7 @@ class Attempts:
     _tokens: list[int] = field(default_factory=lambda: [0, 0])
 
     def run(self, start: tuple[Files, Failure] | None = None) -> Attempted:
-        """Go through the attempts. `start` is a recorded result that failed a changed verification: it briefs attempt 1."""
+        """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief."""
         stage, retry = self.resolved.stage, self.resolved.stage.retry
         if self.resolved.broken:
             return self._done(_Pass({}, ()), 0, refusal("preflight", self.resolved.broken, retryable=False))
@@ -182,7 +182,7 @@ class Attempts:
             tree[step.report] = FileEntry(self.contents.put_bytes(report_json(ran.verdict)))
         return _Pass(tree, ())
 
-    def _ask(  # noqa: PLR0913 - a request is made of all of these
+    def _ask(
         self,
         step: LLMStep,
         attempt: int,
@@ -192,7 +192,9 @@ class Attempts:
         previous: str | None,
     ) -> _Pass:
         stage, facts = self.resolved.stage, self.resolved.facts
-        model = stage.retry.escalate[min(attempt, len(stage.retry.escalate)) - 1] if stage.retry.escalate else step.model
+        model = (
+            stage.retry.escalate[min(attempt, len(stage.retry.escalate)) - 1] if stage.retry.escalate else step.model
+        )
         this = Round(
             attempt=attempt,
             previous=previous,
@@ -203,7 +205,13 @@ class Attempts:
         )
         conversation = self.converse(self.resolved, attempt)
         request, problems = make_request(
-            stage, step, this, self.sources, variables=self.variables, endpoint=facts.endpoint, params=conversation.params
+            stage,
+            step,
+            this,
+            self.sources,
+            variables=self.variables,
+            endpoint=facts.endpoint,
+            params=conversation.params,
         )
         if request is None:
             return _Pass(start, laid, refusal("preflight", problems, retryable=False))
@@ -229,7 +237,9 @@ class Attempts:
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         for write in judged.writes:
             tree[write.path] = FileEntry(self.contents.put_bytes(write.content.encode("utf-8")))
-        self._tell("files_proposed", f"{len(judged.writes)} files proposed", {"files": sorted(w.path for w in judged.writes)})
+        self._tell(
+            "files_proposed", f"{len(judged.writes)} files proposed", {"files": sorted(w.path for w in judged.writes)}
+        )
         return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest())
 
     def _complete(self, step: LLMStep, conversation: Conversation, request: Request, attempt: int) -> Response:
@@ -291,7 +301,9 @@ class Attempts:
             if self.resolved.manifest.get(f"requires:{condition.kind}:{condition.path}") is not True:
                 state = "there" if condition.kind == "file_absent" else "not there"
                 message = f"requires {condition.kind} {condition.path}: it is {state}"
-                problems.append(Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition"))
+                problems.append(
+                    Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition")
+                )
         return tuple(problems)
 
     def _done(self, last: _Pass, attempts: int, failure: Failure | None, note: str = "") -> Attempted:
@@ -324,7 +336,9 @@ class Attempts:
     def _end(self, attempt: int, failure: Failure | None) -> None:
         brief = failure.brief if failure else None
         if brief is not None:
-            self.keep(self.resolved.stage.name, attempt, "failure.txt", f"{brief.kind}\n{brief.command}\n\n{brief.excerpt}\n")
+            self.keep(
+                self.resolved.stage.name, attempt, "failure.txt", f"{brief.kind}\n{brief.command}\n\n{brief.excerpt}\n"
+            )
         self._tell(
             "attempt_finished",
             f"attempt {attempt} {'failed: ' + brief.kind if brief else 'passed'}",
@@ -344,7 +358,7 @@ class Attempts:
 
 
 def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) -> Files:
-    """Return the stage's own files as a recorded result leaves them: the base, less what it deleted, under its outputs."""
+    """Return the stage's own files as a record leaves them: the base, less what it deleted, under its outputs."""
     return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
 
 

@@ -46,6 +46,16 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`orch23 accept` is for outputs that were edited by hand, which the plan shows as `edited`. Where a stage before "
         "it has no result yet, build that one first.",
     ),
+    "E710": (
+        "stored bytes are lost",
+        "A stage needs the bytes of a file that neither the workspace nor the store nor the transcripts hold any more. "
+        "Restore the file from version control, or build with `--force STAGE` for the stage that made it.",
+    ),
+    "E711": (
+        "inputs do not hold still",
+        "Files that a stage reads changed again and again while it was prepared, before anything was run. Stop what "
+        "writes there, and build again.",
+    ),
     "E828": (
         "unknown check",
         "A step of `verify` names a validator that does not exist. Correct its spelling; the hint lists them.",

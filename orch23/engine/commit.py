@@ -1,4 +1,4 @@
-"""Make results last: bytes, then the record, then the workspace, then the lock file. Only the loop thread calls this."""
+"""Make results last: bytes, the record, the workspace, the lock file. Only the loop thread calls this."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,9 @@ class Committer:
         """Return the source inputs that are no longer what the stage was given."""
         world, name = self.session.world, resolved.stage.name
         given = {**resolved.files, **resolved.verify_files}
-        return tuple(path for path, entry in given.items() if world.view(name, path) != entry and path not in resolved.base)
+        return tuple(
+            path for path, entry in given.items() if world.view(name, path) != entry and path not in resolved.base
+        )
 
     def bury(self, dead: Mapping[str, FileEntry | None]) -> tuple[str, ...]:
         """Take dead files back to what a person had there, or away."""
@@ -66,7 +68,11 @@ class Committer:
         kept = {name: r for name, r in self.session.lock.records.items() if world.alive(name) or not complete}
         unexpanded = {name.partition("@")[0] for name in kept if "@" in name and name not in world.plan.nodes}
         if complete:
-            kept = {n: r for n, r in kept.items() if n in world.plan.nodes or n.partition("@")[0] in unexpanded & set(world.plan.nodes)}
+            kept = {
+                n: r
+                for n, r in kept.items()
+                if n in world.plan.nodes or n.partition("@")[0] in unexpanded & set(world.plan.nodes)
+            }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
         write_lock(self.session.lock_path, LockFile(records), self.session.pipeline.name)
 

@@ -33,7 +33,7 @@ def refusal(kind: str, diagnostics: Iterable[Diagnostic], *, safety: bool = Fals
     return Failure(brief=brief, diagnostics=found, safety=safety, retryable=retryable)
 
 
-def command_failed(  # noqa: PLR0913 - a brief is made of all of these
+def command_failed(
     kind: str,
     command: str,
     *,

@@ -1,4 +1,4 @@
-"""Know which node of a plan can be taken next: all that it waits for has ended, and it is the first such in the order."""
+"""Know which node of a plan can be taken next: the first in order of those that wait for nothing any more."""
 
 import heapq
 from collections.abc import Collection

@@ -11,7 +11,7 @@ from orch23.resolve.resolution import Resolved
 
 
 def lay(world: World, resolved: Resolved, record: Record) -> bool:
-    """Make the bytes of a record's outputs from its exchanges, into `world.laid`. Say whether they came out the same."""
+    """Make a record's outputs from its exchanges, into `world.laid`. Say whether they came out the same."""
     step = resolved.stage.step
     transcripts = step.transcripts if isinstance(step, LLMStep) else None
     try:

@@ -1,4 +1,4 @@
-"""Go through a plan in its order, expand what can be expanded, and decide each stage: the part that plan and build share."""
+"""Go through a plan in its order, expand what can be expanded, decide each stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -166,7 +166,9 @@ def items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) 
     own = [path for path in (file, f"{file.rpartition('.')[0]}.lock") if path not in node.writes]
     place = plan.pipeline.locate("stages", node.name, "foreach")
     return tuple(
-        Diagnostic("E858", f"the item names `{path}`: it is the pipeline itself", place, "correct the item", subject=item.name)
+        Diagnostic(
+            "E858", f"the item names `{path}`: it is the pipeline itself", place, "correct the item", subject=item.name
+        )
         for item in items
         for path in own
         if match_any(writes_of(item), path)

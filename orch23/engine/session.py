@@ -1,4 +1,4 @@
-"""Open a pipeline for planning or building: the plan, the world as the records say, everything that is wrong with it."""
+"""Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
 
 import difflib
 from collections.abc import Callable, Collection
@@ -87,9 +87,7 @@ def open_session(
         failed_before=history.failed,
     )
     _expand_sources(appraiser)
-    return Session(
-        pipeline=pipeline, store=store, lock_path=place, lock=lock, history=history, appraiser=appraiser
-    )
+    return Session(pipeline=pipeline, store=store, lock_path=place, lock=lock, history=history, appraiser=appraiser)
 
 
 def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
@@ -195,5 +193,3 @@ def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
             place = pipeline.locate("stages", stage.name, "llm", "provider")
             problems += [replace(d, location=d.location or place) for d in machinery.check_provider(stage, stage.step)]
     return problems
-
-

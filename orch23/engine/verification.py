@@ -123,7 +123,7 @@ def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
 
 
 def undeclared_writes(stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files) -> tuple[Diagnostic, ...]:
-    """Return a complaint for each path that a process changed and must not: outside the fence, protected, or an input."""
+    """Complain of each path that a process changed and must not: outside the fence, protected, or an input."""
     problems = []
     for path in sorted(changed):
         verb = "removed" if changed[path] is None else "wrote"
@@ -145,7 +145,9 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
     if present == (condition.kind == "file_exists"):
         return None
     state = "is not there" if condition.kind == "file_exists" else "is there"
-    return Diagnostic("E302", f"{condition.kind} {condition.path}: it {state}", hint="make it so, or drop the condition")
+    return Diagnostic(
+        "E302", f"{condition.kind} {condition.path}: it {state}", hint="make it so, or drop the condition"
+    )
 
 
 def _together(failures: list[Failure]) -> Failure:
@@ -167,7 +169,9 @@ def _name(step: VerifyStep) -> str:
         case CheckStep():
             return f"check {step.name}"
         case ShellStep():
-            return step.command.strip().splitlines()[0][:60] if isinstance(step.command, str) else " ".join(step.command)
+            return (
+                step.command.strip().splitlines()[0][:60] if isinstance(step.command, str) else " ".join(step.command)
+            )
         case PytestStep():
             return " ".join(("pytest", *step.args, *step.paths))
         case EnsuresStep():

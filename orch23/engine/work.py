@@ -73,7 +73,7 @@ class Worker:
         return attempts.run(({**base, **recorded.outputs}, failure))
 
     def _take_in(self, resolved: Resolved) -> None:
-        """Copy every input into the store, hashed on the way: what the stage is given is what its key says, or nothing."""
+        """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing."""
         store, world = self.session.store, self.session.world
         changed = []
         for path, entry in {**resolved.verify_files, **resolved.files, **resolved.base}.items():
@@ -139,9 +139,11 @@ class Worker:
         former = self.session.lock.records.get(stage.name)
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
-        patterns = [pattern for pattern in writes_of(stage)]
+        patterns = list(writes_of(stage))
         found = {p for pattern in patterns if is_glob(pattern) for p in world.store.workspace.listing(pattern)}
-        return frozenset(path for path in found - shown - mine if not world.dead(path) and not world.made_by_chain(stage, path))
+        return frozenset(
+            path for path in found - shown - mine if not world.dead(path) and not world.made_by_chain(stage, path)
+        )
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
@@ -223,5 +225,3 @@ class _Held:
 
 def _text_of(tree: _Held, path: str, entry: FileEntry) -> Callable[[], str]:
     return lambda: tree.read(path, entry).decode("utf-8", errors="replace")
-
-

@@ -101,7 +101,7 @@ class World:
         return any(record.failed and self.alive(record.stage) for record in kept)
 
     def dead(self, path: str) -> bool:
-        """Say whether a path is a dead file: a record in the lock has these bytes there, and no stage makes it any more."""
+        """Say whether a path is a dead file: a record in the lock has these bytes, and no stage makes it any more."""
         if self._owners.get(path):
             return False
         gone = [r for r in self._locked.get(path, ()) if r.stage in self.results or not self.alive(r.stage)]
@@ -171,7 +171,7 @@ class World:
         return tuple(path for path in self._candidates(pattern) if self.view(name, path) is not None)
 
     def listed(self, pattern: str) -> tuple[str, ...]:
-        """Return the sorted paths of a listing: without what this pipeline made, with what a person had there before."""
+        """Return the sorted paths of a listing: without what this pipeline made, with what was there before."""
         on_disk = {path for path in self.store.workspace.listing(pattern) if not self.made(path)}
         before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
         for path in (p for p in self.store.workspace.listing(pattern) if p not in on_disk):
@@ -254,7 +254,7 @@ class World:
         return before if before is not None else self._originals.get(path)
 
     def _finals(self, name: str) -> dict[str, FileEntry | None]:
-        """Return the last version of every path that earlier items of a chain made: what its last item leaves in order."""
+        """Return the last version of every path that earlier items of a chain made."""
         chain = self._chain_of(name)
         finals: dict[str, FileEntry | None] = {}
         for item in self.plan.chains.get(chain or "", ()):

@@ -14,7 +14,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage, StopConditions
-from orch23.resolve.expressions import members_used, render_watched
+from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
 
 
@@ -162,7 +162,7 @@ def _stages(
 def _limits(tree: Mapping[str, Json], reading: Reading) -> tuple[StopConditions, int | None]:
     """Return what ends a run, and how many stages run at once."""
     body = {key: tree[key] for key in ("stop_conditions", "jobs") if key in tree}
-    if members_used(body, "vars") & reading.broken:
+    if reading.spoils(body):
         return StopConditions(), None
     rendered = render_watched(body, {"vars": reading.variables}, "")
     for error in rendered.errors:

@@ -26,14 +26,21 @@ class Reading:
     variables: Mapping[str, Json]
     broken: frozenset[str] = frozenset()
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
 
     def note(self, problem: Problem, subject: str | None = None) -> None:
         """Turn a problem into a diagnostic at its place in the text, once."""
         place = self.place(problem.path)
-        known = Diagnostic(problem.code, problem.message, place, problem.hint, problem.severity, subject=subject)
-        same = (known.code, known.message, place)
-        if not any((d.code, d.message, d.location) == same for d in self.diagnostics):
-            self.diagnostics.append(known)
+        same = (problem.code, problem.message, place)
+        if same not in self.seen:
+            self.seen.add(same)
+            one = Diagnostic(problem.code, problem.message, place, problem.hint, problem.severity, subject=subject)
+            self.diagnostics.append(one)
+
+    def spoils(self, tree: Json) -> bool:
+        """Say whether a tree uses a var that got no value: that is complained of already."""
+        used = members_used(tree, "vars")
+        return bool(used & self.broken or ("*" in used and self.broken))
 
     def place(self, path: str) -> Location | None:
         """Return where a node is written: in the stage, else among the defaults, else at its nearest ancestor."""
@@ -52,7 +59,7 @@ class Reading:
 def read_stage(name: str, raw: Mapping[str, Json], defaults: Json, reading: Reading) -> Stage | ForeachStage | None:
     """Return one declared stage, or None with the complaints noted."""
     body = merged(raw, defaults)
-    if _is_spoilt(body, reading):
+    if reading.spoils(body):
         return None
     if "foreach" in body:
         return _read_foreach(name, body, reading)
@@ -72,14 +79,8 @@ def try_expressions(name: str, raw: Mapping[str, Json], reading: Reading) -> Non
     names: dict[str, Value] = {"vars": reading.variables}
     if foreach is not None:
         names[given if isinstance(given, str) else "item"] = WILD
-    if not _is_spoilt(raw, reading):
+    if not reading.spoils(raw):
         _note_errors(render_watched(raw, names, f"stages/{name}"), reading)
-
-
-def _is_spoilt(body: Json, reading: Reading) -> bool:
-    """Say whether a stage uses a var without a value: that is complained of already."""
-    used = members_used(body, "vars")
-    return bool(used & reading.broken or ("*" in used and reading.broken))
 
 
 def merged(raw: Mapping[str, Json], defaults: Json) -> Mapping[str, Json]:

@@ -34,7 +34,7 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. `role` is the stage (or `orch23`), `data` its facts; time and number are added on writing."""
+    """One thing that happened. `role` is the stage (or `orch23`), `data` its facts; a journal adds time and number."""
 
     type: EventType
     message: str

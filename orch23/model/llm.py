@@ -132,9 +132,7 @@ class Proposal:
 
     def digest(self) -> str:
         """Return the identity of what it would write, by which a repeated proposal is noticed."""
-        return digest_json(
-            {"writes": {w.path: w.content for w in self.writes}, "deletes": sorted(self.deletes)}
-        )
+        return digest_json({"writes": {w.path: w.content for w in self.writes}, "deletes": sorted(self.deletes)})
 
 
 @dataclass(frozen=True, slots=True)

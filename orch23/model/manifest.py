@@ -1,4 +1,4 @@
-"""Everything that determines a stage's result, as aspect -> value: hashed it is the key, compared it is the explanation.
+"""Everything that determines a stage's result, as aspect -> value: hashed the key, compared the explanation.
 
 Aspects are flat strings. Those with a subject are `prefix:subject`, as in `input:specs/todo.md`; those
 that only verification depends on start with `verify`. The idea is n2's (hash.rs): one list, two uses.
@@ -60,7 +60,7 @@ def is_verify(aspect: str) -> bool:
 
 
 def core_of(manifest: Manifest) -> str:
-    """Return the digest of all but the verification: equal cores mean the recorded outputs may be verified as they are."""
+    """Return the digest of all but the verification: with an equal core, old outputs may be verified as they are."""
     return digest_json({a: v for a, v in manifest.items() if not is_verify(a)})
 
 

@@ -20,7 +20,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E823": (
         "unknown stage in `needs`",
-        "`needs` names stages of this pipeline. For all items of a foreach write `needs: [name]` or `needs: ['name[*]']`.",
+        "`needs` names stages of this pipeline; `name` or `name[*]` of a foreach means all of its items.",
     ),
     "E824": (
         "a foreach cannot be expanded",

@@ -6,6 +6,7 @@ firmer edges: such a reader sees the chain's files as they were before it (versi
 """
 
 import difflib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -77,8 +78,10 @@ def extend(plan: Plan, stage: str, items: tuple[Stage, ...]) -> tuple[Plan | Non
 
 
 def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, ...]:
-    """Return a complaint for each literal input that neither exists nor is made. `exists` answers for `literal_reads`."""
-    names = sorted({path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_})
+    """Complain of each literal input that neither exists nor is made. `exists` answers for `literal_reads`."""
+    names = sorted(
+        {path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_}
+    )
     problems = []
     for name, node in plan.nodes.items():
         if isinstance(node, ForeachStage):
@@ -148,13 +151,11 @@ def _chains(nodes: Mapping[str, Node]) -> dict[str, tuple[str, ...]]:
 
 def _chain_edges(chains: Mapping[str, tuple[str, ...]]) -> Iterator[Edge]:
     for chain, names in chains.items():
-        for before, after in zip(names, names[1:], strict=False):
+        for before, after in itertools.pairwise(names):
             yield Edge(before, after, f"order of {chain}")
 
 
-def _list_edges(
-    pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], writers: Writers
-) -> Iterator[Edge]:
+def _list_edges(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], writers: Writers) -> Iterator[Edge]:
     """Let items come after whoever makes the list that they were expanded from."""
     for foreach in pipeline.stages:
         source = foreach.foreach.source if isinstance(foreach, ForeachStage) else None
@@ -248,9 +249,7 @@ def _one_chain(one: Node, other: Node) -> bool:
     return one.chain is not None and other.chain is not None and one.chain.chain == other.chain.chain
 
 
-def _settle(
-    nodes: Mapping[str, Node], candidates: list[_Candidate]
-) -> tuple["nx.DiGraph[str]", list[Edge]]:
+def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["nx.DiGraph[str]", list[Edge]]:
     """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(nodes)
@@ -362,7 +361,9 @@ def _own_base(stage: Stage, path: str) -> bool:
 def _above_made(plan: Plan, name: str, path: str) -> bool:
     """Say whether an unexpanded foreach that the stage stands upstream of might hold the path."""
     return any(
-        isinstance(node, ForeachStage) and node.name not in plan.above.get(name, ()) and any(meets(w, path) for w in node.writes)
+        isinstance(node, ForeachStage)
+        and node.name not in plan.above.get(name, ())
+        and any(meets(w, path) for w in node.writes)
         for node in plan.nodes.values()
     )
 
@@ -374,5 +375,3 @@ def _closest(name: str, known: list[str], otherwise: str) -> str:
 
 def _ends(edge: tuple[str, str, dict[str, str]]) -> tuple[str, str]:
     return edge[0], edge[1]
-
-

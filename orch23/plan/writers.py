@@ -7,7 +7,7 @@ from orch23.model.pipeline import ForeachStage, Stage
 
 
 class Writers:
-    """An index over the write patterns of nodes: literal paths by name, directories by their segments, the rest in a row."""
+    """An index over the write patterns of nodes: literal paths by name, patterns by their fixed folder."""
 
     def __init__(self, nodes: Mapping[str, Stage | ForeachStage]) -> None:
         """Index outputs and fences."""

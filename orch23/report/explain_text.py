@@ -3,7 +3,7 @@
 from orch23.model.decision import Blocked, Edited, Fresh
 from orch23.report.diagnostics import visible
 from orch23.report.explain_view import Aspect, Cause, Explanation, TextDiff
-from orch23.report.marks import Style
+from orch23.report.marks import Style, Tone
 from orch23.report.plan_text import sign
 from orch23.report.reasons import brief_value, why
 
@@ -16,21 +16,22 @@ def explain_text(told: Explanation, style: Style) -> str:
     mark, tone = sign(line.decision, style.marks)
     where = f"  {visible(str(line.place))}" if line.place else ""
     out = [f"{style.paint(mark, tone)} {style.paint(visible(line.stage), 'strong')}: {line.decision.label}{where}"]
-    out += [f"  {clause}" for clause in why(line.decision)]
+    out += [] if told.causes else [f"  {clause}" for clause in why(line.decision)]
     if isinstance(line.decision, Fresh):
         out.append("  its outputs are what a record of today's key says")
     if isinstance(line.decision, Edited):
         out.append(f"  `orch23 accept {visible(line.stage)}` keeps the edit, `--overwrite-edited` gives it up")
     if told.causes:
-        out += ["", "because", *(_cause(cause) for cause in told.causes)]
+        out += [_cause(cause, line.stage) for cause in told.causes]
     out += _key(told, style)
     for diff in told.diffs:
         out += ["", *_diff(diff, style)]
     return "\n".join(out) + "\n"
 
 
-def _cause(cause: Cause) -> str:
-    return f"  {'  ' * cause.depth}{visible(cause.stage)}: {visible(cause.clause)}"
+def _cause(cause: Cause, stage: str) -> str:
+    whose = "" if cause.stage == stage else f"{visible(cause.stage)}: "
+    return f"  {'  ' * cause.depth}{whose}{visible(cause.clause)}"
 
 
 def _key(told: Explanation, style: Style) -> list[str]:
@@ -61,6 +62,6 @@ def _aspect(aspect: Aspect, style: Style) -> str:
 def _diff(diff: TextDiff, style: Style) -> list[str]:
     out = [f"{visible(diff.subject)}:"]
     for line in diff.lines:
-        tone = "good" if line.startswith("+") else "bad" if line.startswith("-") else "plain"
+        tone: Tone = "good" if line.startswith("+") else "bad" if line.startswith("-") else "plain"
         out.append(f"  {style.paint(visible(line), tone)}")
     return out

@@ -19,7 +19,7 @@ _RESET = "\x1b[0m"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """One sign a kind of line; `arrow`, `dot` and `dash` are for texts."""
+    """One sign a kind of line; `arrow` is for texts."""
 
     done: str
     fresh: str
@@ -29,20 +29,16 @@ class Marks:
     edited: str
     idle: str
     arrow: str
-    dot: str
-    dash: str
 
 
-UNICODE = Marks(
-    done="✔", fresh="=", failed="✘", run=">", maybe="?", edited="!", idle="-", arrow="→", dot="·", dash="–"
-)
-ASCII = Marks(done="+", fresh="=", failed="x", run=">", maybe="?", edited="!", idle="-", arrow="->", dot="|", dash="-")
+UNICODE = Marks(done="✔", fresh="=", failed="✘", run=">", maybe="?", edited="!", idle="-", arrow="→")
+ASCII = Marks(done="+", fresh="=", failed="x", run=">", maybe="?", edited="!", idle="-", arrow="->")
 
 
 def marks_for(encoding: str | None) -> Marks:
     """Return the signs that a stream of this encoding can show."""
     try:
-        "✔✘→·–".encode(encoding or "ascii")
+        "✔✘→".encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return UNICODE

@@ -53,7 +53,11 @@ def _facts(event: Event) -> str:
             return f" ({text_of(data, 'status')})" if event.message != text_of(data, "status") else ""
         case "stage_decided":
             reasons = data.get("reasons")
-            codes = [str(one.get("code")) for one in reasons if isinstance(one, Mapping)] if isinstance(reasons, list) else []
+            codes = (
+                [str(one.get("code")) for one in reasons if isinstance(one, Mapping)]
+                if isinstance(reasons, list)
+                else []
+            )
             return f": {', '.join(codes)}" if codes else ""
         case "promoted" | "stage_restored" | "files_proposed":
             files = (*texts_of(data, "files"), *(f"-{path}" for path in texts_of(data, "removed")))

@@ -14,15 +14,20 @@ _MOST_TEXT = 100
 _GREEN = ("built", "restored", "verified")
 
 
-def stage_line(event: Event, kind: str, width: int, style: Style, *, replayed: int = 0) -> str:
-    """Return the line of a `stage_finished`. `replayed` counts the answers that came from the transcripts."""
+def stage_line(
+    event: Event, kind: str, width: int, style: Style, *, replayed: int = 0, restored: tuple[str, ...] = ()
+) -> str:
+    """Return the line of a `stage_finished`.
+
+    `replayed` counts the answers that came from the transcripts, `restored` are files that were put back.
+    """
     data = event.data
     status = text_of(data, "status")
     mark, tone = sign(status, style.marks)
     word = kind if status in ("built", "failed") else status
     spent = number_of(data, "duration_s")
     time = f"{duration(spent):>7}" if spent or status in ("built", "failed", "verified") else " " * 7
-    facts = [*_facts(event, replayed)]
+    facts = _facts(event, replayed, restored)
     head = f" {style.paint(mark, tone)} {visible(event.role):<{width}}  {word:<{_KIND_WIDTH}} {time}"
     return f"{head}   {'   '.join(facts)}".rstrip()
 
@@ -58,20 +63,16 @@ def texts_of(data: Mapping[str, Json], name: str) -> tuple[str, ...]:
     return tuple(str(one) for one in value)
 
 
-def _facts(event: Event, replayed: int) -> list[str]:
+def _facts(event: Event, replayed: int, restored: tuple[str, ...]) -> list[str]:
     data = event.data
     status = text_of(data, "status")
     facts = _spent(data, replayed)
     if status in (*_GREEN, "fresh"):
-        facts += [_paths(texts_of(data, "outputs"))]
+        facts += [_paths(texts_of(data, "outputs") or restored)]
         attempts = int(number_of(data, "attempts"))
         facts += [f"passed at attempt {attempts}"] if attempts > 1 else []
         facts += ["same bytes as before"] if data.get("unchanged") is True else []
-    elif status == "edited":
-        facts += [event.message]
-    elif status == "failed":
-        facts += [event.message]
-    elif status in ("blocked", "cancelled"):
+    else:
         facts += [event.message]
     return [_one_line(fact) for fact in facts if fact]
 

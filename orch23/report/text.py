@@ -3,17 +3,21 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast, get_args
 
 from orch23.model.event import Event
+from orch23.model.manifest import Reason, ReasonCode
 from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
 from orch23.report.figures import count, counts, duration
 from orch23.report.marks import Style
 from orch23.report.plan_view import kind_of
-from orch23.report.stage_line import number_of, sign, stage_line, text_of, texts_of
+from orch23.report.reasons import words
+from orch23.report.stage_line import number_of, stage_line, text_of, texts_of
 
 _ORDER = ("built", "restored", "verified", "fresh", "failed", "edited", "blocked", "cancelled")
+REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 _DULL = frozenset({"fresh"})
 
 
@@ -36,6 +40,7 @@ class TextScreen:
     _held: list[Event] = field(default_factory=list)
     _ends: list[Event] = field(default_factory=list)
     _replayed: Counter[str] = field(default_factory=Counter)
+    _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
     _width: int = 0
     _open: bool = False
@@ -61,6 +66,8 @@ class TextScreen:
                 self._replayed[event.role] += event.data.get("replayed") is True
             case "promoted":
                 self._promoted(event)
+            case "stage_restored":
+                self._restored[event.role] = texts_of(event.data, "files")
             case "stage_finished":
                 self._finished(event)
             case "warning" | "healed":
@@ -98,7 +105,9 @@ class TextScreen:
         removed = texts_of(event.data, "removed")
         if removed and event.role == "orch23" and not self.quiet:
             self._show()
-            self._line(f" {self.style.marks.idle} taken away, since no stage makes it now: {visible(' '.join(removed))}")
+            self._line(
+                f" {self.style.marks.idle} taken away, since no stage makes it now: {visible(' '.join(removed))}"
+            )
 
     def _finished(self, event: Event) -> None:
         self._ends.append(event)
@@ -111,7 +120,8 @@ class TextScreen:
 
     def _stage(self, event: Event) -> None:
         kind = self._kinds.get(event.role.partition("@")[0], "")
-        self._line(stage_line(event, kind, self._width, self.style, replayed=self._replayed[event.role]))
+        replayed, restored = self._replayed[event.role], self._restored.get(event.role, ())
+        self._line(stage_line(event, kind, self._width, self.style, replayed=replayed, restored=restored))
 
     def _warn(self, event: Event) -> None:
         self._show()
@@ -146,9 +156,7 @@ class TextScreen:
         told = failure_text(self.pipeline, self._last_ends(), self._kinds, self.style)
         self.write(told)
         if told or event.data.get("exit_code") != 0:
-            mark, tone = sign("failed", self.style.marks)
-            del mark
-            word = self.style.paint(text_of(event.data, "status") or "failed", tone)
+            word = self.style.paint(text_of(event.data, "status") or "failed", "bad")
             self.write(f"\n{word}: the log is {self._log}; `orch23 log` shows it\n")
 
     def _last_ends(self) -> list[Event]:
@@ -157,7 +165,9 @@ class TextScreen:
 
     def _summary(self, statuses: Counter[str]) -> str:
         calls = sum(int(number_of(end.data, "calls")) for end in self._ends)
-        tokens = [sum(int(number_of(end.data, name)) for end in self._ends) for name in ("input_tokens", "output_tokens")]
+        tokens = [
+            sum(int(number_of(end.data, name)) for end in self._ends) for name in ("input_tokens", "output_tokens")
+        ]
         facts = [f" {count(len(self._ends), 'stage')}: {counts({name: statuses[name] for name in _ORDER})}"]
         facts += [duration(self.clock() - self._began)]
         spent = [count(calls, "call")] if calls else []
@@ -169,7 +179,6 @@ class TextScreen:
 
 
 def _reason(value: object) -> str:
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or value.get("code") not in REASON_CODES:
         return ""
-    subject = value.get("subject")
-    return visible(f"{value.get('code')} {subject}" if subject else str(value.get("code")))
+    return words(Reason(cast("ReasonCode", value["code"]), str(value.get("subject", ""))))

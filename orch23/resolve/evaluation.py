@@ -16,6 +16,7 @@ from orch23.resolve.sandbox import GLOBALS, MARK, MAX_TEXT, WILD, Wild, environm
 
 MAX_VALUES = 100_000
 MAX_EXPRESSION = 4096
+MAX_DEPTH = 64
 
 # Names may hold the placeholder of an unknown item beside plain values.
 Value: TypeAlias = "Json | Wild"
@@ -139,8 +140,20 @@ def _parsed(source: str) -> nodes.Expr:
         raise ExpressionFault(message) from None
     output = body[0] if len(body) == 1 else None
     if isinstance(output, nodes.Output) and len(output.nodes) == 1:
+        _refuse_depth(output.nodes[0])
         return output.nodes[0]
     message = f"`{source.strip()}` is more than one expression"
+    raise ExpressionFault(message)
+
+
+def _refuse_depth(tree: nodes.Node) -> None:
+    """Refuse an expression that recursion could not walk: Jinja reads `a.b.b.b…` of any length."""
+    level: list[nodes.Node] = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in node.iter_child_nodes()]
+        if not level:
+            return
+    message = f"the expression is nested over {MAX_DEPTH} levels deep"
     raise ExpressionFault(message)
 
 
@@ -199,7 +212,7 @@ def _plain_value(value: object) -> Json:
 
 def _plain_node(value: object, budget: list[int], depth: int) -> Json:
     budget[0] -= 1
-    if budget[0] < 0 or depth > 64:  # noqa: PLR2004 - as deep as YAML may be
+    if budget[0] < 0 or depth > MAX_DEPTH:
         message = "the result of the expression is too large"
         raise ExpressionFault(message)
     if isinstance(value, jinja2.Undefined):

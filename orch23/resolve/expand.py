@@ -51,7 +51,9 @@ def expand(
         if built.stage is not None:
             needs, unknown = _needs(foreach, item, {k for k, _ in keyed})
             problems += [
-                _problem("E827", foreach, f"item `{key}` needs `{name}`, which is no item", place, "name a key of the list")
+                _problem(
+                    "E827", foreach, f"item `{key}` needs `{name}`, which is no item", place, "name a key of the list"
+                )
                 for name in unknown
             ]
             stages.append(replace(built.stage, needs=(*built.stage.needs, *needs)))

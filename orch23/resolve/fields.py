@@ -67,7 +67,7 @@ class Fields:
         value = self.body.get(key)
         if isinstance(value, str) and value.strip():
             return value
-        if value == "" or isinstance(value, str):
+        if isinstance(value, str):
             self.complain(key, "E812", f"`{key}` is empty", "write a value, or remove the key")
         elif value is not None:
             self.wrong_type(key, value, "a string")

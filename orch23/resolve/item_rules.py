@@ -11,6 +11,7 @@ from orch23.resolve.fields import Problem, normal_path
 from orch23.resolve.protected import protected_reason
 
 _READ: Final = "read"
+_SLICE: Final = "slice"
 _WRITE: Final = "write"
 _LOCAL: Final = "local"
 _ARGUMENT: Final = "argument"
@@ -20,8 +21,8 @@ _TEXT: Final = "text"
 _PLACES: tuple[tuple[str, str], ...] = (
     ("desc", _TEXT),
     ("salt", _TEXT),
-    ("inputs/**", _READ),
-    ("verify/inputs/**", _READ),
+    ("inputs/**", _SLICE),
+    ("verify/inputs/**", _SLICE),
     ("outputs/*", _WRITE),
     ("allowed_paths/write/*", _WRITE),
     ("allowed_paths/protect/*", _WRITE),
@@ -72,19 +73,31 @@ def _fault(
         return None
     if kind == _ARGUMENT:
         return _argument_fault(place, value, source, body)
-    path = _path_of(value, source) if _item_names_path(source) else ""
-    if not path and _item_names_path(source):
+    path = _path_of(kind, value, source)
+    if path is None:
+        return None
+    if not path:
         return "E857", "the path that an item gives is empty", "correct the item"
-    why = unsafe_reason(path) if path else None
+    why = unsafe_reason(path)
     if why is not None or is_glob(path):
         message = f"the path `{value}`, which an item gives, {why or 'is a pattern'}"
         return "E857", message, "items name plain relative paths"
-    return _name_fault(kind, path, typed) if path else None
+    return _name_fault(kind, path, typed)
 
 
-def _path_of(value: str, source: str) -> str:
-    """Return the path in a value as it is, but for a `./` or a closing `/` that the author wrote."""
-    path = value.partition("#")[0].partition("::")[0]
+def _path_of(kind: str, value: str, source: str) -> str | None:
+    """Return the path in a value as it is, but for a `./` or a closing `/` that the author wrote.
+
+    None where the path is the author's own: in `specs/todo.md#${{ t.section }}` the item only names the section.
+    """
+    path = value
+    if kind == _SLICE:
+        path = value.partition("#")[0]
+        head, sign, _ = source.partition("#")
+        if sign and not has_expression(head):
+            return None
+    elif kind == _LOCAL:
+        path = value.partition("::")[0]
     if source.startswith("./"):
         path = path.removeprefix("./")
     return path.removesuffix("/") if source.rstrip().endswith("/") else path
@@ -94,7 +107,7 @@ def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | N
     """Hold a path to the names that only the author may type."""
     if kind == _LOCAL or (kind == _WRITE and path in typed.write):
         return None
-    if kind == _READ and typed.read:
+    if kind in (_READ, _SLICE) and typed.read:
         message = f"the item names `{path}`, outside of `allowed_paths.read`"
         return None if match_any(typed.read, path) else ("E857", message, "correct the item")
     reason = protected_reason(path)
@@ -116,12 +129,6 @@ def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json
     if isinstance(before, str) and before in _RUNS_TEXT:
         return "E857", f"an item may not decide what `{before}` runs", "pass the value as an argument of a script"
     return None
-
-
-def _item_names_path(source: str) -> bool:
-    """Say whether the path part is (partly) the item's: in `specs/todo.md#${{ t.section }}` it is the author's."""
-    head, sign, _ = source.partition("#")
-    return has_expression(head) if sign and not head.count("${{") > head.count("}}") else True
 
 
 def _typed(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:

@@ -210,9 +210,7 @@ def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
             assert_never(never)
 
 
-def _gather(
-    declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, prefix: str, given: bool
-) -> _Gathered:
+def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, prefix: str, given: bool) -> _Gathered:
     out = _Gathered()
     for one in declared:
         match one:

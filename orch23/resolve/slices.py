@@ -127,7 +127,9 @@ def _step(value: Json, step: str, seen: str) -> Json:
             return value[step]
         close = difflib.get_close_matches(step, list(value), n=1)
         message = f"nothing is at `{seen}`"
-        raise SliceError(message, f"did you mean `{close[0]}`?" if close else "the keys are: " + ", ".join(list(value)[:8]))
+        raise SliceError(
+            message, f"did you mean `{close[0]}`?" if close else "the keys are: " + ", ".join(list(value)[:8])
+        )
     if isinstance(value, Sequence) and not isinstance(value, str):
         by_field = _BY_FIELD.match(step)
         if by_field:

@@ -50,7 +50,7 @@ def answer(question: Mapping[str, Any]) -> str:
             for word in shown["src/items.txt"].split()
         ]
         return json.dumps({"rev": question["rev"], "saw": shown.get("work/p.txt"), "tasks": tasks})
-    outputs = item["files"] if item else ["work/solo.txt"]
+    outputs = item["files"] if item else ["alone/solo.txt"]
     name = item["id"] if item else "solo"
     read = "".join(text for path, _, text in question["inputs"] if path not in outputs)
     writes = [
@@ -121,9 +121,9 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
         },
         "solo": {
             "inputs": ["src/a.txt"],
-            "outputs": ["work/solo.txt"],
+            "outputs": ["alone/solo.txt"],
             "llm": {**llm, "returns": "files"},
-            "verify": {"inputs": ["tests/solo.txt"], "steps": [{"shell": ["check", "tests/solo.txt", "work/solo.txt"]}]},
+            "verify": {"inputs": ["tests/solo.txt"], "steps": [{"shell": ["check", "tests/solo.txt", "alone/solo.txt"]}]},
             "retry": 1,
         },
         "plan": {
@@ -135,6 +135,7 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "foreach": {"from": "build/plan.json#/tasks", "key": "id", "as": "task", "order": "sequential"},
             "inputs": ["spec.md#Two"],
             "outputs": ["${{ task.files }}"],
+            "allowed_paths": {"write": ["work/"]},
             "llm": {**llm, "returns": "files"},
             "verify": {"inputs": ["tests/code.txt"], "steps": [{"shell": ["check", "tests/code.txt", "${{ task.files[0] }}"]}]},
             "retry": 1,
@@ -146,7 +147,7 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "shell": ["join", sketch.tag("par"), "out/${{ one }}.txt"],
         },
         "fin": {
-            "inputs": ["work/**", "out/**"],
+            "inputs": ["work/**", "alone/**", "out/**"],
             "outputs": ["build/fin.txt"],
             "shell": ["join", sketch.tag("fin"), "build/fin.txt"],
         },

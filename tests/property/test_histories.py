@@ -185,6 +185,8 @@ class Rig:
                 code = wiring.run_build(self._open(), wiring.BuildRequest(keep_going=True, **asked), screen, lambda _: None)
             except CrashError:
                 code, crashed = -1, True
+                if fuse.seen[fuse.at or 0] == "keep an answer" and calls:
+                    calls.pop()  # it arrived, and the machine died before it could be written
             except Orch23Error as error:
                 code, complaints = int(error.exit_code), tuple(str(d) for d in error.diagnostics)
         decisions = {e.role: str(e.data["decision"]) for e in screen.events if e.type == "stage_decided"}
@@ -215,18 +217,18 @@ def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None
 @contextmanager
 def _fused(fuse: Fuse) -> Iterator[None]:
     with ExitStack() as stack:
-        for owner, name in (
-            (Contents, "put_bytes"),
-            (Records, "put"),
-            (Exchanges, "put"),
-            (Exchanges, "put_original"),
-            (Promoter, "_write"),
-            (Promoter, "_remove"),
-            (Promoter, "_apply"),
-            (Journal, "notice"),
+        for owner, name, label in (
+            (Contents, "put_bytes", "keep bytes"),
+            (Records, "put", "keep a record"),
+            (Exchanges, "put", "keep an answer"),
+            (Exchanges, "put_original", "keep a version 0"),
+            (Promoter, "_write", "promote a file"),
+            (Promoter, "_remove", "remove a file"),
+            (Promoter, "_apply", "promote"),
+            (Journal, "notice", "write a line of the journal"),
         ):
-            stack.enter_context(patch.object(owner, name, _guarded(fuse, name, getattr(owner, name))))
-        stack.enter_context(patch("orch23.engine.commit.write_lock", _guarded(fuse, "write_lock", _write_lock)))
+            stack.enter_context(patch.object(owner, name, _guarded(fuse, label, getattr(owner, name))))
+        stack.enter_context(patch("orch23.engine.commit.write_lock", _guarded(fuse, "write the lock", _write_lock)))
         yield
 
 
@@ -252,7 +254,7 @@ TESTS = {
     "tests/solo.txt": ("", "!", "b", "nowhere"),
     "tests/code.txt": ("", "!", "due", "nowhere"),
 }
-EDITABLE = ("build/a.txt", "build/h.txt", "build/all.txt", "work/solo.txt", "work/p.txt", "work/q.txt", "work/r.txt", "build/split/a.txt", "build/plan.json", "out/n.txt", "build/fin.txt", "build/page.txt")
+EDITABLE = ("build/a.txt", "build/h.txt", "build/all.txt", "alone/solo.txt", "work/p.txt", "work/q.txt", "work/r.txt", "build/split/a.txt", "build/plan.json", "out/n.txt", "build/fin.txt", "build/page.txt")
 TAGGED = ("upper", "split", "all", "par", "fin")
 NAMED = ("upper", "all", "solo", "plan", "code", "par", "fin")
 
@@ -277,7 +279,7 @@ class Histories(RuleBasedStateMachine):
         self.sketch = Sketch(frozenset(groups), transcripts=transcripts)
         for path, texts in (SOURCES | TESTS).items():
             self.rig.write(path, texts[0])
-        for path in data.draw(st.sets(st.sampled_from(["work/solo.txt", "work/p.txt", "work/q.txt", "work/own.txt"]))):
+        for path in data.draw(st.sets(st.sampled_from(["alone/solo.txt", "work/p.txt", "work/q.txt", "work/own.txt"]))):
             self.rig.write(path, f"<{path[5]}>")
         self.rig.author(self.sketch)
 
@@ -387,16 +389,21 @@ class Histories(RuleBasedStateMachine):
             elif said == "!":
                 assert str(done.code) == planned["!"], (planned, done.code)
             elif said != "expand" and did != said:
-                upstream_failed = did == "blocked" and "failed" in done.ends.values()
-                assert upstream_failed, f"{name}: plan said {said}, build did {did}"
+                unforeseen = did == "blocked" and self._unforeseen(planned, done)
+                assert unforeseen, f"{name}: plan said {said}, build did {did}"
         after = self.rig.files()
-        owned = tuple(f"{folder}/" for folder in ("build", "work", "out", "kept")) + ("pipeline.lock",)
+        owned = tuple(f"{folder}/" for folder in ("build", "work", "alone", "out", "kept")) + ("pipeline.lock",)
         for path in before.keys() | after.keys():
             if not path.startswith(owned):
                 assert before.get(path) == after.get(path), path
         assert before.get("work/own.txt") == after.get("work/own.txt")
         if done.code == 0:
             self._settled(after)
+
+    def _unforeseen(self, planned: dict[str, str], done: Build) -> bool:
+        """Say whether something failed, or an item was edited that the plan could not know of yet."""
+        expanded = {name for name, end in done.ends.items() if end in ("edited", "blocked") and name not in planned}
+        return "failed" in done.ends.values() or bool(expanded)
 
     def _settled(self, after: dict[str, str]) -> None:
         planned, dead = self.rig.plan()
@@ -416,9 +423,9 @@ class Histories(RuleBasedStateMachine):
         if not self.sketch.transcripts:
             return
         clean = Rig(self.folder / "clean")
-        for path, text in after.items():
-            if path.startswith(("src/", "tests/", "kept/")) or "/" not in path or path == "work/own.txt":
-                clean.write(path, text)
+        made = {path for one in json.loads(after["pipeline.lock"])["records"].values() if one for path in one["outputs"]}
+        for path in after.keys() - made:
+            clean.write(path, after[path])
         done = clean.build()
         note(f"clean {done}")
         found = clean.files()

@@ -367,7 +367,7 @@ def test_bare_dots_in_a_comment_leave_something_out_only_where_there_was_somethi
     assert found(judge({"src/a.txt": "a\n# ...\n"}, base={"ws/src/a.txt": "a\nb\n"})) == [codes.ELIDED]
 
 
-@pytest.mark.parametrize("content", ["def f(:\n", "x = (\n", "(" * 5000, "x = 1\n  y = 2\n"])
+@pytest.mark.parametrize("content", ["def f(:\n", "x = (\n", "(" * 5000, "-" * 100_000 + "1", "x = 1\n  y = 2\n"])
 def test_python_that_does_not_parse_is_refused_unless_it_did_not_before(content: str) -> None:
     assert found(judge({"src/a.py": content})) == [codes.UNPARSABLE]
     assert isinstance(judge({"src/a.py": content}, base={"ws/src/a.py": "print 'two'\n"}), Proposal)
@@ -393,6 +393,8 @@ def test_a_shrink_that_keeps_or_moves_the_names_is_fine() -> None:
     assert isinstance(judge({"src/a.py": kept}, base={"ws/src/a.py": LONG}), Proposal)
     moved = {"src/a.py": "from b import *\n", "src/b.py": kept}
     assert isinstance(judge(moved, base={"ws/src/a.py": LONG}), Proposal)
+    was_broken = LONG + "print 'two'\n"
+    assert isinstance(judge({"src/a.py": "LIMIT = 3\n"}, base={"ws/src/a.py": was_broken}), Proposal)
     renamed = LONG.replace("def f", "def h")
     assert isinstance(judge({"src/a.py": renamed}, base={"ws/src/a.py": LONG}), Proposal)
 

@@ -103,7 +103,9 @@ def test_true_and_false_are_schemas():
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["tasks", "id", "n", "x"]), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["tasks", "id", "n", "x"]), inner, max_size=3)
+        ),
         max_leaves=8,
     )
 )

@@ -1,6 +1,7 @@
 """Malformed pipelines: each gives its complaint at its place, and nothing worse."""
 
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from orch23.load.codes import CODES
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import Severity
 
+LIMIT_S = 1 if sys.gettrace() is None else 5  # under coverage all is slower
 V = "version: 1\n"
 S = "version: 1\nstages:\n  s:\n"
 OK = "    shell: [a]\n"
@@ -64,7 +66,12 @@ CASES = {
     "stages as a list": (V + "stages: [a]\n", "E811", 2, 9),
     "unknown key at the top": (V + "stagse: {}\nstages: {s: {shell: a}}\n", "E802", 2, 1),
     "unknown key of a stage": (S + OK + "    need: [x]\n", "E802", 5, 5),
-    "unknown key of llm": (S + "    llm: {provider: p, model: m, prompt: p, promt: q}\n    outputs: [a]\n", "E802", 4, 45),
+    "unknown key of llm": (
+        S + "    llm: {provider: p, model: m, prompt: p, promt: q}\n    outputs: [a]\n",
+        "E802",
+        4,
+        45,
+    ),
     "yes as a key": (V + "yes: 1\nstages: {s: {shell: a}}\n", "E802", 2, 1),
     "later: matrix": (S + OK + "    matrix: {}\n", "E813", 5, 5),
     "later: cost": (V + "stop_conditions: {max_cost_usd: 1}\nstages: {s: {shell: a}}\n", "E813", 2, 19),
@@ -98,7 +105,12 @@ CASES = {
     "broken expression": (S + "    shell: ['${{ 1 + }}']\n", "E841", 4, 13),
     "vars in a circle": (V + "vars: {a: '${{ vars.b }}', b: '${{ vars.a }}'}\nstages: {s: {shell: a}}\n", "E842", 2, 8),
     "var of itself": (V + "vars:\n  a: '${{ vars.a }}'\nstages: {s: {shell: a}}\n", "E842", 3, 3),
-    "expression of a wrong type": (V + "vars: {n: 3}\nstages:\n  s:\n    shell: [a]\n    inputs: '${{ vars.n }}'\n", "E811", 6, 13),
+    "expression of a wrong type": (
+        V + "vars: {n: 3}\nstages:\n  s:\n    shell: [a]\n    inputs: '${{ vars.n }}'\n",
+        "E811",
+        6,
+        13,
+    ),
     "absolute path": (S + OK + "    outputs: [/etc/passwd]\n", "E850", 5, 15),
     "path out of the root": (S + OK + "    inputs: [a/../../b]\n", "E850", 5, 14),
     "backslash": (S + OK + "    outputs: ['a\\b']\n", "E850", 5, 15),
@@ -109,16 +121,31 @@ CASES = {
     "empty slice": (S + OK + "    inputs: ['a.md#']\n", "E850", 5, 14),
     "slice of a glob": (S + OK + "    inputs: ['*.md#x']\n", "E850", 5, 14),
     "output outside of the fence": (S + LLM + "    allowed_paths: {write: [b/]}\n", "E851", 5, 15),
-    "directory outside of the fence": (S + OK + "    outputs: [b/]\n    allowed_paths: {write: [b/*]}\n", "E851", 5, 15),
+    "directory outside of the fence": (
+        S + OK + "    outputs: [b/]\n    allowed_paths: {write: [b/*]}\n",
+        "E851",
+        5,
+        15,
+    ),
     "protected output": (S + LLM + "    allowed_paths: {protect: [a]}\n", "E852", 5, 15),
     "output twice": (S + OK + "    outputs: [a, ./a]\n", "E853", 5, 18),
     "own output as input": (S + OK + "    inputs: [b, a]\n    outputs: [a]\n", "E854", 5, 17),
     "slice of the own output": (S + OK + "    inputs: ['a#x']\n    outputs: [a]\n", "E854", 5, 14),
     "render of two": (S + "    render: {template: t}\n    outputs: [a, b]\n", "E855", 5, 14),
     "render of none": (S + "    render: {template: t}\n", "E855", 3, 3),
-    "json to a directory": (S + "    llm: {provider: p, model: m, prompt: p, returns: json}\n    outputs: [a/]\n", "E855", 5, 14),
+    "json to a directory": (
+        S + "    llm: {provider: p, model: m, prompt: p, returns: json}\n    outputs: [a/]\n",
+        "E855",
+        5,
+        14,
+    ),
     "files to nowhere": (S + "    llm: {provider: p, model: m, prompt: p}\n", "E855", 3, 3),
-    "schema without json": (S + "    llm: {provider: p, model: m, prompt: p, schema: s}\n    outputs: [a]\n", "E856", 4, 53),
+    "schema without json": (
+        S + "    llm: {provider: p, model: m, prompt: p, schema: s}\n    outputs: [a]\n",
+        "E856",
+        4,
+        53,
+    ),
     "escalate without llm": (S + OK + "    retry: {max: 1, escalate: [m]}\n", "E856", 5, 31),
     "brief that does not fit": (
         S + "    llm: {provider: p, model: m, prompt: p, brief: {limit: 10}}\n    outputs: [a]\n",
@@ -135,7 +162,12 @@ CASES = {
     "list out of the root": (S + "    foreach: {from: '../a.json'}\n" + OK, "E850", 4, 21),
     "empty list": (S + "    foreach: {in: []}\n" + OK, "E812", 4, 19),
     "wrong name of the item": (S + F + "    shell: ['a', '${{ item.x }}']\n", "E840", 5, 18),
-    "wrong member of a static item": (S + "    foreach: {in: [{id: a}], key: id}\n    shell: [a, '${{ item.x }}']\n", "E840", 5, 16),
+    "wrong member of a static item": (
+        S + "    foreach: {in: [{id: a}], key: id}\n    shell: [a, '${{ item.x }}']\n",
+        "E840",
+        5,
+        16,
+    ),
     "static part of a foreach": (S + F + "    shell: [a, '${{ t.x }}']\n    timeout: soon\n", "E815", 6, 14),
     "item in needs": (S + F + OK + "    needs: ['${{ t.x }}']\n", "E857", 6, 12),
 }
@@ -146,11 +178,13 @@ def test_a_malformed_pipeline_is_told_by_code_and_place(name):
     text, code, line, column = CASES[name]
     start = time.process_time()
     parsed = parse_pipeline(text, "p.yaml")
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < LIMIT_S
     assert parsed.pipeline is None
     found = [(d.code, d.location.line, d.location.column) for d in parsed.diagnostics if d.location is not None]
     assert (code, line, column) in found, [str(d) for d in parsed.diagnostics]
-    assert len([d for d in parsed.diagnostics if d.severity is Severity.ERROR]) <= 2, [str(d) for d in parsed.diagnostics]
+    assert len([d for d in parsed.diagnostics if d.severity is Severity.ERROR]) <= 2, [
+        str(d) for d in parsed.diagnostics
+    ]
 
 
 def test_the_corpus_is_large_and_reaches_most_of_the_catalogue():
@@ -161,7 +195,9 @@ def test_the_corpus_is_large_and_reaches_most_of_the_catalogue():
 
 
 def test_no_message_is_that_of_a_library():
-    leaks = re.compile(r"is not valid under|is not of type|additional properties|did not find|jsonschema|Traceback", re.I)
+    leaks = re.compile(
+        r"is not valid under|is not of type|additional properties|did not find|jsonschema|Traceback", re.IGNORECASE
+    )
     for text, *_ in CASES.values():
         for found in parse_pipeline(text, "p.yaml").diagnostics:
             assert not leaks.search(str(found)), found
@@ -169,7 +205,8 @@ def test_no_message_is_that_of_a_library():
 
 
 def test_everything_is_listed_at_once_in_the_order_of_the_text():
-    text = V + "vars: {a: 1, b: '${{ vars.c }}'}\nnmae: x\nstages:\n  one: {shell: [a], need: [b]}\n  two: {shell: [], cache: no}\n"
+    text = V + "vars: {a: 1, b: '${{ vars.c }}'}\nnmae: x\nstages:\n"
+    text += "  one: {shell: [a], need: [b]}\n  two: {shell: [], cache: no}\n"
     found = [(d.code, d.location.line) for d in parse_pipeline(text, "p.yaml").diagnostics]
     assert found == [("E840", 2), ("E802", 3), ("E802", 5), ("E812", 6), ("E811", 6)]
 

@@ -74,7 +74,13 @@ def test_the_example_of_the_language_page_loads():
     assert (code.kind, code.foreach.source, code.foreach.pointer) == ("llm", "build/plan.json", "/tasks")
     assert (code.foreach.key, code.foreach.name, code.foreach.sequential) == ("id", "task", True)
     assert code.writes == ("workspace/todo/",)
-    assert code.reads == ("specs/todo.md", "workspace/**", "workspace/todo/", "prompts/coder.md.j2", "prompts/patch.md.j2")
+    assert code.reads == (
+        "specs/todo.md",
+        "workspace/**",
+        "workspace/todo/",
+        "prompts/coder.md.j2",
+        "prompts/patch.md.j2",
+    )
     assert code.body["outputs"] == ["${{ task.artifacts | under('workspace') }}"]
     assert code.body["llm"]["model"] == "big-model"
     assert code.body["allowed_paths"]["write"] == ["workspace/todo/"]
@@ -88,7 +94,8 @@ def test_every_node_can_be_located():
 
 
 def test_a_foreach_without_a_fence_writes_its_outputs_wherever_they_may_be():
-    text = "version: 1\nstages:\n  f:\n    foreach: {from: l.json}\n    shell: [a]\n    outputs: ['w/${{ item }}', 'fixed']\n"
+    text = "version: 1\nstages:\n  f:\n    foreach: {from: l.json}\n    shell: [a]\n"
+    text += "    outputs: ['w/${{ item }}', 'fixed']\n"
     (stage,) = good(text).stages
     assert stage.writes == ("w/**", "fixed")
     assert stage.foreach.name == "item"
@@ -157,7 +164,9 @@ def test_a_wrong_type_after_rendering_is_found_in_the_limits_too():
 def test_a_warning_does_not_block():
     parsed = parse_pipeline("version: 1\nstages:\n  s: {shell: [x], retry: 99}\n", "p.yaml")
     assert parsed.pipeline.stages[0].retry.max == 50
-    assert [(d.code, d.severity, str(d.location)) for d in parsed.diagnostics] == [("W801", Severity.WARNING, "p.yaml:3:26")]
+    assert [(d.code, d.severity, str(d.location)) for d in parsed.diagnostics] == [
+        ("W801", Severity.WARNING, "p.yaml:3:26")
+    ]
 
 
 def test_an_escaped_expression_reaches_the_stage_and_the_item_as_text():
@@ -188,7 +197,9 @@ def test_a_var_may_use_a_var_in_any_order():
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_pipeline():
-    parsed = parse_pipeline(VARS, "p.yaml", sets={"a": "5"}, vars_text="a: 4\nb: '${{ vars.a }}!'\n", vars_name="v.yaml")
+    parsed = parse_pipeline(
+        VARS, "p.yaml", sets={"a": "5"}, vars_text="a: 4\nb: '${{ vars.a }}!'\n", vars_name="v.yaml"
+    )
     assert parsed.pipeline.vars == {"a": 5, "b": "5!", "c": ["5!"]}
     assert parsed.origins == {"a": "--set", "b": "v.yaml:2", "c": "p.yaml:5"}
 
@@ -226,6 +237,20 @@ stages:
     assert circle.message == "vars need each other: `a` -> `b` -> `c` -> `a`"
     assert [r.location.column for r in circle.related] == [28, 48]
     assert (gone.code, gone.location.line) == ("E840", 5)
+
+
+def test_limits_that_use_a_broken_var_are_not_blamed():
+    text = "version: 1\nvars: {a: '${{ vars.a }}'}\njobs: '${{ vars.a }}'\nstages: {s: {shell: a}}\n"
+    assert [d.code for d in parse_pipeline(text, "p.yaml").diagnostics] == ["E842"]
+    text = "version: 1\njobs: '${{ vars.a }}'\nstages: {s: {shell: a}}\n"
+    assert [(d.code, str(d.location)) for d in parse_pipeline(text, "p.yaml").diagnostics] == [("E840", "p.yaml:2:7")]
+
+
+def test_a_whole_list_may_come_from_the_item():
+    text = "version: 1\nstages:\n  f:\n    foreach: {from: l.json, as: t}\n    shell: [a]\n"
+    text += "    inputs: '${{ t.reads }}'\n    outputs: '${{ t.makes }}'\n"
+    (stage,) = good(text).stages
+    assert (stage.reads, stage.writes) == (("**",), ("**",))
 
 
 # ---- files ------------------------------------------------------------------------------------

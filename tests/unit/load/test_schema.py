@@ -77,8 +77,22 @@ E = "${{ vars.x }}"
     [
         {"shell": E, "inputs": E, "outputs": E, "cache": E, "timeout": E, "retry": E, "on_failure": E, "verify": E},
         {"shell": [E], "retry": {"max": E, "when": E, "from": E, "no_progress": E}, "env": {"A": E}, "salt": E},
-        {"pytest": E, "inputs": [E, {"path": E, "optional": E}, {"list": E}], "requires": E, "ensures": {"file_exists": E}},
-        {"llm": {"returns": E, "max_tokens": E, "seed": E, "temperature": E, "context": {"own_outputs": E}, "base_url": E}},
+        {
+            "pytest": E,
+            "inputs": [E, {"path": E, "optional": E}, {"list": E}],
+            "requires": E,
+            "ensures": {"file_exists": E},
+        },
+        {
+            "llm": {
+                "returns": E,
+                "max_tokens": E,
+                "seed": E,
+                "temperature": E,
+                "context": {"own_outputs": E},
+                "base_url": E,
+            }
+        },
         {"render": E, "foreach": {"in": E, "order": E}, "allowed_paths": {"write": E}, "network": E, "tools": E},
         {"shell": E, "verify": {"steps": E, "inputs": E, "all": E}},
         {"shell": E, "verify": [{"check": E}, {"shell": E}, {"pytest": {"paths": E}}, {"ensures": E}]},
@@ -103,5 +117,8 @@ def test_what_must_be_known_before_rendering_is_literal(tree):
 
 
 def test_the_schema_alone_takes_what_the_loader_takes():
-    text = {"version": 1, "stages": {"s": {"shell": ["a", 1], "timeout": "1h30m", "retry": 99, "verify": [{"check": "c"}]}}}
+    text = {
+        "version": 1,
+        "stages": {"s": {"shell": ["a", 1], "timeout": "1h30m", "retry": 99, "verify": [{"check": "c"}]}},
+    }
     assert list(jsonschema.Draft7Validator(schema()).iter_errors(text)) == []

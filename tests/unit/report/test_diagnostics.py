@@ -26,7 +26,9 @@ def test_the_full_form_shows_the_line_a_caret_and_the_way_out():
 
 
 def test_related_places_are_shown_with_their_words_and_aligned():
-    two = Diagnostic("E803", "twice", Location("p.yaml", 10, 1, 1), related=(Related("first here", Location("p.yaml", 2, 3, 4)),))
+    two = Diagnostic(
+        "E803", "twice", Location("p.yaml", 10, 1, 1), related=(Related("first here", Location("p.yaml", 2, 3, 4)),)
+    )
     source = "a\n  test:\n" + "x\n" * 7 + "b: 1\n"
     assert render([two], {"p.yaml": source}) == (
         "error[E803]: twice\n"
@@ -42,7 +44,10 @@ def test_related_places_are_shown_with_their_words_and_aligned():
 
 
 def test_without_a_source_or_a_place_the_rest_is_said():
-    assert render([ONE], {}) == "error[E802]: unknown key `need` in stage `test`\n --> p.yaml:3:5\n  = help: did you mean `needs`?\n"
+    assert (
+        render([ONE], {})
+        == "error[E802]: unknown key `need` in stage `test`\n --> p.yaml:3:5\n  = help: did you mean `needs`?\n"
+    )
     nowhere = Diagnostic("W801", "m", severity=Severity.WARNING, subject="s", related=(Related("because", None),))
     assert render([nowhere], {}) == "warning[W801]: s: m\n  = note: because\n"
     assert render([], {}) == ""

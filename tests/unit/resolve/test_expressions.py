@@ -48,6 +48,9 @@ def one(text, names=NAMES):
         ("${{ {'a': {'b': 1}} }}", {"a": {"b": 1}}),
         ("${{ 'x}}' }}", "x}}"),
         ("${{ vars.gone | default('d') }}", "d"),
+        ("${{ 2 * 3 + 7 % 4 + 2 ** 5 }}", 41),
+        ("${{ 1.5 }}", 1.5),
+        ("${{ vars['package'] }}", "todo"),
         ("${{ '{{ 1 }}' }}", "{{ 1 }}"),
         ("${{ '$' ~ '{{ vars.n }}' }}", "${{ vars.n }}"),
         (["x", "${{ vars.l }}", "y"], ["x", "a", "b", "y"]),
@@ -84,7 +87,17 @@ def test_a_value_keeps_its_type(text, value):
         ("${{ '{:>999999999}'.format(1) }}", "E841", "unsafe", None),
         ("${{ ''['ljust'](999999999) }}", "E841", "unsafe", None),
         ("${{ vars.package.upper }}", "E841", "no plain value", None),
+        ("${{ 3 | under('w') }}", "E841", "a path or a list of paths", None),
+        ("${{ 'a' | under(3) }}", "E841", "a prefix", None),
+        ("${{ vars.gone | under('w') }}", "E840", "`vars` has no `gone`", "did you mean"),
+        ("${{ vars.m.gone }}", "E840", "the mapping has no `gone`", None),
+        ("${{ 1e308 * 10 }}", "E841", "no plain value", None),
         ("${{ [1, 2] | random }}", "E841", "random", None),
+        ("${{ vars" + ".a" * 2000 + " }}", "E841", "levels deep", None),
+        ("${{ " + "(" * 2000 + "1" + ")" * 2000 + " }}", "E841", "deep", None),
+        ("${{ " + "not " * 1000 + "1 }}", "E841", "deep", None),
+        ("${{ " + "1 + " * 1000 + "1 }}", "E841", "deep", None),
+        ("${{ " + "1" * 5000 + " }}", "E841", "over 4096", None),
         ("${{ '%999999999d' % 1 }}", "E841", "numbers only", None),
     ],
 )
@@ -127,7 +140,9 @@ def test_watched_nodes_are_those_that_use_the_name():
 
 @given(
     st.recursive(
-        st.sampled_from(["$", "{", "}", "${{", "$${{ x }}", "${{ vars.n }}", "${{ t }}", "a $${{ ${{ vars.l[0] }}", "${{ t }}$${{"]),
+        st.sampled_from(
+            ["$", "{", "}", "${{", "$${{ x }}", "${{ vars.n }}", "${{ t }}", "a $${{ ${{ vars.l[0] }}", "${{ t }}$${{"]
+        ),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
         max_leaves=6,
     )
@@ -149,6 +164,15 @@ def test_names_and_members_are_found_without_evaluating():
     assert not mentions(tree, "nope")
     assert not has_expression("$${{ x }}")
     assert has_expression("a${{ x }}")
+    assert has_expression("a ${{ x")
+    assert not mentions("${{ item", "item")
+
+
+def test_what_a_first_pass_made_is_not_rendered_again():
+    names = {"vars": {"l": ["${{ t }}"], "m": {"k": ["${{ t }}"]}}, "t": 1}
+    first = render_watched({"l": "${{ vars.l }}", "m": "${{ vars.m }}"}, names, "s", defer="t")
+    assert first.tree == {"l": ["$${{ t }}"], "m": {"k": ["$${{ t }}"]}}
+    assert render_tree(first.tree, names, "s")[0] == {"l": ["${{ t }}"], "m": {"k": ["${{ t }}"]}}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,15 @@ def test_every_field_arrives():
                 "base_url": "http://localhost:1",
             },
             "needs": ["x"],
-            "inputs": ["a", "b/**", "c/", "d.md#H", {"list": "e/"}, {"path": "f", "optional": True, "schema": "g"}, "a"],
+            "inputs": [
+                "a",
+                "b/**",
+                "c/",
+                "d.md#H",
+                {"list": "e/"},
+                {"path": "f", "optional": True, "schema": "g"},
+                "a",
+            ],
             "outputs": ["./out//x.json"],
             "allowed_paths": {"write": ["out/"], "protect": ["out/p/"], "delete": ["out/x.json"], "read": ["in/"]},
             "cwd": "out/",
@@ -128,7 +136,12 @@ def test_every_field_arrives():
     assert stage.outputs == ("out/x.json",)
     assert stage.fence == Fence(("out/",), ("out/p/",), ("out/x.json",), ("in/",))
     assert stage.verify == Verify(
-        (CheckStep("c", {"k": 1}), ShellStep("x"), PytestStep(args=("-q",)), EnsuresStep((Condition("file_absent", "z"),))),
+        (
+            CheckStep("c", {"k": 1}),
+            ShellStep("x"),
+            PytestStep(args=("-q",)),
+            EnsuresStep((Condition("file_absent", "z"),)),
+        ),
         (PathInput("t.py"),),
         run_all=True,
     )
@@ -139,7 +152,13 @@ def test_every_field_arrives():
     )
     assert (stage.on_failure, stage.cwd, stage.timeout_s, stage.python) == ("keep", "out", 3661.0, "python3.12")
     assert stage.env == {"A": "1", "B": "true", "C": "x"}
-    assert (stage.tools, stage.scratch, stage.cache, stage.network, stage.salt) == (("node",), ("*.tmp",), False, True, "3")
+    assert (stage.tools, stage.scratch, stage.cache, stage.network, stage.salt) == (
+        ("node",),
+        ("*.tmp",),
+        False,
+        True,
+        "3",
+    )
     assert (stage.desc, stage.needs) == ("d", ("x",))
     assert stage.chain == ChainLink(chain="s", index=0)
 
@@ -164,7 +183,9 @@ def test_a_report_is_an_output():
 
 
 def test_a_report_in_verify_is_refused():
-    assert faults({"shell": ["a"], "verify": [{"pytest": {"report": "x"}}]}) == [("stages/s/verify/0/pytest/report", "E856")]
+    assert faults({"shell": ["a"], "verify": [{"pytest": {"report": "x"}}]}) == [
+        ("stages/s/verify/0/pytest/report", "E856")
+    ]
 
 
 def test_render_may_be_a_mapping_or_a_path():
@@ -214,6 +235,20 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
         ({"shell": ["a"], "ensures": {"file_exists": ["*"]}}, [("ensures/file_exists/0", "E850")]),
         ({"shell": ["a"], "retry": {"prompt": "p"}}, [("retry/prompt", "E856")]),
         ({"shell": ["a"], "retry": {"when": ["x"]}}, [("retry/when/0", "E812")]),
+        ({"shell": ["a"], "python": " "}, [("python", "E812")]),
+        ({"shell": ["a"], "python": 3}, [("python", "E811")]),
+        ({"shell": ["a"], "tools": ["", "x"]}, [("tools/0", "E811")]),
+        ({"shell": ["a"], "tools": "x"}, [("tools", "E811")]),
+        ({"llm": {**LLM, "temperature": "hot"}, "outputs": ["o"]}, [("llm/temperature", "E811")]),
+        ({"llm": {**LLM, "max_tokens": "lots"}, "outputs": ["o"]}, [("llm/max_tokens", "E815")]),
+        ({"llm": 3, "outputs": ["o"]}, [("llm", "E811"), ("llm", "E810"), ("llm", "E810"), ("llm", "E810")]),
+        ({"shell": ["a"], "timeout": -1}, [("timeout", "E812")]),
+        ({"shell": ["a"], "requires": ["x"]}, [("requires/0", "E811")]),
+        ({"shell": ["a"], "requires": {"file_exists": [3]}}, [("requires/file_exists/0", "E811")]),
+        ({"shell": ["a"], "requires": [{"kind": "file_exists", "path": "/x"}]}, [("requires/0/path", "E850")]),
+        ({"shell": ["a"], "inputs": [{"list": "../x"}]}, [("inputs/0/list", "E850")]),
+        ({"shell": ["a"], "inputs": [{"optional": True}]}, [("inputs/0", "E814")]),
+        ({"shell": ["a"], "outputs": ["d/"], "inputs": ["d/x"]}, [("inputs/0", "E854")]),
         ({"shell": ["a"], "retry": {"no_progress": 0}}, [("retry/no_progress", "E812")]),
     ],
 )
@@ -264,7 +299,9 @@ def test_a_path_without_fault_stays_below_the_root_and_is_normal_once(path):
 
 
 def foreach(body, *, source="plan.json", sequential=False, name="t"):
-    return ForeachStage(name="f", foreach=Foreach(source=source, name=name, sequential=sequential), body=body, kind="shell")
+    return ForeachStage(
+        name="f", foreach=Foreach(source=source, name=name, sequential=sequential), body=body, kind="shell"
+    )
 
 
 def item_faults(body, item, **more):
@@ -290,7 +327,9 @@ def test_parallel_items_of_a_model_are_each_a_chain_of_one():
 
 
 def test_a_list_of_an_item_is_spliced():
-    (one,) = render_foreach(foreach({"shell": ["x"], "outputs": ["a", "${{ t | under('w') }}"]}), [("k", ["b", "c"])], {})
+    (one,) = render_foreach(
+        foreach({"shell": ["x"], "outputs": ["a", "${{ t | under('w') }}"]}), [("k", ["b", "c"])], {}
+    )
     assert one.stage.outputs == ("a", "w/b", "w/c")
 
 
@@ -356,6 +395,7 @@ def test_a_warning_is_no_problem_of_an_item():
         ({"shell": ["x"], "inputs": ["${{ t }}"]}, "**/*"),
         ({"shell": ["x"], "inputs": ["${{ t }}"]}, "a/../../b#H"),
         ({"shell": ["x"], "inputs": "${{ t }}"}, [{"path": "/etc/passwd"}]),
+        ({"shell": ["x"], "outputs": ["${{ t }}"]}, "x::y"),
         ({"shell": ["x"], "cwd": "${{ t }}"}, "../x"),
         ({"shell": ["x"], "allowed_paths": {"write": ["${{ t }}"]}}, "**"),
         ({"shell": ["x"], "requires": "${{ t }}"}, [{"kind": "file_exists", "path": "/etc"}]),
@@ -374,6 +414,8 @@ def test_an_item_of_a_file_decides_no_more_than_plain_paths_and_arguments(body, 
         ({"shell": ["x"], "outputs": ["w/${{ t }}"]}, "ConfTest.py"),
         ({"shell": ["x"], "outputs": ["${{ t }}"]}, ".github/workflows/x.yml"),
         ({"shell": ["x"], "outputs": ["${{ t }}"]}, "specs/x.md"),
+        ({"shell": ["x"], "outputs": ["w/${{ t }}"]}, "a#b/conftest.py"),
+        ({"shell": ["x"], "outputs": ["w#/${{ t }}"]}, "conftest.py"),
         ({"shell": ["x"], "outputs": ["a/${{ t }}"]}, ".env.local"),
         ({"shell": ["x"], "outputs": ["a/${{ t }}"]}, "x.pth"),
         ({"shell": ["x"], "outputs": ["${{ t }}"]}, "node_modules/x.js"),
@@ -394,6 +436,8 @@ def test_an_item_of_a_file_leads_to_no_protected_name(body, item):
         ({"shell": ["x", "${{ t }}", "-k", "a ${{ t }}"]}, "arg"),
         ({"shell": ["x"], "outputs": "${{ t }}"}, ["a/b.py"]),
         ({"shell": ["x"], "outputs": ["${{ t }}/"]}, "a"),
+        ({"shell": ["x"], "outputs": ["./${{ t }}"]}, "a"),
+        ({"shell": ["x"], "desc": "${{ t }}", "salt": "${{ t }}"}, "anything -rf /"),
         ({"shell": ["x"], "inputs": ["specs/s.md#${{ t }}"]}, "../odd | heading"),
         ({"shell": ["x"], "inputs": ["${{ t }}"]}, "a.md#Heading"),
         ({"shell": ["x"], "inputs": ["${{ t }}"], "allowed_paths": {"read": ["specs/"]}}, "specs/x.md"),

@@ -1,0 +1,78 @@
+"""How stages and runs end, as values: their status, and the exit code that follows from all of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orch23.engine.attempt import Attempted
+from orch23.model.errors import ExitCode
+from orch23.model.record import Record
+
+GREEN = frozenset({"built", "restored", "verified", "fresh"})
+PASSABLE = GREEN | {"passed_over"}
+
+_GRAVITY = (
+    ExitCode.SAFETY,
+    ExitCode.CORRUPT,
+    ExitCode.PROVIDER,
+    ExitCode.CONFIG,
+    ExitCode.LIMIT,
+    ExitCode.DECISION,
+    ExitCode.INVALID,
+    ExitCode.FAILED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageEnd:
+    """How one stage ended in this run, with the facts that the event `stage_finished` tells."""
+
+    status: str
+    text: str = ""
+    code: ExitCode = ExitCode.OK
+    key: str = ""
+    done: Attempted | None = None
+    record: Record | None = None
+    failure: str = ""
+    kind: str = ""
+    command: str = ""
+    by: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    @property
+    def is_green(self) -> bool:
+        """Say whether the stage is up to date now."""
+        return self.status in GREEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """How every stage ended, and the exit code of the run."""
+
+    stages: Mapping[str, StageEnd]
+    exit_code: ExitCode
+
+    @property
+    def status(self) -> str:
+        """Give the run's status as the event `run_finished` has it."""
+        match self.exit_code:
+            case ExitCode.OK:
+                return "ok"
+            case ExitCode.SIGINT | ExitCode.SIGTERM:
+                return "interrupted"
+            case ExitCode.LIMIT:
+                return "limit"
+            case ExitCode.DECISION:
+                return "decision"
+            case _:
+                return "failed"
+
+
+def exit_code(ends: Mapping[str, StageEnd], stopped: ExitCode | None) -> ExitCode:
+    """Return the exit code of a run: what stopped it, else the gravest of its stages."""
+    if stopped is not None:
+        return stopped
+    codes = {end.code for end in ends.values()}
+    worst = next((code for code in _GRAVITY if code in codes), None)
+    if worst is not None:
+        return worst
+    return ExitCode.OK if all(end.is_green for end in ends.values()) else ExitCode.FAILED

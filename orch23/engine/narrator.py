@@ -1,0 +1,78 @@
+"""Tell the observers of a run what happens in it, in the shapes of its events."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from orch23.engine.ends import StageEnd
+from orch23.model.decision import Decision, Maybe, Restore, Run, VerifyOnly
+from orch23.model.digest import Json
+from orch23.model.event import Event, EventType, Level, Observer
+from orch23.model.record import Record
+from orch23.store.promote import Promoted
+
+
+@dataclass(slots=True)
+class Narrator:
+    """Makes events of what the loop does. `clock` is monotonic, in seconds."""
+
+    observer: Observer
+    clock: Callable[[], float]
+    _began: dict[str, float] = field(default_factory=dict)
+
+    def tell(self, kind: EventType, text: str, role: str = "orch23", data: Mapping[str, Json] | None = None) -> None:
+        """Tell one event."""
+        self.observer.notice(Event(kind, text, role=role, data=data or {}))
+
+    def warn(self, text: str, role: str = "orch23", data: Mapping[str, Json] | None = None) -> None:
+        """Tell of something that a person should see."""
+        level: Level = "warning"
+        self.observer.notice(Event("warning", text, role=role, level=level, data=data or {}))
+
+    def decided(self, name: str, decision: Decision, key: str) -> None:
+        """Tell what is to be done with a stage, and why."""
+        reasons = decision.reasons if isinstance(decision, Run | Restore | VerifyOnly | Maybe) else ()
+        coded: list[Json] = [{"code": reason.code, "subject": reason.subject} for reason in reasons]
+        self.tell("stage_decided", decision.label, name, {"decision": decision.label, "key": key, "reasons": coded})
+
+    def started(self, name: str, key: str) -> None:
+        """Tell that a stage runs now."""
+        self._began[name] = self.clock()
+        self.tell("stage_started", "started", name, {"key": key})
+
+    def promoted(self, name: str, text: str, promoted: Promoted) -> None:
+        """Tell which files of the workspace changed."""
+        kind: EventType = "stage_restored" if text == "restored" else "promoted"
+        self.tell(kind, text, name, {"files": list(promoted.written), "removed": list(promoted.removed)})
+
+    def ended(self, name: str, end: StageEnd, former: Record | None) -> None:
+        """Tell how a stage ended. `former` is its result before this run, if any."""
+        began, done, record = self._began.get(name), end.done, end.record
+        same = record is not None and former is not None
+        self.observer.notice(
+            Event(
+                "stage_finished",
+                end.text,
+                role=name,
+                level="error" if end.status == "failed" else "info",
+                data={
+                    "status": end.status,
+                    "key": end.key,
+                    "duration_s": round(self.clock() - began, 3) if began is not None else 0.0,
+                    "attempts": done.attempts if done else 0,
+                    "calls": done.calls if done else 0,
+                    "input_tokens": done.input_tokens if done else 0,
+                    "output_tokens": done.output_tokens if done else 0,
+                    "outputs": list(record.outputs) if record else [],
+                    "unchanged": same and _result(record) == _result(former),
+                    "failure": end.failure,
+                    "kind": end.kind,
+                    "command": end.command,
+                    "by": list(end.by),
+                    "paths": list(end.paths),
+                },
+            )
+        )
+
+
+def _result(record: Record | None) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    return None if record is None else ({p: str(e) for p, e in record.outputs.items()}, record.deleted)

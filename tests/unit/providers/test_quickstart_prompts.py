@@ -1,0 +1,46 @@
+"""The quickstart's prompts: short enough for a toy model, and a failure's identity is in the second one."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from orch23.model.llm import Brief
+from orch23.resolve.expressions import render_text
+
+ROOT = Path(__file__).parents[3]
+SECTION = "## clamp\n\n`clamp(value, low, high)` returns ...\n\n"
+EXCERPT = "test_clamp.py::test_a (call): AssertionError\n>       assert clamp(1) == 2\nE       assert 3 == 2\n"
+RED = Brief(kind="verify_failed", excerpt=EXCERPT, failing=("test_clamp.py::test_a AssertionError",))
+
+
+def render(name: str, brief: Brief | None, attempt: int = 1) -> str:
+    text = (ROOT / "prompts/quickstart" / name).read_text(encoding="utf-8")
+    inputs = [SimpleNamespace(path="specs/quickstart.md", slice="clamp", digest="", text=SECTION)]
+    names = {"vars": {}, "item": None, "inputs": inputs, "own": None, "previous": None if brief is None else "old"}
+    return render_text(text, {**names, "brief": brief, "attempt": attempt, "schema": None}, name)
+
+
+def test_the_first_prompt_is_the_section_and_one_demand() -> None:
+    assert render("function.md.j2", None).startswith(SECTION.strip())
+    assert "```python" in render("function.md.j2", None)
+
+
+def test_the_second_prompt_shows_the_assertions_that_failed() -> None:
+    text = render("patch.md.j2", RED, 2)
+    assert "\nassert clamp(1) == 2\n" in text
+    assert "E  " not in text
+    assert "attempt 2" in text
+    assert len(text) < 900
+
+
+@pytest.mark.parametrize("test", ["test_clamp.py::test_a AssertionError", "test_clamp.py::test_b TypeError"])
+def test_without_an_excerpt_the_failing_ids_stand_in_so_that_two_failures_are_two_requests(test: str) -> None:
+    reduced = Brief(kind="verify_failed", excerpt=test, failing=(test,))
+    assert test in render("patch.md.j2", reduced, 2)
+
+
+def test_an_answer_that_could_not_be_used_is_told_why() -> None:
+    text = render("patch.md.j2", Brief(kind="llm_output_invalid", diagnostics=("[E215] line 2",)), 2)
+    assert "[E215] line 2" in text
+    assert "It must pass" not in text
