@@ -19,7 +19,8 @@ def clean(
 ) -> int:
     """Remove what stages made, and no other file.
 
-    Outputs of all stages, or of the named ones. What a person had at such a path before comes back. A build restores the outputs without running anything.
+    Outputs of all stages, or of the named ones. What a person had at such a path before comes back.
+    A build restores the outputs without running anything.
     """
     from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_back  # noqa: PLC0415 - heavy

@@ -11,7 +11,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def find_root(start: Path) -> Path:
-    """Return the nearest folder above (or at) `start` that says it is an orch23 project, else a git one, else `start`."""
+    """Return the nearest folder at or above `start` that says it is an orch23 project, else a git one, else `start`."""
     folders = (start, *start.parents)
     for folder in folders:
         if (folder / "orch23.toml").is_file() or _has_table(folder / "pyproject.toml"):

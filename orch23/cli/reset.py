@@ -17,7 +17,8 @@ def reset(
 ) -> int:
     """Forget all results; recorded answers are kept.
 
-    Removes records, stored bytes and caches; keeps exchanges, transcripts, logs and specs. Journals that cannot be read are set aside. A further build pays for no answer again.
+    Removes records, stored bytes and caches; keeps exchanges, transcripts, logs and specs. Journals that cannot be
+    read are set aside. A further build pays for no answer again.
     """
     from orch23.cli.opening import Wanted, open_wanted, project_root  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_unmodified  # noqa: PLC0415 - heavy

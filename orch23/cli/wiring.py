@@ -13,7 +13,7 @@ from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
 from orch23.engine.conversation import CallGate, Conversations
 from orch23.engine.facts import FactFinder
-from orch23.engine.session import Machinery, Session, open_session
+from orch23.engine.session import Machinery, Session, lock_path, open_session
 from orch23.engine.work import Worker
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
@@ -32,6 +32,7 @@ from orch23.providers.registry import Providers, check
 from orch23.report.fanout import Fanout
 from orch23.store.artifacts import Artifacts
 from orch23.store.author_files import AuthorFiles
+from orch23.store.durable import sweep_temps
 from orch23.store.journal import Journal, new_run_id
 from orch23.store.opening import Store, open_store
 from orch23.store.run_state import StateFile
@@ -136,6 +137,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
         store.sweep()
+        sweep_committed(project)
         recovered = store.promoter.recover()
         session = open_reading(project, forced=request.forced, overwrite_edited=request.overwrite_edited)
         check_input_schemas(project)
@@ -177,12 +179,27 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
         )
-        observer.notice(_started(project, journal.run_id, jobs, executor.sandbox, len(session.world.plan.order)))
+        observer.notice(_started(project, session, journal.run_id, jobs, executor.sandbox))
         left = recovered.foreign if recovered else ()
         for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event("healed", line, level="warning"))
         stack.callback(store.workspace.save_cache)
         yield build
+
+
+def sweep_committed(project: Project) -> None:
+    """Remove what a killed build left beside the files that are committed: the lock file and the transcripts."""
+    root, pipeline = project.store.root, project.pipeline
+    folders = {lock_path(root, pipeline.file).parent}
+    for stage in pipeline.stages:
+        if isinstance(stage, ForeachStage):
+            llm = stage.body.get("llm")
+            place = llm.get("transcripts") if isinstance(llm, Mapping) else None
+        else:
+            place = stage.step.transcripts if isinstance(stage.step, LLMStep) else None
+        folders |= {root / place, root / place / "originals"} if isinstance(place, str) else set()
+    for folder in sorted(folders):
+        sweep_temps(folder)
 
 
 def run_build(project: Project, request: BuildRequest, screen: Observer, on_ready: Callable[[Build], None]) -> int:
@@ -261,10 +278,11 @@ def _is_answers(value: Json) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
 
 
-def _started(project: Project, run_id: str, jobs: int, sandbox: str, stages: int) -> Event:
-    pipeline = project.pipeline
-    steps = [s.step for s in pipeline.stages if isinstance(s, Stage) and isinstance(s.step, LLMStep)]
-    spec = _spec_file(pipeline)
+def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> Event:
+    pipeline, plan = project.pipeline, session.world.plan
+    stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
+    steps = [stage.step for stage in stages if isinstance(stage.step, LLMStep)]
+    spec = _spec_file(stages)
     data = project.store.workspace.read(spec) if spec else None
     return Event(
         "run_started",
@@ -276,7 +294,7 @@ def _started(project: Project, run_id: str, jobs: int, sandbox: str, stages: int
             "key": run_id.rpartition("-")[2],
             "spec_file": spec or "",
             "spec_hash": f"sha256:{digest_bytes(data).sha256}" if data is not None else "",
-            "stages": stages,
+            "stages": len(plan.order),
             "jobs": jobs,
             "provider": sorted({step.provider for step in steps}),
             "model": sorted({step.model for step in steps}),
@@ -286,11 +304,9 @@ def _started(project: Project, run_id: str, jobs: int, sandbox: str, stages: int
     )
 
 
-def _spec_file(pipeline: Pipeline) -> str | None:
-    """Return the first literal input of the pipeline: what seeds 000 and 001 call the spec."""
-    for stage in pipeline.stages:
-        if isinstance(stage, ForeachStage):
-            continue
+def _spec_file(stages: Sequence[Stage]) -> str | None:
+    """Return the first literal input of the plan: what seeds 000 and 001 call the spec."""
+    for stage in stages:
         for one in stage.inputs:
             if isinstance(one, PathInput | SliceInput):
                 return one.path

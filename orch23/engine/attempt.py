@@ -14,10 +14,12 @@ from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.verification import Notice, Verifier, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json
+from orch23.model.errors import ProviderError
 from orch23.model.event import Event, EventType
 from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep
+from orch23.providers.codes import TIMED_OUT
 from orch23.resolve.prompts import GivenInput, Round, Sources, make_request
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
@@ -216,7 +218,12 @@ class Attempts:
         if request is None:
             return _Pass(start, laid, refusal("preflight", problems, retryable=False))
         fingerprint = request.fingerprint()
-        response = self._complete(step, conversation, request, attempt)
+        try:
+            response = self._complete(step, conversation, request, attempt)
+        except ProviderError as error:
+            if all(diagnostic.code == TIMED_OUT for diagnostic in error.diagnostics):
+                return _Pass(start, laid, refusal("timeout", error.diagnostics), previous)
+            raise
         judged = judge_answer(
             response.text,
             response.stop,

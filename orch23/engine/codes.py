@@ -39,12 +39,13 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E501": (
         "the limit of calls is reached",
-        "`stop_conditions.max_llm_calls` were made in this run. Raise it; a further build goes on where this one stopped.",
+        "`stop_conditions.max_llm_calls` were made in this run. Raise it; a further build goes on where this one "
+        "stopped.",
     ),
     "E642": (
         "there is nothing to accept",
-        "`orch23 accept` is for outputs that were edited by hand, which the plan shows as `edited`. Where a stage before "
-        "it has no result yet, build that one first.",
+        "`orch23 accept` is for outputs that were edited by hand, which the plan shows as `edited`. Where a stage "
+        "before it has no result yet, build that one first.",
     ),
     "E710": (
         "stored bytes are lost",

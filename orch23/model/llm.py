@@ -160,13 +160,17 @@ class Brief:
     constraints: tuple[str, ...] = ()
 
     def identity(self) -> dict[str, Json]:
-        """Return kind, command and failing ids: what two failures must share to be the same failure."""
+        """Return kind, command, failing ids and codes: what two failures must share to be the same failure."""
         return {
             "kind": self.kind,
             "command": self.command,
             "failing": sorted(self.failing),
-            "diagnostics": list(self.diagnostics),
+            "diagnostics": list(self.coded()),
         }
+
+    def coded(self) -> tuple[str, ...]:
+        """Return the diagnostics by code and subject alone: their wording may be another Python's."""
+        return tuple(line.partition(": ")[0] for line in self.diagnostics)
 
 
 @dataclass(frozen=True, slots=True)

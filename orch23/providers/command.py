@@ -1,10 +1,13 @@
 """Ask a program: the request as JSON on its stdin, the answer on its stdout. It runs beside orch23, not in a room."""
 
+import contextlib
+import errno
 import json
 import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +25,43 @@ _CHUNK = 65_536
 _GRACE_S = 2.0
 
 
+@dataclass(slots=True)
+class Programs:
+    """The programs that are answering now; closed, it kills them, since a build that ends leaves nobody running."""
+
+    _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    _closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def start(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        """Start a program and know it.
+
+        Raises:
+            OSError: it cannot be started, or no more are.
+
+        """
+        with self._lock:
+            if self._closed:
+                raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
+            process = start()
+            self._running.add(process)
+            return process
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """Leave nothing of a program: its whole group is killed, also what outlived the program itself."""
+        with self._lock:
+            self._running.discard(process)
+            _kill(process)
+
+    def close(self) -> None:
+        """End all that run, and start no more."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it; the others go
+                    _kill(process)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A program and where it runs: in the root, with the environment of whoever called orch23."""
@@ -29,6 +69,7 @@ class Command:
     argv: tuple[str, ...]
     root: Path
     environ: Mapping[str, str]
+    programs: Programs = field(default_factory=Programs)
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
@@ -45,7 +86,8 @@ class Command:
         except _StoppedError as stopped:
             raise ProviderError(self._complaint(stopped.code, stopped.why)) from None
         finally:
-            _end(process)
+            self.programs.end(process)
+            _close_pipes(process)
         if process.returncode != 0:
             raise ProviderError(self._complaint(codes.FAILED, _exit_text(process.returncode), _last_lines(err)))
         try:
@@ -55,7 +97,7 @@ class Command:
         return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.argv[0]}")
 
     def _start(self) -> subprocess.Popen[bytes]:
-        try:
+        def start() -> subprocess.Popen[bytes]:
             return subprocess.Popen(
                 self.argv,
                 cwd=self.root,
@@ -65,6 +107,9 @@ class Command:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
+
+        try:
+            return self.programs.start(start)
         except OSError as error:
             why = f"could not be started: {error.strerror or error}"
             raise ProviderError(self._complaint(codes.NOT_FOUND, why)) from None
@@ -155,13 +200,15 @@ def _await(process: subprocess.Popen[bytes], until: float, clock: Callable[[], f
         raise _StoppedError(codes.TIMED_OUT, "closed its output but did not end in time, and was killed") from None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of the program: its whole group is killed, also what outlived the program itself."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         process.kill()
     process.wait(_GRACE_S)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

@@ -13,7 +13,7 @@ from orch23.model.digest import Json, digest_bytes
 from orch23.model.llm import Provider
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes, local_model
-from orch23.providers.command import Command
+from orch23.providers.command import Command, Programs
 from orch23.providers.local import DEFAULT_SEED, DEFAULT_TEMPERATURE, Local, LocalServer
 from orch23.providers.scripted import Scripted
 
@@ -39,6 +39,7 @@ class Providers:
         self.environ = environ
         self.root = root
         self.read_answers = read_answers
+        self.programs = Programs()
         self.server = server or LocalServer(environ)
 
     def make(self, step: LLMStep, stage: str, attempt: int) -> Provider:
@@ -62,6 +63,7 @@ class Providers:
 
     def close(self) -> None:
         """End what was started."""
+        self.programs.close()
         self.server.close()
 
 
@@ -113,7 +115,9 @@ def _make_local(providers: Providers, step: LLMStep, stage: str, attempt: int) -
 
 def _make_command(providers: Providers, step: LLMStep, stage: str, attempt: int) -> Provider:
     del stage, attempt
-    return Command(argv=step.command, root=providers.root, environ=providers.environ)
+    return Command(
+        argv=step.command, root=providers.root, environ=providers.environ, programs=providers.programs
+    )
 
 
 def _make_scripted(providers: Providers, step: LLMStep, stage: str, attempt: int) -> Provider:

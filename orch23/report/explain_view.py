@@ -42,7 +42,7 @@ class TextDiff:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One link of the chain from a stage to its root causes: of which stage it speaks, how deep it stands, the clause."""
+    """One link of the chain from a stage to its root causes: the stage it speaks of, its depth, its clause."""
 
     stage: str
     depth: int

@@ -23,7 +23,7 @@ _DULL = frozenset({"fresh"})
 
 @dataclass(slots=True, kw_only=True)
 class TextScreen:
-    """Writes a build as text. Nothing is written before something happens, so that a build with nothing to do is one line.
+    """Writes a build as text. Nothing is written before something happens: a build with nothing to do is one line.
 
     `quiet` leaves only warnings and failures; `verbose` adds why each stage runs, and its attempts.
     """

@@ -112,7 +112,7 @@ def make_request(
     names = _names(stage, this.given, variables, schema=_schema(step, sources))
     names["attempt"] = this.attempt
     names["previous"] = None if this.previous is None else this.previous[:MAX_PREVIOUS]
-    sent = {**names, "brief": _shown(this.brief), "own": GivenInputs(this.own) if this.own else None}
+    sent = {**names, "brief": this.brief, "own": GivenInputs(this.own) if this.own else None}
     same = {**names, "brief": _reduced(this.brief), "own": None}
     system, problems = _render(step.system, sent, sources) if step.system else ("", ())
     text, more = _render(template, sent, sources)
@@ -156,15 +156,13 @@ def _schema(step: LLMStep, sources: Sources) -> str | None:
     return sources.text(step.schema)[0] if step.schema else None
 
 
-def _shown(brief: Brief | None) -> Brief | None:
-    return brief
-
-
 def _reduced(brief: Brief | None) -> Brief | None:
     """Keep of a brief what is the same for the same failure: the excerpt gives way to the failing ids."""
     if brief is None:
         return None
-    return replace(brief, excerpt="\n".join(sorted(brief.failing)), exit_code=None, constraints=())
+    return replace(
+        brief, excerpt="\n".join(sorted(brief.failing)), exit_code=None, constraints=(), diagnostics=brief.coded()
+    )
 
 
 def _render(path: str, names: Mapping[str, object], sources: Sources) -> tuple[str | None, tuple[Diagnostic, ...]]:

@@ -1,0 +1,109 @@
+"""A build that is asked to stop: it says so by its exit code, leaves no process, and the next build goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.pipelines import calls, green, noted, pipeline, prompt
+from tests.project import Project
+
+_PROGRAM = "from orch23.cli.main import run; run()"
+_REPOSITORY = str(Path(__file__).parents[2])
+_SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+# each tells its own number and that of a child which will not go by itself
+HELD_COMMAND = """\
+if [ ! -p {gate} ]; then exit 0; fi
+(trap '' INT TERM HUP; exec sleep 77) &
+setsid sleep 78 &
+echo $$ $! $(jobs -p) > {gate}
+wait
+"""
+HELD_MODEL = """
+import subprocess
+if name == "held" and os.path.exists("{gate}"):
+    child = subprocess.Popen(["sleep", "79"])
+    with open("{gate}", "w") as gate:
+        gate.write(str(os.getpid()) + " " + str(child.pid))
+    child.wait()
+"""
+
+
+def story(project: Project, held: str) -> Path:
+    """Write a pipeline whose stage `held` waits, as long as there is a gate, after it told its processes there."""
+    gate = project.root.parent / "gate"
+    os.mkfifo(gate)
+    project.write(
+        pipeline(
+            f"""\
+  ask: {{outputs: [said.txt], llm: {{prompt: ask.md.j2, returns: text}}}}
+  held: {{inputs: [said.txt], outputs: [h.txt], llm: {{prompt: held.md.j2, returns: text}}}}
+  wait: {{inputs: [{'said.txt' if held == 'wait' else 'h.txt'}], outputs: [w.txt], shell: 'echo w > w.txt; bash {project.root.parent}/hold.sh'}}
+""",
+            {"ask.md.j2": prompt("ask", "said"), "held.md.j2": prompt("held", "held")},
+        )
+    )
+    (project.root.parent / "hold.sh").write_text(HELD_COMMAND.format(gate=gate))
+    model = project.read("model.py")
+    if held == "held":
+        project.edit("model.py", model.replace("sys.stdout.write", HELD_MODEL.format(gate=gate) + "sys.stdout.write"))
+    return gate
+
+
+def start(project: Project) -> "subprocess.Popen[bytes]":
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY}
+    argv = [sys.executable, "-c", _PROGRAM, "-C", str(project.root), "build", "-j1"]
+    return subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def running(numbers: list[int]) -> list[int]:
+    """Return those of some processes that are there and not merely waited for."""
+    found = []
+    for number in numbers:
+        try:
+            state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "ZX":
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("held", ["wait", "held"])
+@pytest.mark.parametrize(("number", "code"), _SIGNALS)
+def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
+    project: Project, held: str, number: signal.Signals, code: int
+) -> None:
+    gate = story(project, held)
+    process = start(project)
+    numbers = [int(word) for word in gate.read_text().split()]
+    assert len(running(numbers)) == len(numbers) >= 2
+    process.send_signal(number)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == code, told.decode()
+    assert running(numbers) == [], told.decode()
+    assert b"Traceback" not in told
+    finished = project.events()[-1]
+    assert (finished["type"], finished["data"]["exit_code"]) == ("run_finished", code)
+    gate.unlink()
+    assert project.plan()["ask"] == "fresh", "what was done is kept"
+    green(project.build("-j1"))
+    assert [one for one in calls(project) if one == "ask"] == ["ask"]
+    assert project.read("w.txt") == "w\n"
+    assert noted(project) == []
+
+
+def test_a_second_signal_does_not_wait(project: Project) -> None:
+    gate = story(project, "wait")
+    process = start(project)
+    gate.read_text()
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    gate.unlink()
+    green(project.build())

@@ -1,0 +1,87 @@
+"""An explanation shows every aspect of a key, then and now, and where a change comes from."""
+
+import json
+
+from orch23.model.decision import Edited, Fresh, Run
+from orch23.model.diagnostic import Location
+from orch23.model.manifest import Reason
+from orch23.model.record import Record
+from orch23.report.explain_json import explain_json
+from orch23.report.explain_text import explain_text
+from orch23.report.explain_view import Cause, Explanation, aspects_of, changed, text_diff
+from orch23.report.marks import PLAIN
+from orch23.report.plan_view import PlanLine
+
+NOW = {"command": "new", "cwd": ".", "input:b": "b"}
+THEN = {"command": "old", "cwd": ".", "input:a": "a"}
+LINE = PlanLine(
+    stage="s",
+    kind="shell",
+    decision=Run((Reason("command_changed", "command", "old", "new"),)),
+    key="f" * 64,
+    place=Location("p.yaml", 4, 3),
+)
+TOLD = Explanation(
+    line=LINE,
+    key_then="0" * 64,
+    aspects=aspects_of(THEN, NOW),
+    diffs=(text_diff("command", "old\n", "new\n"),),
+    causes=(Cause("s", 0, "command changed"), Cause("up", 1, "x changed")),
+)
+
+
+def test_aspects_are_compared_what_changed_first() -> None:
+    assert [(one.name, one.change) for one in TOLD.aspects] == [
+        ("command", "changed"),
+        ("input:a", "removed"),
+        ("input:b", "added"),
+        ("cwd", "same"),
+    ]
+    assert set(changed(TOLD.aspects)) == {"command", "input:a", "input:b"}
+
+
+def test_the_text_shows_causes_key_and_differences() -> None:
+    assert explain_text(TOLD, PLAIN) == (
+        "> s: run  p.yaml:4:3\n"
+        "  command changed\n"
+        "    up: x changed\n"
+        "\n"
+        "key 000000000000 → ffffffffffff\n"
+        "  ~ command  old → new\n"
+        "  - input:a  a → nothing\n"
+        "  + input:b  nothing → b\n"
+        "    cwd  .\n"
+        "\n"
+        "command:\n"
+        "  --- then\n"
+        "  +++ now\n"
+        "  @@ -1 +1 @@\n"
+        "  -old\n"
+        "  +new\n"
+    )
+
+
+def test_a_fresh_stage_and_a_first_run_say_so() -> None:
+    record = Record(stage="s", key="f" * 64, manifest=NOW)
+    same = aspects_of(NOW, NOW)
+    fresh = Explanation(line=PlanLine(stage="s", kind="shell", decision=Fresh(record), key="f" * 64), key_then="f" * 64, aspects=same)
+    assert "key ffffffffffff, as it was\n" in explain_text(fresh, PLAIN)
+    first = Explanation(line=LINE, aspects=aspects_of({}, NOW))
+    assert "it has no earlier result" in explain_text(first, PLAIN)
+    edited = Explanation(line=PlanLine(stage="s", kind="shell", decision=Edited(("a",))))
+    assert "`orch23 accept s` keeps the edit" in explain_text(edited, PLAIN)
+
+
+def test_the_json_has_the_same_facts() -> None:
+    found = json.loads(explain_json(TOLD))
+    assert (found["orch23_explain"], found["stage"], found["action"]) == (1, "s", "run")
+    assert (found["key"], found["key_then"]) == ("f" * 64, "0" * 64)
+    assert {"aspect": "input:a", "change": "removed", "then": "a", "now": None} in found["aspects"]
+    assert found["causes"][1] == {"stage": "up", "depth": 1, "text": "x changed"}
+    assert found["diffs"][0]["diff"].endswith("-old\n+new")
+
+
+def test_a_very_long_difference_is_cut() -> None:
+    lines = text_diff("x", "", "\n".join(map(str, range(1000)))).lines
+    assert len(lines) == 201
+    assert lines[-1].endswith("more lines")

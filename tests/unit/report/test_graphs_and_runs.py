@@ -1,0 +1,67 @@
+"""Graphs in four formats, runs and journals as lines."""
+
+import json
+
+from orch23.model.event import Event
+from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, ShellStep, Stage
+from orch23.model.plan import Edge, Plan
+from orch23.report.graph_dot import graph_dot
+from orch23.report.graph_json import graph_json
+from orch23.report.graph_mermaid import graph_mermaid
+from orch23.report.graph_text import graph_text
+from orch23.report.runs_text import RunLine, log_line, runs_text
+
+NODES: dict[str, Stage | ForeachStage] = {
+    "a": Stage(name="a", step=ShellStep("x")),
+    "each": ForeachStage(name="each", foreach=Foreach(), body={}, kind="llm"),
+}
+PLAN = Plan(
+    pipeline=Pipeline(name='de"mo', file="p.yaml", stages=tuple(NODES.values())),
+    nodes=NODES,
+    order=("a", "each"),
+    upstream={"a": (), "each": ("a",)},
+    downstream={"a": ("each",), "each": ()},
+    edges=(Edge("a", "each", "l.json"), Edge("a", "each", "needs")),
+)
+
+
+def test_text_names_what_comes_before_and_why() -> None:
+    assert graph_text(PLAN) == "a     shell\neach  llm\n  after a  (l.json, needs)\n"
+
+
+def test_mermaid_and_dot_mark_what_is_not_expanded() -> None:
+    assert graph_mermaid(PLAN) == (
+        'flowchart TD\n    s0["a<br/>shell"]\n    s1[["each<br/>llm"]]\n    s0 --> s1\n'
+    )
+    dot = graph_dot(PLAN)
+    assert dot.startswith('digraph "de\\"mo" {\n')
+    assert '"each" [label="each\\nllm", style=dashed];' in dot
+    assert '"a" -> "each";' in dot
+
+
+def test_json_has_nodes_in_order_and_edges_with_reasons() -> None:
+    found = json.loads(graph_json(PLAN))
+    assert [(node["stage"], node["expanded"], node["needs"]) for node in found["nodes"]] == [
+        ("a", True, []),
+        ("each", False, ["a"]),
+    ]
+    assert found["edges"][0] == {"from": "a", "to": "each", "why": "l.json"}
+
+
+def test_runs_are_one_line_each() -> None:
+    assert runs_text([]) == "there are no runs\n"
+    told = runs_text(
+        [
+            RunLine(run_id="r2", status="ok", pipeline="p.yaml", counts={"fresh": 2}),
+            RunLine(run_id="r1", status="damaged"),
+        ]
+    )
+    assert told == "r2  ok       p.yaml  2 fresh\nr1  damaged\n"
+
+
+def test_a_line_of_the_log_says_when_who_and_what() -> None:
+    moment = "2026-11-21T23:48:16.048Z"
+    decided = Event("stage_decided", "run", role="a", data={"reasons": [{"code": "first_run"}]})
+    assert log_line(moment, decided) == "23:48:16.048  stage_decided     a: run: first_run\n"
+    hostile = Event("warning", "x\x1b[2J\ny", level="warning")
+    assert log_line(moment, hostile) == "23:48:16.048  warning           warning: x\\x1b[2J y\n"

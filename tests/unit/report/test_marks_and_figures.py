@@ -1,0 +1,33 @@
+"""Signs that a stream can show, numbers that people can read."""
+
+import pytest
+
+from orch23.report.figures import count, counts, duration, size
+from orch23.report.marks import ASCII, UNICODE, Style, marks_for
+
+
+@pytest.mark.parametrize(
+    ("encoding", "marks"), [("utf-8", UNICODE), ("ascii", ASCII), ("latin-1", ASCII), (None, ASCII), ("nope", ASCII)]
+)
+def test_an_encoding_gets_the_signs_that_it_has(encoding: str | None, marks: object) -> None:
+    assert marks_for(encoding) is marks
+
+
+def test_colours_are_written_only_where_they_are_wanted() -> None:
+    assert Style(color=True).paint("x", "bad") == "\x1b[31mx\x1b[0m"
+    assert Style(color=True).paint("x", "plain") == "x"
+    assert Style(color=False).paint("x", "bad") == "x"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.04, "0.0s"), (59.9, "59.9s"), (59.97, "1m 00s"), (185, "3m 05s"), (3599.9, "1h 00m"), (7800, "2h 10m")],
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_counts_and_sizes() -> None:
+    assert (count(1, "call"), count(0, "call"), count(1200, "call")) == ("1 call", "0 calls", "1,200 calls")
+    assert counts({"built": 2, "failed": 0, "fresh": 1}) == "2 built, 1 fresh"
+    assert (size(512), size(98_362_432)) == ("512 B", "98.4 MB")

@@ -1,0 +1,69 @@
+"""Every reason and every decision has words."""
+
+from typing import cast, get_args
+
+import pytest
+
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.manifest import Reason, ReasonCode
+from orch23.model.record import Record
+from orch23.report.reasons import brief_value, in_short, why, words
+
+RECORD = Record(stage="a", key="k", manifest={})
+
+
+@pytest.mark.parametrize("code", get_args(ReasonCode))
+def test_every_code_has_words_of_its_own(code: str) -> None:
+    said = words(Reason(cast("ReasonCode", code), "subject"))
+    assert said
+    assert "_" not in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (Reason("input_changed", "specs/a.md"), "specs/a.md changed"),
+        (Reason("model_changed", "model", "small", "large"), "model changed: small -> large"),
+        (Reason("command_changed", "command", ["a"], ["b"]), "command changed"),
+        (Reason("tool_changed", "python", "3.11", "3.12"), "python changed: 3.11 -> 3.12"),
+        (Reason("output_missing", ""), "its bytes are lost"),
+        (Reason("salt_changed", "action_format", 1, 2), "orch23 makes something else of it now"),
+        (Reason("verify_changed", "verify.input:tests/t.py"), "verification changed: tests/t.py"),
+    ],
+)
+def test_a_reason_says_what_changed(reason: Reason, said: str) -> None:
+    assert words(reason) == said
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (Fresh(RECORD), ()),
+        (Run((Reason("first_run"),)), ("first run",)),
+        (Restore(RECORD, ()), ("a later stage needs this version",)),
+        (VerifyOnly(RECORD, (Reason("verify_changed", "verify"),)), ("verification changed",)),
+        (Maybe(("a", "b")), ("if what a, b writes changes",)),
+        (Expand(("plan",), 3), ("its items are known after plan has run; 3 items last time",)),
+        (Expand(("plan",), 0), ("its items are known after plan has run",)),
+        (Blocked(("a",)), ("blocked by a",)),
+        (Blocked(()), ()),
+        (Edited(("x.py",)), ("edited by hand: x.py",)),
+    ],
+)
+def test_a_decision_says_why(decision: Decision, said: tuple[str, ...]) -> None:
+    assert why(decision) == said
+
+
+def test_the_first_reason_stands_for_the_others() -> None:
+    assert in_short(()) == ""
+    assert in_short(("a",)) == "a"
+    assert in_short(("a", "b", "c")) == "a, +2 more"
+
+
+def test_values_are_short_and_harmless() -> None:
+    assert brief_value("ab" * 32) == "abababababab"
+    assert brief_value("ab" * 32 + "+x") == "abababababab+x"
+    assert brief_value(None) == "nothing"
+    assert brief_value({"a": (1, 2)}) == '{"a": [1, 2]}'
+    assert len(brief_value("long " * 50)) == 40
+    assert "\x1b" not in brief_value("\x1b[31mred")
