@@ -1,16 +1,13 @@
 """The command `build`."""
 
 import contextlib
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from time import monotonic
-from types import FrameType
 
 import click
 
 from orch23.cli.console import Console, lossy
+from orch23.cli.interrupts import interrupting
 from orch23.cli.options import selection_options, stages_argument, variable_options
 from orch23.cli.plan import show_plan
 from orch23.model.event import Observer
@@ -104,29 +101,6 @@ def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: boo
         quiet=output == "quiet",
         verbose=verbose,
     )
-
-
-@contextlib.contextmanager
-def interrupting(interrupt: Callable[[int], None]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop a build in good order; a second one stops it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may take signals
-        return
-    asked = False
-
-    def take(signum: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        interrupt(signum)
-
-    before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _journal_copy(console: Console) -> Observer:

@@ -4,8 +4,9 @@ import click
 
 from orch23.cli.console import Console
 from orch23.cli.options import stages_argument, variable_options
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
-from orch23.report.diagnostics import visible
+from orch23.report.diagnostics import render, visible
 from orch23.report.figures import count
 
 
@@ -30,8 +31,9 @@ def clean(
         project.store.promoter.recover()
         promoted, modified = take_back(project, stages, force=force)
     if modified:
-        console.tell(f"error[E643]: edited since they were made: {visible(' '.join(modified))}; nothing was removed\n")
-        console.tell("  = help: `orch23 accept STAGE` keeps an edit; `orch23 clean --force` gives it up\n")
+        hint = "`orch23 accept STAGE` keeps an edit; `orch23 clean --force` gives it up"
+        message = f"edited since they were made: {' '.join(modified)}; nothing was removed"
+        console.tell(render((Diagnostic("E643", message, hint=hint),), {}, color=console.err_style.color))
         return ExitCode.DECISION
     told = [f"removed {count(len(promoted.removed), 'file')}"]
     told += [f"brought back {count(len(promoted.written), 'file')}"] if promoted.written else []

@@ -10,6 +10,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
 
 _WIDTH = 88
+_NEAREST = 3
 
 
 @click.command("help")
@@ -36,7 +37,8 @@ def _explain(console: Console, code: str) -> int:
 
     known = catalogue()
     if code not in known:
-        close = difflib.get_close_matches(code, known, n=3)
+        close = [one for one in known if one.startswith(code)][:_NEAREST]
+        close = close or difflib.get_close_matches(code, known, n=_NEAREST)
         hint = f"near it are {', '.join(close)}" if close else "docs/diagnostics.md lists the codes"
         raise NotFoundError(Diagnostic("E663", f"there is no code or command {code}", hint=hint))
     title, text = known[code]

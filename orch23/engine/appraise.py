@@ -100,7 +100,7 @@ class Appraiser:
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in todays)
         core = self._same_core(resolved, locked) if not todays else None
         paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
-        disk = {path: world.store.workspace.entry(path) for path in paths}
+        disk = {path: world.on_disk(path) for path in paths}
         stage = resolved.stage
         return Known(
             stage=name,
@@ -145,7 +145,7 @@ class Appraiser:
     def _candidate(self, resolved: Resolved, record: Record, *, need_intermediate: bool) -> Candidate:
         world, name = self.world, resolved.stage.name
         target = world.target(name, record)
-        wanted = [p for p, e in target.items() if e is not None and world.store.workspace.entry(p) != e]
+        wanted = [p for p, e in target.items() if e is not None and world.on_disk(p) != e]
         needed = set(wanted) | (set(record.outputs) if need_intermediate else set())
         obtainable = all(
             world.has_bytes(path, entry)

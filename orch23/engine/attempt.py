@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, assert_never
 
 from orch23.decide.proposal import judge_answer
+from orch23.decide.proposal_codes import DELETE
 from orch23.decide.verdict import report_json
 from orch23.engine.failure import Failure, fit, refusal
 from orch23.engine.running import Files, Ran, Runner
@@ -240,6 +241,11 @@ class Attempts:
             refused = refusal(judged.kind, judged.diagnostics)
             conversation.settle(fingerprint, judged.outcome, refused.brief.diagnostics)
             return _Pass(start, laid, refused, response.text)
+        stray = [_undeletable(path) for path in judged.deletes if path not in start]
+        if stray:
+            refused = refusal("write_scope_violation", stray)
+            conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
+            return _Pass(start, laid, refused, response.text)
         conversation.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         for write in judged.writes:
@@ -367,6 +373,11 @@ class Attempts:
 def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) -> Files:
     """Return the stage's own files as a record leaves them: the base, less what it deleted, under its outputs."""
     return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
+
+
+def _undeletable(path: str) -> Diagnostic:
+    """Complain of a delete that nothing could record: a result takes away versions of its outputs, and no input."""
+    return Diagnostic(DELETE, "cannot be deleted: it is an input", subject=path, hint="leave it out of `deletes`")
 
 
 def _reader(attempts: Attempts, path: str, entry: FileEntry) -> Callable[[], str]:

@@ -57,8 +57,11 @@ class Outlook:
         self.appraised[name] = appraised
         self.decisions[name] = appraised.decision
         match appraised.decision:
-            case Fresh(record=record) | Restore(record=record):
+            case Fresh(record=record):
                 world.settle(name, record)
+            case Restore(record=record):
+                world.settle(name, record)
+                world.promised |= world.target(name, record)
             case VerifyOnly() | Run() | Maybe() | Expand() | Blocked() | Edited():
                 predict(self.appraiser, name)
 

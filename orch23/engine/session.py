@@ -14,7 +14,7 @@ from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import build_plan, extend, literal_reads, missing_inputs
+from orch23.plan.graph import build_plan, extend, inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
 from orch23.store.history import History, read_history
@@ -100,7 +100,9 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
     problems = [*_unknown_checks(pipeline), *_prompt_files(pipeline, machinery), *_providers(pipeline, machinery)]
     plan, found = build_plan(pipeline)
     problems += found
-    if plan is not None:
+    if plan is None:
+        problems += inputs_of_nobody(pipeline, lambda path: store.workspace.entry(path) is not None)
+    else:
         problems += nobody_makes(plan, store)
     if problems or plan is None:
         raise InvalidInputError(*problems)

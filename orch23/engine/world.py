@@ -21,7 +21,8 @@ class World:
     """What is settled so far, over what is on disk.
 
     `results` holds the record of every settled stage and, in a dry-run, the predicted record of those that are not;
-    `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256.
+    `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256. `promised` is what a
+    dry-run says that restored stages put on the disk.
     """
 
     plan: Plan
@@ -30,8 +31,10 @@ class World:
     results: dict[str, Record] = field(default_factory=dict)
     unsettled: set[str] = field(default_factory=set)
     laid: dict[str, bytes] = field(default_factory=dict)
+    promised: dict[str, FileEntry | None] = field(default_factory=dict)
     _owners: dict[str, list[str]] = field(default_factory=dict)
     _locked: dict[str, list[Record]] = field(default_factory=dict)
+    _deleted: dict[str, list[Record]] = field(default_factory=dict)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
     _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -40,6 +43,8 @@ class World:
         for name in sorted(self.lock.records):
             for path in self.lock.records[name].outputs:
                 self._locked.setdefault(path, []).append(self.lock.records[name])
+            for path in self.lock.records[name].deleted:
+                self._deleted.setdefault(path, []).append(self.lock.records[name])
         self._originals.update(self.lock.originals())
 
     # ---- results --------------------------------------------------------------------------
@@ -68,6 +73,10 @@ class World:
 
     # ---- paths ----------------------------------------------------------------------------
 
+    def on_disk(self, path: str) -> FileEntry | None:
+        """Return what is at a path or, in a dry-run, will be there once the stages decided so far are restored."""
+        return self.promised[path] if path in self.promised else self.store.workspace.entry(path)
+
     def known_bytes(self, path: str, entry: FileEntry) -> bool:
         """Say whether some record, of any key, has these bytes at this path."""
         if any(record.outputs[path] == entry for record in self._locked.get(path, ())):
@@ -93,30 +102,47 @@ class World:
         return self._originals
 
     def made(self, path: str) -> bool:
-        """Say whether this pipeline made what is at a path."""
-        if self._owners.get(path) or path in self._locked:
+        """Say whether this pipeline made what is at a path.
+
+        Where the lock does not say so, a record of the store may: the lock can be lost. A path that the lock gives to a
+        stage that is gone, with other bytes, is a person's.
+        """
+        if self._owners.get(path):
             return True
         entry = self.store.workspace.entry(path)
-        kept = self.store.records.having(path, entry) if entry is not None else ()
-        return any(record.failed and self.alive(record.stage) for record in kept)
+        if any(r.outputs[path] == entry or self.alive(r.stage) for r in self._locked.get(path, ())):
+            return True
+        if entry is None or not self.store.records.having(path, entry):
+            return False
+        return any(match_any(writes_of(node), path) for node in self.plan.nodes.values())
 
     def dead(self, path: str) -> bool:
-        """Say whether a path is a dead file: a record in the lock has these bytes, and no stage makes it any more."""
+        """Say whether a path is a dead file: a record in the lock has these bytes, and no stage makes it any more.
+
+        A file that such a record deleted, and that is still not there, is one too: it comes back.
+        """
         if self._owners.get(path):
             return False
-        gone = [r for r in self._locked.get(path, ()) if r.stage in self.results or not self.alive(r.stage)]
-        return bool(gone) and any(r.outputs[path] == self.store.workspace.entry(path) for r in gone)
+        entry = self.store.workspace.entry(path)
+        if any(r.outputs[path] == entry for r in self._locked.get(path, ()) if self._gone(r)):
+            return True
+        comes_back = entry is None and self._originals.get(path) is not None
+        return comes_back and any(self._gone(r) for r in self._deleted.get(path, ()))
+
+    def _gone(self, record: Record) -> bool:
+        """Say whether a record of the lock stands for nothing today: its stage is no more, or has another result."""
+        return record.stage in self.results or not self.alive(record.stage)
 
     def made_by_chain(self, stage: Stage, path: str) -> bool:
-        """Say whether the bytes at a path are a later version of the stage's own chain, not a person's file."""
-        records = [r for r in self._locked.get(path, ()) if stage.chain and r.stage.partition("@")[0] == stage.family]
-        return any(record.outputs[path] == self.store.workspace.entry(path) for record in records)
+        """Say whether the bytes at a path within the stage's own fence are a version of its chain, not a person's file."""
+        entry = self.store.workspace.entry(path)
+        return stage.chain is not None and entry is not None and self.known_bytes(path, entry)
 
     def dead_files(self) -> dict[str, FileEntry | None]:
         """Return every dead file with what takes its place: version 0, or None."""
         if any(isinstance(node, ForeachStage) for node in self.plan.nodes.values()):
             return {}
-        return {path: self._originals.get(path) for path in sorted(self._locked) if self.dead(path)}
+        return {path: self._originals.get(path) for path in sorted({*self._locked, *self._deleted}) if self.dead(path)}
 
     def alive(self, name: str) -> bool:
         """Say whether a stage is in the plan, or may yet come out of a foreach that is not expanded."""
@@ -175,7 +201,7 @@ class World:
         on_disk = {path for path in self.store.workspace.listing(pattern) if not self.made(path)}
         before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
         for path in (p for p in self.store.workspace.listing(pattern) if p not in on_disk):
-            if self.original(path) is not None:
+            if self._of_a_chain(path) and self.original(path) is not None:
                 before.add(path)
         return tuple(sorted(on_disk | before))
 
@@ -239,7 +265,7 @@ class World:
             if not self._made_later(name, path):
                 wanted[path] = record.outputs.get(path)
         former = self.lock.records.get(name)
-        for path in former.outputs if former else ():
+        for path in (*former.outputs, *former.deleted) if former else ():
             if path in record.outputs or path in record.deleted or self._made_later(name, path):
                 continue
             if any(owner != name and not self._one_chain(owner, name) for owner in self._owners.get(path, ())):
@@ -296,6 +322,11 @@ class World:
     def _chain_of(self, name: str) -> str | None:
         stage = self.plan.nodes.get(name)
         return stage.chain.chain if isinstance(stage, Stage) and stage.chain else None
+
+    def _of_a_chain(self, path: str) -> bool:
+        """Say whether some chain may write a path: only then it has a version 0."""
+        unexpanded = (n.name for n in self.plan.nodes.values() if isinstance(n, ForeachStage) and n.foreach.sequential)
+        return any(match_any(self.chain_writes(chain), path) for chain in (*self.plan.chains, *unexpanded))
 
     def _one_chain(self, one: str, other: str) -> bool:
         chain = self._chain_of(one)

@@ -171,7 +171,8 @@ def _no_alternative(error: _Error) -> tuple[str, str, str | None]:
         given = [key for key in keys if key in value]
         listed = ", ".join(f"`{key}`" for key in keys)
         found = f"{' and '.join(f'`{key}`' for key in given)} are given" if given else "none is given"
-        return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", None
+        hint = "keep one; where two are needed, write two" if given else f"add one of {listed}"
+        return "E814", f"exactly one of {listed} is needed{_in(error)}; {found}", hint
     kinds: dict[str, None] = {}
     for branch in branches:
         kind = branch.get("type")

@@ -7,7 +7,7 @@ firmer edges: such a reader sees the chain's files as they were before it (versi
 
 import difflib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -89,15 +89,29 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, 
         for where, position, path in _required(node):
             if exists.get(path) or _is_made(plan, name, path) or _own_base(node, path) or _above_made(plan, name, path):
                 continue
-            problems.append(
-                Diagnostic(
-                    "E822",
-                    f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
-                    plan.pipeline.locate("stages", name, *where, position),
-                    _closest(path, names, "give it to the outputs of the stage that makes it"),
-                )
-            )
+            problems.append(_missing(plan.pipeline, name, (*where, position), path, names))
     return tuple(problems)
+
+
+def inputs_of_nobody(pipeline: Pipeline, exists: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
+    """Complain of each literal input that is not there and that no stage at all makes: what is sure without a plan."""
+    patterns = sorted({pattern for node in pipeline.stages for pattern in writes_of(node)})
+    return tuple(
+        _missing(pipeline, stage.name, (*where, position), path, patterns)
+        for stage in pipeline.stages
+        if isinstance(stage, Stage)
+        for where, position, path in _required(stage)
+        if not any(meets(pattern, path) for pattern in patterns) and not exists(path)
+    )
+
+
+def _missing(pipeline: Pipeline, name: str, where: tuple[str | int, ...], path: str, names: list[str]) -> Diagnostic:
+    return Diagnostic(
+        "E822",
+        f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
+        pipeline.locate("stages", name, *where),
+        _closest(path, names, "give it to the outputs of the stage that makes it"),
+    )
 
 
 def literal_reads(plan: Plan) -> tuple[str, ...]:

@@ -115,9 +115,7 @@ def _make_local(providers: Providers, step: LLMStep, stage: str, attempt: int) -
 
 def _make_command(providers: Providers, step: LLMStep, stage: str, attempt: int) -> Provider:
     del stage, attempt
-    return Command(
-        argv=step.command, root=providers.root, environ=providers.environ, programs=providers.programs
-    )
+    return Command(argv=step.command, root=providers.root, environ=providers.environ, programs=providers.programs)
 
 
 def _make_scripted(providers: Providers, step: LLMStep, stage: str, attempt: int) -> Provider:

@@ -13,7 +13,7 @@ from tests.project import Project
 
 _PROGRAM = "from orch23.cli.main import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])
-_SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+_SIGNALS = [(signal.SIGINT, 130, "wait"), (signal.SIGTERM, 143, "held")]
 
 # each tells its own number and that of a child which will not go by itself
 HELD_COMMAND = """\
@@ -73,10 +73,9 @@ def running(numbers: list[int]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("held", ["wait", "held"])
-@pytest.mark.parametrize(("number", "code"), _SIGNALS)
+@pytest.mark.parametrize(("number", "code", "held"), _SIGNALS)
 def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
-    project: Project, held: str, number: signal.Signals, code: int
+    project: Project, number: signal.Signals, code: int, held: str
 ) -> None:
     gate = story(project, held)
     process = start(project)

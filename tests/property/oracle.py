@@ -1,12 +1,20 @@
-"""A tiny pipeline language: what its programs and its model compute, and the YAML that declares them.
+"""The nine rules of the staleness as a small program of its own, for a tiny pipeline language: what a build must do.
 
-No code of the engine is used here.
+Written from the text of the rules. No code of the engine is used here: the oracle reads what lies on the disk (files,
+lock, records, answers) and says what each stage is, what is asked and run, and what the files are afterwards.
 """
 
+import dataclasses
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import jinja2
+
+from orch23.model.paths import match
 
 PROMPT = "ask.md.j2"
 PROMPT_TEXT = """\
@@ -115,7 +123,7 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "verify": {"inputs": ["tests/all.txt"], "steps": [{"shell": ["check", "tests/all.txt", "build/all.txt"]}]},
         },
         "page": {
-            "inputs": ["spec.md#One", {"list": "src/**"}, {"list": "work/**"}],
+            "inputs": ["spec.md#One", {"list": "src/**"}, {"list": "work/**"}, {"list": "build/**"}],
             "outputs": ["build/page.txt"],
             "render": {"template": PAGE},
         },
@@ -173,3 +181,605 @@ def author_files(sketch: Sketch) -> dict[str, str]:
         PROMPT: PROMPT_TEXT % sketch.rev,
         PAGE: PAGE_TEXT % sketch.page,
     }
+
+
+# ---- what lies on the disk before a build ----------------------------------------------------------
+
+Files = dict[str, str]  # path -> sha256
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A record, as JSON has it."""
+
+    stage: str
+    manifest: Mapping[str, Any]
+    outputs: Files
+    deleted: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    originals: Mapping[str, str | None] = field(default_factory=dict)
+    failed: bool = False
+
+
+@dataclass
+class State:
+    """A project: its files, its lock, the records of its store (oldest first), all texts and all answers it still has."""
+
+    files: Files
+    lock: dict[str, Kept]
+    records: list[Kept]
+    held: dict[str, str]
+    texts: dict[str, str]
+    answers: dict[str, tuple[str, str]]
+
+    def known(self, path: str, content: str) -> bool:
+        return any(one.outputs.get(path) == content for one in (*self.lock.values(), *self.records))
+
+
+def read_state(root: Path, files: Mapping[str, str]) -> State:
+    """Read a project without the help of what wrote it."""
+    lock = {}
+    if "pipeline.lock" in files:
+        blocks = json.loads(files["pipeline.lock"])["records"]
+        lock = {name: _kept(block) for name, block in blocks.items() if block is not None}
+    numbered: dict[str, tuple[int, Any]] = {}
+    for path in sorted((root / ".orch23/records").glob("*/*")):
+        for line in path.read_text().splitlines():
+            body = json.loads(line)["body"]
+            digest = body.get("again") or sha(json.dumps(body["record"], sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+            numbered[digest] = (body["n"], body.get("record") or numbered[digest][1])
+    records = [_kept(block) for _, block in sorted(numbered.values(), key=lambda one: one[0])]
+    held = {path.name: path.read_text() for path in (root / ".orch23/cas").glob("*/*")}
+    texts = held | {sha(text): text for text in files.values()}
+    answers: dict[str, tuple[str, str]] = {}
+    for folder in ("kept", ".orch23/exchanges"):
+        for path in sorted((root / folder).glob("**/*")):
+            if path.parent.name == "originals":
+                texts[path.name] = path.read_text()
+            elif path.suffix == ".json":
+                body = json.loads(path.read_text())
+                answers[path.stem] = (body["request"]["messages"][0]["content"], body["response"])
+    state = State({p: sha(t) for p, t in files.items()}, lock, records, held, texts, answers)
+    for name, key in _interrupted(root).items():
+        found = [one for one in numbered.values() if one[1]["key"] == key and not one[1]["failed"]]
+        if found:
+            state.lock[name] = _kept(max(found, key=lambda one: one[0])[1])
+    return state
+
+
+def _kept(block: Mapping[str, Any]) -> Kept:
+    return Kept(
+        stage=block["stage"],
+        manifest=block["manifest"],
+        outputs={path: entry.partition(":")[0] for path, entry in block["outputs"].items()},
+        deleted=tuple(block["deleted"]),
+        answers=tuple(block["exchanges"]),
+        originals={path: entry and entry.partition(":")[0] for path, entry in block["originals"].items()},
+        failed=block["failed"],
+    )
+
+
+def _interrupted(root: Path) -> dict[str, str]:
+    """Return what the newest runs had finished that came to no end: stage -> key. They had no time to write the lock."""
+    done: dict[str, str] = {}
+    for path in sorted((root / "logs").glob("*.jsonl"), reverse=True):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        if lines and lines[-1]["type"] == "run_finished":
+            break
+        for line in reversed(lines):
+            data = line["data"]
+            if line["type"] == "stage_finished" and data["status"] in ("built", "restored", "verified", "fresh"):
+                done.setdefault(line["role"], data["key"])
+    return done
+
+
+# ---- stages ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """A stage or an item, rendered."""
+
+    name: str
+    own: str
+    body: Mapping[str, Any]
+    outputs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    chain: str | None = None
+    index: int = 0
+    item: Any = None
+    key: str = ""
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind in ("shell", "llm", "render") if kind in self.body)
+
+    @property
+    def fence(self) -> tuple[str, ...]:
+        return ("work/**",) if self.own == "code" else self.outputs
+
+    def filled(self, text: str) -> str:
+        return text.replace("${{ one }}", self.key).replace("${{ task.files[0] }}", self.outputs[0])
+
+    @property
+    def checks(self) -> tuple[tuple[str, ...], ...]:
+        steps = self.body.get("verify", {}).get("steps", ())
+        return tuple(tuple(self.filled(arg) for arg in step["shell"]) for step in steps)
+
+
+@dataclass
+class Forecast:
+    """What a build must do."""
+
+    decisions: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    calls: int = 0
+    programs: list[tuple[str, ...]] = field(default_factory=list)
+    files: Files = field(default_factory=dict)
+
+
+class LostError(Exception):
+    """Nobody has a text any more that is needed."""
+
+
+GREEN = ("fresh", "restored", "verified", "built")
+
+
+class Oracle:
+    """One build of a sketch, foreseen."""
+
+    def __init__(self, sketch: Sketch, state: State, *, forced: Iterable[str] = (), overwrite: bool = False) -> None:
+        self.sketch, self.state, self.overwrite = sketch, state, overwrite
+        self.forced = set(forced)
+        self.bodies = bodies(sketch)
+        self.disk: Files = dict(state.files)
+        self.results: dict[str, Kept] = {}
+        self.tasks: dict[str, Task] = {}
+        self.said = Forecast()
+        self.made: set[str] = set()
+        self.prompt = jinja2.Environment(keep_trailing_newline=True).from_string(PROMPT_TEXT % sketch.rev)
+
+    # ---- the order ----
+
+    def run(self) -> Forecast:
+        """Go through everything; all lists are independent of the order but for what an edge demands."""
+        plain = [own for own in self.bodies if "foreach" not in self.bodies[own] and own != "fin"]
+        for own in plain:
+            self._take(self._single(own))
+        for own in ("code", "par"):
+            if own in self.bodies:
+                self._expand(own)
+        if "fin" in self.bodies:
+            needs = [t.name for t in self.tasks.values() if t.own in ("code", "par", "solo")]
+            unexpanded = [n for n in self.said.ends if n in (self.sketch.name("code"), self.sketch.name("par"))]
+            self._take(self._single("fin", (*needs, *unexpanded)))
+        if all(end in GREEN for end in self.said.ends.values()):
+            self._bury()
+        self.said.files = self.disk
+        return self.said
+
+    def _single(self, own: str, needs: tuple[str, ...] = ()) -> Task:
+        after = {"head": ("upper",), "all": ("head", "split")}.get(own, ())
+        needs = (*needs, *(self.sketch.name(n) for n in after if n in self.bodies))
+        body = self.bodies[own]
+        return Task(self.sketch.name(own), own, body, tuple(body["outputs"]), needs, self.sketch.name(own) if "llm" in body else None)
+
+    def _expand(self, own: str) -> None:
+        family, body = self.sketch.name(own), self.bodies[own]
+        if own == "par":
+            keys = json.loads(self.state.texts[self.state.files["src/pars.json"]])
+            for key in keys:
+                self._take(Task(f"{family}@{key}", own, body, (f"out/{key}.txt",), item=key, key=key))
+            return
+        plan = self.sketch.name("plan")
+        if self.said.ends[plan] not in GREEN:
+            self.said.ends[family] = "blocked"
+            return
+        tasks = json.loads(self.state.texts[self.results[plan].outputs["build/plan.json"]])["tasks"]
+        items = [
+            Task(f"{family}@{t['id']}", own, body, tuple(t["files"]), (plan,), family, index, t, t["id"])
+            for index, t in enumerate(tasks)
+        ]
+        items = [one if not i else dataclasses.replace(one, needs=(plan, items[i - 1].name)) for i, one in enumerate(items)]
+        self.tasks |= {one.name: one for one in items}
+        edited = self._edited(items)
+        for one in items:
+            self._take(one, edited)
+
+    def _chain(self, task: Task) -> list[Task]:
+        return [one for one in self.tasks.values() if one.chain == task.chain] if task.chain else [task]
+
+    # ---- one stage ----
+
+    def _take(self, task: Task, edited: bool | None = None) -> None:
+        self.tasks[task.name] = task
+        name, ends = task.name, self.said.ends
+        is_edited = self._edited([task]) if edited is None else edited
+        if any(ends.get(need) not in GREEN for need in task.needs if need in ends) and not (edited and is_edited):
+            ends[name] = "blocked"
+            return
+        if is_edited:
+            self.said.decisions[name] = ends[name] = "edited"
+            return
+        decision, record = self._decide(task)
+        self.said.decisions[name] = decision
+        if decision in ("fresh", "restore") and record is not None:
+            self.results[name] = record
+            left = decision == "restore" and self._promote(task, record)
+            ends[name] = "edited" if left else {"fresh": "fresh", "restore": "restored"}[decision]
+            return
+        try:
+            done = self._verified(task, record) if decision == "verify" and record else self._attempts(task, None, "")
+        except LostError:
+            done = None
+        if done is None:
+            ends[name] = "failed"
+            return
+        self.results[name] = done
+        ends[name] = "edited" if self._promote(task, done) else "verified" if done is record else "built"
+
+    def _edited(self, tasks: Sequence[Task]) -> bool:
+        """Rule 8: the disk equals no record, of any key, of that path, nor its version 0."""
+        if self.overwrite:
+            return False
+        paths = {p for t in tasks for p in t.outputs if not p.endswith("/")}
+        paths |= {p for t in tasks for p in (self.state.lock[t.name].outputs if t.name in self.state.lock else ())}
+        chained = tasks[0].chain is not None if tasks else False
+        return any(self._is_edited(path, chained) for path in paths)
+
+    def _is_edited(self, path: str, chained: bool) -> bool:
+        there = self.state.files.get(path)
+        if there is None or self.state.known(path, there):
+            return False
+        return not (chained and there == self.original(path))
+
+    def _decide(self, task: Task) -> tuple[str, Kept | None]:
+        if task.name in self.forced or task.name.partition("@")[0] in self.forced:
+            return "run", None
+        try:
+            aspects = self._aspects(task)
+        except LostError:
+            return "run", None
+        todays = [one for one in self._records(task) if _same(one.manifest, aspects, core=False)]
+        needed = self._needed_by_later(task)
+        for record in todays:
+            if self._matches(self._target(task, record)) and self._obtainable(task, record, needed):
+                return "fresh", record
+        for record in todays:
+            if self._obtainable(task, record, needed):
+                return "restore", record
+        if not todays:
+            for record in self._records(task):
+                if _same(record.manifest, aspects, core=True) and self._obtainable(task, record, whole=True):
+                    return "verify", record
+        return "run", None
+
+    def _records(self, task: Task) -> list[Kept]:
+        """The lock's first (the stage's own before the others), then the newest."""
+        locked = sorted(self.state.lock.items(), key=lambda one: (one[0] != task.name, one[0]))
+        found = [record for _, record in locked] + [one for one in reversed(self.state.records) if not one.failed]
+        return [one for i, one in enumerate(found) if (one.outputs, one.manifest) not in [(o.outputs, o.manifest) for o in found[:i]]]
+
+    def _needed_by_later(self, task: Task) -> bool:
+        """Say whether a later item of the chain will not be fresh or restored, so that intermediate versions are needed."""
+        later = [one for one in self._chain(task) if one.index > task.index]
+        if not later or task.name not in self.tasks:
+            return False
+        settled = dict(self.results)
+        try:
+            for one in [task, *later]:
+                aspects = self._aspects(one)
+                todays = [r for r in self._records(one) if _same(r.manifest, aspects, core=False)]
+                if one.name in self.forced or one.name.partition("@")[0] in self.forced:
+                    return True
+                usable = [r for r in todays if self._matches(self._target(one, r))]
+                usable += [r for r in todays if self._obtainable(one, r, whole=False)]
+                if not usable:
+                    return True
+                self.results[one.name] = usable[0]
+        except LostError:
+            return True
+        else:
+            return False
+        finally:
+            self.results = settled
+
+    # ---- what a stage sees ----
+
+    def original(self, path: str) -> str | None:
+        """Rule 3: version 0, fixed by the lock; else what is there, unless a record has these bytes."""
+        for record in self.state.lock.values():
+            if path in record.originals:
+                return record.originals[path]
+        there = self.state.files.get(path)
+        if there is None or not self.state.known(path, there):
+            return there
+        makers = [one for one in reversed(self.state.records) if one.outputs.get(path) == there and path in one.originals]
+        return makers[0].originals[path] if makers else None
+
+    def _before(self, task: Task, path: str) -> str | None:
+        for one in reversed(self._chain(task)):
+            record = self.results.get(one.name) if one.index < task.index else None
+            if record is not None and path in record.outputs:
+                return record.outputs[path]
+        return self.original(path)
+
+    def _owner(self, path: str) -> Kept | None:
+        owners = [t for t in self.tasks.values() if t.name in self.results and path in self.results[t.name].outputs]
+        return self.results[max(owners, key=lambda t: t.index).name] if owners else None
+
+    def _dead(self, path: str) -> bool:
+        """Rule 7: what a record in the lock owns, no stage does any more, and whose bytes still equal that record."""
+        if self._owner(path) is not None:
+            return False
+        gone = [r for n, r in self.state.lock.items() if path in r.outputs and (n in self.results or not self._alive(n))]
+        return any(r.outputs[path] == self.state.files.get(path) for r in gone)
+
+    def _alive(self, name: str) -> bool:
+        family = name.partition("@")[0]
+        declared = {self.sketch.name(own): own for own in self.bodies}
+        if "@" not in name:
+            return family in declared and "foreach" not in self.bodies[declared[family]]
+        if family not in declared or "foreach" not in self.bodies[declared[family]]:
+            return False
+        expanded = any(t.own == declared[family] for t in self.tasks.values())
+        return name in self.tasks or not expanded and declared[family] == "code"
+
+    def view(self, task: Task, path: str) -> str | None:
+        if task.chain is not None and path in task.outputs:
+            return self._before(task, path)
+        if any(match(pattern, path) for pattern in task.outputs):
+            return None
+        if task.own == "plan" and match("work/**", path) and "code" in self.bodies:
+            return self.original(path)
+        owner = self._owner(path)
+        if owner is not None:
+            return owner.outputs[path]
+        if self._dead(path):
+            return self._lock_original(path)
+        return self.disk.get(path)
+
+    def _lock_original(self, path: str) -> str | None:
+        return next((r.originals[path] for r in self.state.lock.values() if path in r.originals), None)
+
+    def _glob(self, task: Task, pattern: str) -> list[str]:
+        paths = set(self.disk) | {p for r in self.results.values() for p in r.outputs}
+        paths |= {p for r in self.state.lock.values() for p in r.originals}
+        return [p for p in sorted(paths) if match(pattern, p) and self.view(task, p) is not None]
+
+    def _listing(self, pattern: str) -> list[str]:
+        """What a person has or had there: not what any stage of this pipeline makes or made, not what is dead."""
+        there = {p for p in self.state.files if match(pattern, p)}
+        versions = {p for r in self.state.lock.values() for p, v in r.originals.items() if v is not None and match(pattern, p)}
+        return sorted({p for p in there if not self._is_made(p)} | {p for p in there if self.original(p) is not None and self._in_chain(p)} | versions)
+
+    def _in_chain(self, path: str) -> bool:
+        return match("work/**", path) or path == "alone/solo.txt"
+
+    def _is_made(self, path: str) -> bool:
+        if self._owner(path) is not None:
+            return True
+        there = self.state.files[path]
+        if any(r.outputs.get(path) == there or (path in r.outputs and self._alive(n)) for n, r in self.state.lock.items()):
+            return True
+        fences = [p for own in self.bodies for p in (self.bodies[own].get("allowed_paths", {}).get("write") or self.bodies[own]["outputs"])]
+        return self.state.known(path, there) and any(match(p.replace("${{ one }}", "*"), path) for p in fences)
+
+    # ---- the key ----
+
+    def _given(self, task: Task) -> list[tuple[str, str, str]]:
+        """Inputs in declared order: path, slice, text."""
+        found = []
+        for one in task.body["inputs"]:
+            if isinstance(one, dict) and "list" in one:
+                found.append((one["list"], "list", "".join(f"{p}\n" for p in self._listing(one["list"]))))
+                continue
+            path = one["path"] if isinstance(one, dict) else one
+            path, _, heading = path.partition("#")
+            for here in self._glob(task, path) if "*" in path else [path]:
+                content = self.view(task, here)
+                if content is not None:
+                    found.append((here, heading, _section(self._text(content), heading)))
+        return found
+
+    def _base(self, task: Task) -> Files:
+        if task.chain is None:
+            return {}
+        return {p: v for p in sorted(task.outputs) if (v := self._before(task, p)) is not None}
+
+    def _question(self, task: Task, tree: Files, brief: str) -> str:
+        given = self._given(task)
+        own = [(path, "", self._text(content)) for path, content in sorted(tree.items())]
+        inputs = [{"path": p, "slice": s, "text": t} for p, s, t in [*given, *own]]
+        return self.prompt.render(item=task.item, brief={"kind": brief} if brief else None, inputs=inputs)
+
+    def _aspects(self, task: Task) -> dict[str, Any]:
+        aspects: dict[str, Any] = {"kind": task.kind, "outputs": list(task.outputs)}
+        if task.item is not None:
+            aspects["item"] = task.item
+        for path, part, text in self._given(task):
+            if part == "list":
+                aspects[f"list:{path}"] = text.splitlines()
+            else:
+                aspects[f"slice:{path}#{part}" if part else f"input:{path}"] = sha(text)
+        aspects |= {f"base:{path}": content for path, content in self._base(task).items()}
+        if task.kind == "shell":
+            aspects["command"] = [task.filled(arg) for arg in task.body["shell"]]
+        if task.kind == "llm":
+            aspects["prompt"] = sha(self._question(task, self._base(task), ""))
+        if task.kind == "render":
+            aspects["prompt"] = sha(self._page(task))
+        if task.checks:
+            aspects["verify"] = [{"shell": list(check)} for check in task.checks]
+            for path in task.body["verify"]["inputs"]:
+                aspects[f"verify.input:{path}"] = self.disk[path]
+        return aspects
+
+    def _page(self, task: Task) -> str:
+        given = "".join(f"|{path}#{part}={text}" for path, part, text in self._given(task))
+        return f"page {self.sketch.page}{given}"
+
+    # ---- results ----
+
+    def _target(self, task: Task, record: Kept) -> dict[str, str | None]:
+        """What a result wants of the disk. An item promotes only the paths of which no later item makes a version."""
+        later = {p for one in self._chain(task) if one.index > task.index for p in one.outputs}
+        wanted: dict[str, str | None] = {p: v for p, v in record.outputs.items() if p not in later}
+        former = self.state.lock.get(task.name)
+        for path in former.outputs if former else ():
+            owner = next((t for t in self.tasks.values() if t.name in self.results and path in self.results[t.name].outputs and t.chain != task.chain), None)
+            if path not in record.outputs and path not in later and owner is None:
+                before = self._before(task, path) if task.chain else None
+                wanted[path] = before if before is not None else self._lock_original(path)
+        chain = self._chain(task)
+        if task.chain and chain[-1].name == task.name:
+            for one in chain[:-1]:
+                for path in self.results[one.name].outputs if one.name in self.results else ():
+                    if path not in record.outputs:
+                        wanted[path] = self._before(task, path)
+        return wanted
+
+    def _matches(self, target: Mapping[str, str | None]) -> bool:
+        for path, wanted in target.items():
+            there = self.disk.get(path)
+            if there != wanted and not (wanted is None and there is not None and not self.state.known(path, there)):
+                return False
+        return True
+
+    def _obtainable(self, task: Task, record: Kept, whole: bool) -> bool:
+        target = self._target(task, record)
+        needed = {p: v for p, v in target.items() if v is not None and self.disk.get(p) != v}
+        if whole:
+            needed |= record.outputs
+        if all(v in self.state.held or self.disk.get(p) == v for p, v in needed.items()):
+            return True
+        return self._laid(task, record)
+
+    def _laid(self, task: Task, record: Kept) -> bool:
+        """Rule 8: where the bytes are lost, the exchanges are laid in order; if they give the digests, it is a restore."""
+        if not record.answers or any(one not in self.state.answers for one in record.answers):
+            return False
+        base = self._base(task)
+        if any(content not in self.state.texts for content in base.values()):
+            return False
+        tree = {path: self.state.texts[content] for path, content in base.items()}
+        for one in record.answers:
+            tree |= _writes(self.state.answers[one][1], task)
+        if any(path not in tree or sha(tree[path]) != content for path, content in record.outputs.items()):
+            return False
+        self.state.texts |= {sha(text): text for text in tree.values()}
+        return True
+
+    def _promote(self, task: Task, record: Kept) -> bool:
+        """Bring the disk to a result; say whether foreign bytes were left."""
+        left = False
+        for path, wanted in self._target(task, record).items():
+            there = self.disk.get(path)
+            if there == wanted:
+                continue
+            mine = there is None or self.overwrite or self.state.known(path, there)
+            mine = mine or (task.chain is not None and there == self.original(path))
+            if not mine:
+                left = left or wanted is not None
+            elif wanted is None:
+                del self.disk[path]
+            else:
+                self.disk[path] = wanted
+        return left
+
+    def _bury(self) -> None:
+        for path in {p for r in self.state.lock.values() for p in r.outputs}:
+            if self._dead(path) and path in self.disk:
+                before = self._lock_original(path)
+                if before is None:
+                    del self.disk[path]
+                else:
+                    self.disk[path] = before
+
+    # ---- running ----
+
+    def _verified(self, task: Task, record: Kept) -> Kept | None:
+        if self._check(task, record.outputs):
+            return record
+        tree = {p: v for p, v in self._base(task).items() if p not in record.deleted} | record.outputs
+        return self._attempts(task, tree, "verify_failed")
+
+    def _check(self, task: Task, outputs: Files) -> bool:
+        files = {path: self.state.texts[content] for path, content in outputs.items()}
+        files |= {path: self.state.texts[self.disk[path]] for path in task.body.get("verify", {}).get("inputs", ())}
+        for check in task.checks:
+            self.said.programs.append(check)
+            if run_program(check, files)[0]:
+                return False
+        return True
+
+    def _attempts(self, task: Task, tree: Files | None, brief: str) -> Kept | None:
+        tree = self._base(task) if tree is None else tree
+        answers: list[str] = []
+        for _ in range(1 + int(task.body.get("retry", 0))):
+            written = self._pass(task, tree, brief)
+            tree = {**tree, **{path: self._keep(text) for path, text in written.items()}}
+            outputs = {p: v for p, v in tree.items() if any(match(o, p) for o in task.outputs)}
+            if self._check(task, outputs):
+                return Kept(task.name, {}, outputs, answers=tuple(answers))
+            brief = "verify_failed"
+        return None
+
+    def _pass(self, task: Task, tree: Files, brief: str) -> dict[str, str]:
+        if task.kind == "render":
+            return {task.outputs[0]: self._page(task)}
+        if task.kind == "shell":
+            argv = tuple(task.filled(arg) for arg in task.body["shell"])
+            self.said.programs.append(argv)
+            return run_program(argv, {path: text for path, _, text in self._given(task)})[1]
+        question = self._question(task, tree, brief)
+        if not any(asked == question for asked, _ in self.state.answers.values()):
+            self.said.calls += 1
+            self.state.answers[sha(question)] = (question, "")
+        return _writes(answer(json.loads(question)), task)
+
+    def _text(self, content: str) -> str:
+        if content not in self.state.texts:
+            raise LostError(content)
+        return self.state.texts[content]
+
+    def _keep(self, text: str) -> str:
+        self.state.texts[sha(text)] = text
+        return sha(text)
+
+
+def _writes(response: str, task: Task) -> dict[str, str]:
+    body = json.loads(response)
+    if task.own == "plan":
+        return {task.outputs[0]: json.dumps(body, indent=2, ensure_ascii=False) + "\n"}
+    return {one["path"]: one["content"] for one in body["writes"]}
+
+
+def _section(text: str, heading: str) -> str:
+    if not heading:
+        return text
+    parts = text.split("# ")
+    return next(f"# {part}" for part in parts if part.startswith(f"{heading}\n"))
+
+
+KNOWN_PREFIXES = ("kind", "outputs", "item", "input", "slice", "list", "base", "command", "prompt", "verify")
+
+
+def _same(then: Mapping[str, Any], now: Mapping[str, Any], *, core: bool) -> bool:
+    """Compare a recorded manifest with what the oracle says that the key is made of."""
+    return _known(then, core) == _known(now, core)
+
+
+def _known(manifest: Mapping[str, Any], core: bool) -> dict[str, Any]:
+    return dict(_aspect(manifest, core))
+
+
+def _aspect(manifest: Mapping[str, Any], core: bool) -> Iterator[tuple[str, Any]]:
+    for aspect, value in manifest.items():
+        prefix = aspect.partition(":")[0].partition(".")[0]
+        if prefix in KNOWN_PREFIXES and aspect != "verify.python" and not (core and prefix == "verify"):
+            yield aspect, value

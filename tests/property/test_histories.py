@@ -30,7 +30,18 @@ from orch23.store.records import Records
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from tests.property.oracle import GROUPS, Sketch, answer, author_files, bodies, run_program
+from tests.property.oracle import (
+    GROUPS,
+    Forecast,
+    Oracle,
+    Sketch,
+    answer,
+    author_files,
+    bodies,
+    read_state,
+    run_program,
+    sha,
+)
 
 START = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -299,6 +310,9 @@ class Histories(RuleBasedStateMachine):
             case "crash":
                 at = data.draw(st.integers(0, 80), label="crash at effect")
                 self._note(self.rig.build(crash_at=at, overwrite_edited=data.draw(st.booleans(), label="overwrite")))
+                for change in data.draw(st.lists(st.sampled_from(["edit_source", "edit_test", "edit_output"]), max_size=1)):
+                    getattr(self, f"_{change}")(data)
+                self._build()
             case "force":
                 self._build(forced=(self.sketch.name(data.draw(st.sampled_from(NAMED), label="force")),))
             case "overwrite":
@@ -381,6 +395,12 @@ class Histories(RuleBasedStateMachine):
         before = self.rig.files()
         half_promoted = (self.rig.root / ".orch23/promote.json").exists()
         planned, dead = self.rig.plan(**asked)
+        foreseen = None
+        if not half_promoted:
+            overwrite = bool(asked.get("overwrite_edited"))
+            state = read_state(self.rig.root, before)
+            foreseen = Oracle(self.sketch, state, forced=asked.get("forced", ()), overwrite=overwrite).run()
+            note(f"foreseen {foreseen.decisions} {foreseen.ends} calls {foreseen.calls}")
         done = self.rig.build(**asked)
         note(f"planned {planned} dead {dead}")
         note(f"done {done}")
@@ -390,14 +410,16 @@ class Histories(RuleBasedStateMachine):
             did = done.decisions.get(name) or ("blocked" if done.ends.get(name) == "blocked" else done.ends.get(name))
             if said == "maybe":
                 assert did in ("fresh", "restore", "verify", "run", "blocked"), (name, said, did)
-            elif said == "!":
-                assert str(done.code) == planned["!"], (planned, done.code)
-            elif half_promoted and (said, did) == ("restore", "fresh"):
-                continue  # the build finished that promotion before it looked
+            elif name == "!":
+                assert done.code == int(said), (planned, done.code)
+            elif half_promoted:
+                continue  # a build finishes that promotion before it looks; a plan writes nothing
             elif said != "expand" and did != said:
                 unforeseen = did == "blocked" and self._unforeseen(planned, done)
                 assert unforeseen, f"{name}: plan said {said}, build did {did}"
         after = self.rig.files()
+        if foreseen is not None:
+            self._as_foreseen(foreseen, done, after)
         owned = tuple(f"{folder}/" for folder in ("build", "work", "alone", "out", "kept")) + ("pipeline.lock",)
         for path in before.keys() | after.keys():
             if not path.startswith(owned):
@@ -405,6 +427,15 @@ class Histories(RuleBasedStateMachine):
         assert before.get("work/own.txt") == after.get("work/own.txt")
         if done.code == 0:
             self._settled(after)
+
+    def _as_foreseen(self, foreseen: Forecast, done: Build, after: dict[str, str]) -> None:
+        assert done.decisions == foreseen.decisions
+        assert done.ends == foreseen.ends
+        assert len(done.calls) == foreseen.calls
+        assert sorted(done.programs) == sorted(foreseen.programs)
+        assert {p: sha(t) for p, t in self._comparable(after).items()} == {
+            p: s for p, s in foreseen.files.items() if not p.startswith("kept/") and p != "pipeline.lock"
+        }
 
     def _unforeseen(self, planned: dict[str, str], done: Build) -> bool:
         """Say whether something failed, or an item was edited that the plan could not know of yet."""

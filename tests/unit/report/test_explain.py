@@ -64,7 +64,9 @@ def test_the_text_shows_causes_key_and_differences() -> None:
 def test_a_fresh_stage_and_a_first_run_say_so() -> None:
     record = Record(stage="s", key="f" * 64, manifest=NOW)
     same = aspects_of(NOW, NOW)
-    fresh = Explanation(line=PlanLine(stage="s", kind="shell", decision=Fresh(record), key="f" * 64), key_then="f" * 64, aspects=same)
+    fresh = Explanation(
+        line=PlanLine(stage="s", kind="shell", decision=Fresh(record), key="f" * 64), key_then="f" * 64, aspects=same
+    )
     assert "key ffffffffffff, as it was\n" in explain_text(fresh, PLAIN)
     first = Explanation(line=LINE, aspects=aspects_of({}, NOW))
     assert "it has no earlier result" in explain_text(first, PLAIN)

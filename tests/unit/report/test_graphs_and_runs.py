@@ -30,9 +30,7 @@ def test_text_names_what_comes_before_and_why() -> None:
 
 
 def test_mermaid_and_dot_mark_what_is_not_expanded() -> None:
-    assert graph_mermaid(PLAN) == (
-        'flowchart TD\n    s0["a<br/>shell"]\n    s1[["each<br/>llm"]]\n    s0 --> s1\n'
-    )
+    assert graph_mermaid(PLAN) == ('flowchart TD\n    s0["a<br/>shell"]\n    s1[["each<br/>llm"]]\n    s0 --> s1\n')
     dot = graph_dot(PLAN)
     assert dot.startswith('digraph "de\\"mo" {\n')
     assert '"each" [label="each\\nllm", style=dashed];' in dot

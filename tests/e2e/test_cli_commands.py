@@ -1,0 +1,274 @@
+"""Every command does what its help says: answers on stdout, nothing else there, the right exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project, scripted
+
+ROOT = Path(__file__).parents[2]
+COPY = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": "cp in.txt out.txt"}
+AFTER = {"inputs": ["out.txt"], "outputs": ["last.txt"], "shell": "cp out.txt last.txt"}
+
+
+@pytest.fixture
+def two(project: Project) -> Project:
+    return project.write(
+        {"in.txt": "one\n", "pipeline.yaml": json.dumps({"version": 1, "stages": {"copy": COPY, "after": AFTER}})}
+    )
+
+
+READING = [
+    ("plan", "--json"),
+    ("build", "-n", "--json"),
+    ("status", "--json"),
+    ("explain", "copy", "--json"),
+    ("graph", "--json"),
+    ("vars", "--json"),
+    ("runs", "--json"),
+    ("show", "copy", "--key", "--json"),
+    ("show", "copy", "--diff", "--json"),
+    ("doctor", "--json"),
+    ("model", "list", "--json"),
+    ("validate", "--output-format", "json"),
+    ("validate", "--output-format", "sarif"),
+    ("schema",),
+]
+
+
+@pytest.mark.parametrize("argv", READING, ids=" ".join)
+def test_stdout_is_one_json_document_and_nothing_is_written(two: Project, argv: tuple[str, ...]) -> None:
+    assert two.build().code == 0
+    before = _everything(two.root)
+    outcome = two.run(*argv)
+    assert (outcome.code, outcome.err) == (0, "")
+    json.loads(outcome.out)
+    assert _everything(two.root) == before
+
+
+def test_plan_and_status_write_nothing_into_a_new_project(two: Project) -> None:
+    before = _everything(two.root)
+    for argv in (("plan",), ("status",), ("explain", "copy"), ("graph",), ("runs",), ("doctor",), ("build", "-n")):
+        assert two.run(*argv).code == 0, argv
+    assert _everything(two.root) == before
+
+
+def test_exit_code_asks_whether_something_would_run(two: Project) -> None:
+    assert two.run("plan").code == 0
+    assert two.run("plan", "--exit-code").code == 1
+    assert two.run("status", "--exit-code").code == 1
+    two.build()
+    assert two.run("plan", "--exit-code").code == 0
+    assert two.run("status", "--exit-code").code == 0
+
+
+def test_the_selection_is_the_same_for_plan_and_build(two: Project) -> None:
+    two.build()
+    two.edit("in.txt", "two\n")
+    assert two.plan("copy") == {"copy": "run"}
+    assert two.plan("--until", "copy") == {"copy": "run"}
+    assert two.plan("--only", "after") == {"after": "fresh"}
+    assert set(two.plan("--downstream", "copy")) == {"copy", "after"}
+    assert two.plan("--force", "after")["after"] == "run"
+    assert two.build("copy").code == 0
+    assert two.ran() == ["copy"]
+    assert two.build("--only", "after").code == 0
+    assert two.ran() == ["after"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (("build", "cpoy"), 66, "did you mean `copy`?"),
+        (("build", "--force", "cpoy"), 66, "did you mean `copy`?"),
+        (("plan", "cpoy"), 66, "did you mean `copy`?"),
+        (("explain", "cpoy"), 66, "did you mean `copy`?"),
+        (("explain",), 64, "name a stage"),
+        (("explain", "copy", "after"), 64, "is too much"),
+        (("graph", "copy"), 64, "is too much"),
+        (("build", "other.yaml"), 66, "other.yaml"),
+        (("build", "--set", "x"), 64, "--set NAME=VALUE"),
+        (("build", "--set", "x=1"), 65, "E843"),
+        (("log",), 66, "there are no runs"),
+        (("show", "copy"), 66, "no result yet"),
+        (("help", "E000"), 66, "E000"),
+        (("accept", "copy"), 64, "nothing of `copy` was edited"),
+    ],
+)
+def test_what_makes_no_sense_is_said(two: Project, argv: tuple[str, ...], code: int, said: str) -> None:
+    outcome = two.run(*argv)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert said in outcome.err
+
+
+def test_jsonl_is_the_journal_itself(two: Project) -> None:
+    outcome = two.build("--output", "jsonl")
+    assert outcome.out == two.journals()[-1].read_text()
+    assert outcome.err == ""
+    assert two.run("log", "--json").out == outcome.out
+
+
+def test_quiet_says_nothing_where_all_is_well(two: Project) -> None:
+    assert two.build("-q") == two.build("--output", "quiet")
+
+
+def test_clean_removes_what_was_made_and_a_build_brings_it_back(two: Project) -> None:
+    two.write({"mine.txt": "mine"}).build()
+    assert two.run("clean", "after").out == "removed 1 file\n"
+    assert (two.exists("last.txt"), two.exists("out.txt")) == (False, True)
+    assert two.run("clean").out == "removed 1 file\n"
+    assert two.read("mine.txt") == "mine"
+    assert two.build().code == 0
+    assert two.ran() == []
+    assert two.read("last.txt") == "one\n"
+
+
+def test_clean_leaves_an_edit_unless_it_is_forced(two: Project) -> None:
+    two.build()
+    two.edit("out.txt", "edited\n")
+    outcome = two.run("clean")
+    assert outcome.code == 6
+    assert "out.txt" in outcome.err
+    assert two.exists("last.txt")
+    assert two.run("clean", "--force").code == 0
+    assert not two.exists("out.txt")
+
+
+def test_reset_forgets_results_and_keeps_answers_and_logs(project: Project) -> None:
+    stages = {"code": {"outputs": ["a.py"], "llm": {"returns": "code"}}}
+    project.write(scripted(stages, {"code": ["```\nx = 1\n```\n"]}))
+    assert project.build().code == 0
+    exchanges = sorted((project.root / ".orch23" / "exchanges").rglob("*.json"))
+    outcome = project.run("reset", "--outputs")
+    assert outcome.code == 0
+    assert "removed a.py\n" in outcome.out
+    assert not project.exists("a.py")
+    assert not project.exists(".orch23/cas")
+    assert sorted((project.root / ".orch23" / "exchanges").rglob("*.json")) == exchanges
+    project.delete("pipeline.lock")
+    assert project.build().code == 0
+    (answer,) = project.events_of("llm_response")
+    assert answer["data"]["replayed"] is True
+
+
+def test_reset_mends_what_a_build_cannot(two: Project) -> None:
+    two.build()
+    two.write({".orch23/VERSION": "99\n"})
+    journal = two.journals()[-1]
+    lines = journal.read_bytes().split(b"\n")
+    journal.write_bytes(b"\n".join([lines[0][:-9], *lines[1:]]))
+    assert two.build().code == 3
+    assert two.run("reset").code == 0
+    assert (two.root / "logs" / f"{journal.name}.damaged").exists()
+    assert two.build().code == 0
+
+
+def test_show_finds_what_an_attempt_saw_and_said(project: Project) -> None:
+    stages = {"code": {"outputs": ["a.py"], "llm": {"returns": "code"}, "retry": 1}}
+    project.write(scripted(stages, {"code": ["```\nx = (\n```\n", "```\nx = 1\n```\n"]}))
+    assert project.build().code == 0
+    assert project.run("show", "code", "--response").out == "```\nx = 1\n```\n"
+    assert project.run("show", "code", "--response", "--attempt", "1").out == "```\nx = (\n```\n"
+    assert "It failed: llm_output_invalid" in project.run("show", "code", "--prompt").out
+    assert "+x = 1\n" in project.run("show", "code", "--diff").out
+    assert project.run("show", "code", "--cost").out.startswith("code in ")
+    assert project.run("show", "code", "--attempt", "3").code == 66
+    for path in (project.root / "logs").iterdir():
+        if path.is_dir():
+            subprocess.run(["rm", "-r", str(path)], check=True)
+    assert project.run("show", "code", "--response").out == "```\nx = 1\n```\n"
+
+
+def test_vars_say_where_they_come_from(project: Project) -> None:
+    document = {"version": 1, "vars": {"a": 1, "b": "x"}, "stages": {"s": {"shell": "true"}}}
+    project.write({"p.yaml": json.dumps(document)})
+    assert project.run("vars", "p.yaml", "--set", "b=y").out == "a=1\nb=y\n"
+    assert "b=y   (--set)" in project.run("vars", "p.yaml", "--set", "b=y", "--origin").out
+
+
+def test_schema_is_written_where_it_is_wanted(project: Project) -> None:
+    assert project.run("schema", "--out", ".orch23/pipeline.schema.json").out == ""
+    assert json.loads(project.read(".orch23/pipeline.schema.json")) == project.run("schema").json()
+
+
+def test_colours_only_where_they_are_wanted(two: Project) -> None:
+    assert "\x1b" not in two.run("plan").out
+    assert "\x1b[" in two.run("--color", "always", "plan").out
+    assert "\x1b[" in two.run("plan", env={"CLICOLOR_FORCE": "1"}).out
+    assert "\x1b" not in two.run("plan", env={"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}).out
+
+
+# ---- in processes of their own ---------------------------------------------------------------------
+
+HEAVY = ("networkx", "jinja2", "jsonschema", "yaml", "anthropic", "openai", "rich", "pytest", "asyncio")
+PROBE = f"""\
+import sys
+from orch23.cli.main import main
+code = main(sys.argv[1:])
+print("heavy:", [name for name in {HEAVY!r} if name in sys.modules], code, file=sys.stderr)
+"""
+COMMANDS = (
+    *("build", "plan", "status", "explain", "validate", "graph", "vars", "schema", "runs", "log", "show"),
+    *("accept", "clean", "reset", "model", "doctor", "help"),
+)
+
+
+def orch23(*argv: str, cwd: Path, program: str = PROBE, **more: object) -> subprocess.Popen[str]:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(cwd)}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *argv],
+        cwd=cwd,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **more,  # type: ignore[call-overload]  # what Popen takes
+    )
+
+
+@pytest.mark.parametrize("argv", [("--help",), ("--version",), *((name, "--help") for name in COMMANDS)], ids=" ".join)
+def test_help_loads_nothing_heavy(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    process = orch23(*argv, cwd=tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert err.splitlines()[-1] == "heavy: [] 0"
+    assert out
+
+
+RUN = "from orch23.cli.main import run; run()"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_build_in_good_order(project: Project, number: int, code: int) -> None:
+    document = {"version": 1, "stages": {"slow": {"shell": "echo started; sleep 600"}}}
+    project.write({"pipeline.yaml": json.dumps(document)})
+    process = orch23("build", "--output", "jsonl", cwd=project.root, program=RUN)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["type"] == "attempt_started":
+            break
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    last = json.loads(out.splitlines()[-1])
+    assert (process.returncode, last["type"], last["data"]["status"]) == (code, "run_finished", "interrupted")
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_leaves_stops_neither_the_build_nor_the_peace(two: Project) -> None:
+    process = orch23("build", "--output", "jsonl", cwd=two.root, program=RUN)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert two.read("last.txt") == "one\n"
+
+
+def _everything(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(root.rglob("*")) if path.is_file()
+    }

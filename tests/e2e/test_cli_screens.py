@@ -1,0 +1,106 @@
+"""What a person sees: plan, build, failure, explanation and complaints, held to golden files."""
+
+import re
+
+import pytest
+
+from orch23.cli.group import orch23
+from orch23.cli.main import main
+from tests.gold import Golden
+from tests.project import Outcome, Project, scripted
+
+RIGHT = "```python\ndef f():\n    return 1\n```\n"
+WRONG = "```python\ndef f():\n    return 2\n```\n"
+TEST = "from app import f\n\n\ndef test_f():\n    assert f() == 1\n"
+
+
+def demo(project: Project, *answers: str) -> Project:
+    stages = {
+        "banner": {
+            "inputs": ["specs/a.txt"],
+            "outputs": ["banner.txt"],
+            "shell": "tr a-z A-Z < specs/a.txt > banner.txt",
+        },
+        "page": {"inputs": ["banner.txt"], "outputs": ["page.md"], "render": {"template": "page.md.j2"}},
+        "code": {
+            "inputs": ["page.md"],
+            "outputs": ["app.py"],
+            "llm": {"returns": "code"},
+            "verify": {"inputs": ["test_app.py"], "steps": [{"pytest": {"paths": ["test_app.py"]}}]},
+            "retry": 2,
+        },
+        "tests": {"inputs": ["app.py", "test_app.py"], "pytest": {"paths": ["test_app.py"]}},
+    }
+    files = scripted(stages, {"code": list(answers)}, name="demo")
+    files["pipeline.yaml"] = files.pop("demo.yaml")
+    return project.write({**files, "specs/a.txt": "hello\n", "page.md.j2": "{{ inputs[0].text }}", "test_app.py": TEST})
+
+
+def masked(text: str) -> str:
+    """Return a screen without what differs from run to run: durations, run ids, the versions in use."""
+    text = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]{8}(-\d+)?", "RUN", text)
+    text = re.sub(r" +\d+\.\ds\b", "  0.0s", text)
+    text = re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "00:00:00.000", text)
+    text = re.sub(r"(key |→ |-> )[0-9a-f]{12}\b", r"\1KEY", text)
+    text = re.sub(r"\b[0-9a-f]{12}\b", "DIGEST", text)
+    return re.sub(r"((?:verify\.)?(?:python|pytest))  [\d.]+", r"\1  VERSION", text)
+
+
+def held(golden: Golden, name: str, outcome: Outcome) -> None:
+    golden.check(f"cli/{name}.txt", masked(f"exit {outcome.code}\n--- stdout\n{outcome.out}--- stderr\n{outcome.err}"))
+
+
+@pytest.mark.parametrize("command", ["", *orch23.commands, "model install", "model list", "model remove"])
+def test_help(command: str, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    golden.check(f"cli/help{'-' if command else ''}{command.replace(' ', '-')}.txt", capsys.readouterr().out)
+
+
+def test_first_plan_and_build(project: Project, golden: Golden) -> None:
+    demo(project, WRONG, RIGHT)
+    held(golden, "plan-first", project.run("plan"))
+    held(golden, "build-first", project.build("-j1"))
+    held(golden, "build-again", project.build())
+    held(golden, "plan-again", project.run("plan"))
+    held(golden, "log", project.run("log"))
+
+
+def test_an_edit_of_the_spec(project: Project, golden: Golden) -> None:
+    demo(project, RIGHT)
+    assert project.build().code == 0
+    project.edit("specs/a.txt", "another\n")
+    held(golden, "plan-edited-spec", project.run("plan"))
+    held(golden, "status-edited-spec", project.run("status"))
+    held(golden, "explain-edited-spec", project.run("explain", "tests"))
+    held(golden, "build-edited-spec", project.build("-j1"))
+
+
+def test_an_edit_of_the_command_is_explained_with_a_difference(project: Project, golden: Golden) -> None:
+    demo(project, RIGHT)
+    assert project.build().code == 0
+    project.replace("pipeline.yaml", "tr a-z A-Z", "tr a-y A-Y")
+    held(golden, "explain-edited-command", project.run("explain", "banner"))
+
+
+def test_a_failed_build(project: Project, golden: Golden) -> None:
+    demo(project, WRONG, WRONG, WRONG)
+    held(golden, "build-failed", project.build("-j1"))
+
+
+def test_an_edited_output(project: Project, golden: Golden) -> None:
+    demo(project, RIGHT)
+    assert project.build().code == 0
+    project.edit("app.py", "def f():\n    return 3 - 2\n")
+    held(golden, "plan-edited-output", project.run("plan"))
+    held(golden, "build-edited-output", project.build("-j1"))
+    held(golden, "accept", project.run("accept", "code"))
+    held(golden, "build-accepted", project.build("-j1"))
+
+
+def test_complaints(project: Project, golden: Golden) -> None:
+    text = "version: 1\nstages:\n  a:\n    shell: x\n    need: [b]\n  b:\n    shel: y\n"
+    project.write({"pipeline.yaml": text})
+    held(golden, "validate-full", project.run("validate"))
+    for form in ("concise", "json", "github", "sarif"):
+        held(golden, f"validate-{form}", project.run("validate", "--output-format", form))
+    held(golden, "build-invalid", project.build())

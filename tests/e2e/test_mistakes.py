@@ -1,0 +1,120 @@
+"""Ten mistakes in one pipeline: one run names them all, each with its line, its column and a way out."""
+
+import json
+import re
+
+import pytest
+
+from tests.e2e.pipelines import noted
+from tests.project import Project
+
+TEN = """\
+version: 1
+name: mistakes
+vars: {package: todo}
+stages:
+  typo:
+    need: [good]
+    shell: 'true'
+  two:
+    shell: 'true'
+    pytest: {args: [-q]}
+  undefined:
+    outputs: [a.txt]
+    shell: echo ${{ vars.pakage }} > a.txt
+  outside:
+    outputs: [b.txt]
+    allowed_paths: {write: [src/]}
+    shell: echo b > b.txt
+  climbing:
+    inputs: [../up.txt]
+    shell: 'true'
+  lasting:
+    timeout: soon
+    shell: 'true'
+  listless:
+    inputs: in.txt
+    shell: 'true'
+  oneself:
+    inputs: [c.txt]
+    outputs: [c.txt]
+    shell: touch c.txt
+  often:
+    retry: {max: many}
+    shell: 'true'
+  good:
+    shell: 'NOTE'
+  good:
+    shell: 'true'
+"""
+
+# where each is, and a word of its way out
+PLACES = {
+    "6:5": "needs",
+    "8:3": "exactly one",
+    "13:12": "package",
+    "15:15": "allowed_paths.write",
+    "19:14": "",
+    "22:14": "300s",
+    "25:13": "[",
+    "28:14": "",
+    "32:18": "",
+    "36:3": "twice",
+}
+
+GRAPH = """\
+version: 1
+name: graph
+stages:
+  a: {needs: [b], shell: NOTE}
+  b: {needs: [a], shell: NOTE}
+  c: {inputs: [nobody.txt], shell: NOTE}
+  d: {outputs: [x.txt], shell: echo d > x.txt}
+  e: {outputs: [x.txt], shell: echo e > x.txt}
+  f: {needs: [goo], shell: NOTE}
+  g: {outputs: [g.txt], llm: {provider: command, command: [no-such-program-here], model: m, prompt: gone.md.j2, returns: text}}
+  h: {outputs: [h.txt], shell: echo h > h.txt, verify: [{check: json_shema}]}
+"""
+
+
+@pytest.mark.parametrize("command", ["validate", "build", "plan"])
+def test_ten_mistakes_are_all_named_in_one_run_and_nothing_happens(project: Project, command: str) -> None:
+    project.write({"pipeline.yaml": TEN.replace("NOTE", f"echo x >> {project.root}-notes.log")})
+    before = project.files()
+    refused = project.run(command)
+    assert refused.code == 65
+    told = refused.err + refused.out
+    missing = [place for place in PLACES if f"pipeline.yaml:{place}\n" not in told]
+    assert missing == [], told
+    blocks = re.split(r"\n(?=(?:error|warning)\[)", told)
+    by_place = {place: next(block for block in blocks if f"pipeline.yaml:{place}\n" in block) for place in PLACES}
+    for place, word in PLACES.items():
+        assert word in by_place[place], by_place[place]
+        assert re.match(r"error\[E\d{3}\]: ", by_place[place]), by_place[place]
+        assert "= help: " in by_place[place], by_place[place]
+    assert project.files() == before
+    assert not project.exists(".orch23")
+    assert not project.exists("logs")
+    assert noted(project) == []
+
+
+def test_mistakes_of_the_graph_are_all_named_in_one_run(project: Project) -> None:
+    project.write({"pipeline.yaml": GRAPH.replace("NOTE", f"echo x >> {project.root}-notes.log")})
+    refused = project.build()
+    assert refused.code == 65
+    for words in ("a", "b"), ("nobody.txt",), ("x.txt", "`d`", "`e`"), ("`goo`",), ("no-such-program-here",), ("gone.md.j2",), ("json_shema", "json_schema"):
+        blocks = re.split(r"\n(?=(?:error|warning)\[)", refused.err)
+        found = [block for block in blocks if all(word in block for word in words)]
+        assert found, f"{words} in\n{refused.err}"
+        assert "pipeline.yaml:" in found[0], found[0]
+        assert "= help: " in found[0], found[0]
+    assert not project.exists("logs")
+    assert noted(project) == []
+
+
+def test_the_same_mistakes_as_json_hold_the_same_places(project: Project) -> None:
+    project.write({"pipeline.yaml": TEN.replace("NOTE", "true")})
+    refused = project.run("validate", "--output-format", "json")
+    assert refused.code == 65
+    places = {f"{d['location']['line']}:{d['location']['column']}" for d in json.loads(refused.out) if d.get("location")}
+    assert set(PLACES) <= places

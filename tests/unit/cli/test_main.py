@@ -1,0 +1,115 @@
+"""The door maps whatever happens to an exit code, and never shows a traceback."""
+
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from orch23.cli.group import orch23
+from orch23.cli.main import main, run
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import BusyError, ConfigurationError, CorruptStateError, ExitCode, Orch23Error
+
+
+def command_that_raises(error: BaseException) -> click.Command:
+    @click.command("fails")
+    def fails() -> None:
+        raise error
+
+    return fails
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def call(error: BaseException) -> int:
+        monkeypatch.setitem(orch23.commands, "fails", command_that_raises(error))
+        return main(["-C", str(tmp_path), "fails"])
+
+    return call
+
+
+@pytest.mark.parametrize("kind", [BusyError, ConfigurationError, CorruptStateError, Orch23Error])
+def test_what_stops_the_tool_ends_with_its_code(failing, kind, capsys: pytest.CaptureFixture[str]) -> None:
+    assert failing(kind(Diagnostic("E999", "so it is", hint="do that"))) == kind.exit_code
+    assert capsys.readouterr().err == "error[E999]: so it is\n  = help: do that\n"
+
+
+def test_a_bug_is_one_line_and_its_traceback_a_file(failing, tmp_path: Path, capsys) -> None:
+    assert failing(KeyError("x\x1b[2J")) == ExitCode.BUG
+    told = capsys.readouterr()
+    assert told.err.startswith("error: this is a bug in orch23 (KeyError: ")
+    assert told.err.count("\n") == 1
+    assert "\x1b" not in told.err
+    assert "Traceback" not in told.out + told.err
+    (crash,) = (tmp_path / "logs").glob("crash-*.txt")
+    assert crash.name in told.err
+    assert crash.read_text().startswith("Traceback")
+
+
+def test_a_bug_is_told_also_where_nothing_can_be_written(failing, tmp_path: Path, capsys) -> None:
+    (tmp_path / "logs").write_text("a file is in the way")
+    assert failing(RuntimeError("x")) == ExitCode.BUG
+    assert "could not be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
+def test_an_interrupt_outside_a_build_is_130_and_silent(failing, error, capsys) -> None:
+    assert failing(error) == ExitCode.SIGINT
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_has_gone_is_no_error(failing, capsys, monkeypatch) -> None:
+    silenced: list[object] = []
+    monkeypatch.setattr("orch23.cli.main.silence", silenced.append)
+    assert failing(BrokenPipeError(32, "gone")) == ExitCode.OK
+    assert capsys.readouterr().err == ""
+    assert len(silenced) == 2
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["--nope"],
+        ["buidl"],
+        ["build", "--jobs", "0"],
+        ["build", "--output", "loud"],
+        ["-C", "/nowhere/at/all", "build"],
+        ["--color", "red", "runs"],
+        ["model"],
+        ["model", "install"],
+    ],
+)
+def test_a_wrong_command_line_is_64_never_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == ExitCode.USAGE
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "Usage: orch23" in told.err
+
+
+def test_a_misspelt_command_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["buidl"])
+    assert "Did you mean 'build'?" in capsys.readouterr().err
+
+
+def test_version_and_help_are_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("orch23 ")
+    assert main(["build", "--help"]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("Usage: orch23 build")
+
+
+def test_options_come_from_the_environment_too(monkeypatch, tmp_path: Path, capsys) -> None:
+    monkeypatch.setenv("ORCH23_RUNS_AS_JSON", "1")
+    assert main(["-C", str(tmp_path), "runs"]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("{")
+    monkeypatch.setenv("ORCH23_COLOR", "red")
+    assert main(["runs"]) == ExitCode.USAGE
+
+
+def test_run_ends_the_program_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["orch23", "--nope"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == ExitCode.USAGE

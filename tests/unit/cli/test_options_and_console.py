@@ -1,0 +1,140 @@
+"""Arguments are read, streams are written to, as a terminal and a pipe need it."""
+
+import errno
+import io
+from pathlib import Path
+
+import click
+import pytest
+
+from orch23.cli.console import Console, lossy, wants_color
+from orch23.cli.opening import Wanted, read_sets, selection_of
+from orch23.cli.options import complete_stage, stage_names
+from orch23.cli.project import find_root, split_arguments
+from orch23.model.errors import NotFoundError, UsageError
+from orch23.plan.select import EVERYTHING, Selection
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("choice", "environ", "terminal", "wanted"),
+    [
+        ("auto", {"TERM": "xterm"}, True, True),
+        ("auto", {"TERM": "xterm"}, False, False),
+        ("auto", {"TERM": "dumb"}, True, False),
+        ("auto", {}, True, False),
+        ("auto", {"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+        ("auto", {"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ("auto", {"CLICOLOR_FORCE": "1"}, False, True),
+        ("auto", {"CLICOLOR_FORCE": "0"}, False, False),
+        ("auto", {"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False, False),
+        ("auto", {"FORCE_COLOR": "1"}, False, False),
+        ("always", {"NO_COLOR": "1"}, False, True),
+        ("never", {"CLICOLOR_FORCE": "1", "TERM": "xterm"}, True, False),
+    ],
+)
+def test_colours(choice: str, environ: dict[str, str], terminal: bool, wanted: bool) -> None:
+    stream = Terminal() if terminal else io.StringIO()
+    assert wants_color(choice, environ, stream) is wanted  # type: ignore[arg-type]
+
+
+def test_an_ascii_stream_gets_escapes_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(buffer, encoding="ascii"))
+    Console().answer("naïve ✔\n")
+    assert buffer.getvalue() == b"na\\xefve \\u2714\n"
+
+
+def test_a_screen_that_nobody_reads_is_given_up_in_silence() -> None:
+    tried: list[str] = []
+
+    def write(text: str) -> None:
+        tried.append(text)
+        raise BrokenPipeError(errno.EPIPE, "gone")
+
+    attempt = lossy(write, io.StringIO())
+    attempt("a")
+    attempt("b")
+    assert tried == ["a"]
+
+
+def test_another_error_of_a_stream_is_no_secret() -> None:
+    def write(_text: str) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with pytest.raises(OSError, match="full"):
+        lossy(write, io.StringIO())("a")
+
+
+def test_a_pipeline_may_stand_anywhere_among_the_stages(tmp_path: Path) -> None:
+    assert split_arguments(("p.yaml", "a"), tmp_path) == (tmp_path / "p.yaml", ("a",))
+    assert split_arguments(("a", "x/p.yml", "b"), tmp_path) == (tmp_path / "x/p.yml", ("a", "b"))
+    with pytest.raises(NotFoundError, match="E661"):
+        split_arguments(("a",), tmp_path)
+    (tmp_path / "pipeline.yaml").touch()
+    assert split_arguments(("each@k.yaml",), tmp_path) == (tmp_path / "pipeline.yaml", ("each@k.yaml",))
+
+
+def test_the_root_is_found_above(tmp_path: Path) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    assert find_root(below) == tmp_path
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.orch23]\n")
+    assert find_root(below) == tmp_path / "a"
+    (below / "orch23.toml").touch()
+    assert find_root(below) == below
+
+
+def test_vars_are_set_by_name_and_value() -> None:
+    assert read_sets(("a=1", "b=x=y", "c=")) == {"a": "1", "b": "x=y", "c": ""}
+    with pytest.raises(UsageError) as refused:
+        read_sets(("a", "=1", "b=2"))
+    assert len(refused.value.diagnostics) == 2
+
+
+def test_options_choose_the_selection() -> None:
+    assert selection_of(Wanted(), ()) == EVERYTHING
+    assert selection_of(Wanted(), ("a",)) == Selection(targets=("a",))
+    assert selection_of(Wanted(until=True), ("a",)) == Selection(targets=("a",))
+    assert selection_of(Wanted(only=True), ("a",)) == Selection(only=("a",))
+    assert selection_of(Wanted(downstream=True), ("a",)) == Selection(downstream=("a",))
+    with pytest.raises(UsageError, match="needs a stage"):
+        selection_of(Wanted(only=True), ())
+    with pytest.raises(UsageError, match="contradict"):
+        selection_of(Wanted(only=True, downstream=True), ("a",))
+
+
+PIPELINE = """\
+version: 1
+stages:   # all of them
+  clean-up:
+    shell: x
+
+  # a comment
+  code_2:
+    llm:
+      prompt: p
+other:
+  not_a_stage: 1
+"""
+
+
+def test_names_of_stages_are_completed_without_reading_yaml(tmp_path: Path) -> None:
+    assert stage_names(PIPELINE) == ["clean-up", "code_2"]
+    assert stage_names("stages:\n  last:\n    shell: x") == ["last"]
+    assert stage_names("nothing: here\n") == []
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    (tmp_path / "other.yaml").write_text("stages:\n  else:\n")
+    root = click.Context(click.Command("orch23"))
+    root.params["directory"] = str(tmp_path)
+    context = click.Context(click.Command("build"), parent=root)
+    parameter = click.Argument(["arguments"], nargs=-1)
+    assert [item.value for item in complete_stage(context, parameter, "c")] == ["clean-up", "code_2"]
+    assert "other.yaml" in [item.value for item in complete_stage(context, parameter, "")]
+    context.params["arguments"] = ("other.yaml",)
+    assert [item.value for item in complete_stage(context, parameter, "")] == ["else"]
