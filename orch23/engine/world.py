@@ -107,7 +107,7 @@ class World:
         Where the lock does not say so, a record of the store may: the lock can be lost. A path that the lock gives to a
         stage that is gone, with other bytes, is a person's.
         """
-        if self._owners.get(path):
+        if self._owners.get(path) or self._is_literal_output(path):
             return True
         entry = self.store.workspace.entry(path)
         if any(r.outputs[path] == entry or self.alive(r.stage) for r in self._locked.get(path, ())):
@@ -322,6 +322,11 @@ class World:
     def _chain_of(self, name: str) -> str | None:
         stage = self.plan.nodes.get(name)
         return stage.chain.chain if isinstance(stage, Stage) and stage.chain else None
+
+    def _is_literal_output(self, path: str) -> bool:
+        """Say whether a stage of no chain has this very path as its output: whatever is there is not a person's."""
+        stages = (node for node in self.plan.nodes.values() if isinstance(node, Stage) and node.chain is None)
+        return any(path in stage.outputs for stage in stages)
 
     def _of_a_chain(self, path: str) -> bool:
         """Say whether some chain may write a path: only then it has a version 0."""

@@ -46,7 +46,9 @@ def proposing(name: str, files: Mapping[str, str], deletes: Sequence[str] = ()) 
     """Return a prompt that is answered by these files, path -> Jinja2 expression, in the envelope of `returns: files`."""
     writes = ", ".join(f'{{"path": "{path}", "content": {expression}}}' for path, expression in files.items())
     gone = ", ".join(f'"{path}"' for path in deletes)
-    return prompt(name, f'{{{{ {{"summary": "s", "writes": [{writes}], "deletes": [{gone}], "error": none}} | tojson }}}}')
+    return prompt(
+        name, f'{{{{ {{"summary": "s", "writes": [{writes}], "deletes": [{gone}], "error": none}} | tojson }}}}'
+    )
 
 
 def calls(project: Project) -> list[str]:

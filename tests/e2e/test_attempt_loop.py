@@ -176,7 +176,9 @@ def test_what_a_stage_ensures_is_held_against_its_result(project: Project) -> No
 
 def test_a_step_that_takes_too_long_is_killed_and_is_never_cached(project: Project) -> None:
     project.write(
-        shell(f"  slow: {{outputs: [x.txt], timeout: 0.3s, shell: '{note(project, 'slow')}; sleep 30; echo x > x.txt'}}\n")
+        shell(
+            f"  slow: {{outputs: [x.txt], timeout: 0.3s, shell: '{note(project, 'slow')}; sleep 30; echo x > x.txt'}}\n"
+        )
     )
     for count in (1, 2):
         assert project.build().code == 1
@@ -187,9 +189,7 @@ def test_a_step_that_takes_too_long_is_killed_and_is_never_cached(project: Proje
 # ---- stop conditions ---------------------------------------------------------------------------------
 
 
-THREE = "".join(
-    f"  ask{n}: {{outputs: [a{n}.txt], llm: {{prompt: p{n}.md.j2, returns: text}}}}\n" for n in (1, 2, 3)
-)
+THREE = "".join(f"  ask{n}: {{outputs: [a{n}.txt], llm: {{prompt: p{n}.md.j2, returns: text}}}}\n" for n in (1, 2, 3))
 PROMPTS = {f"p{n}.md.j2": prompt(f"ask{n}", f"answer {n}") for n in (1, 2, 3)}
 
 
@@ -232,7 +232,9 @@ def test_the_limit_of_wall_time_ends_the_run(project: Project) -> None:
     assert project.plan() == {"quick": "fresh", "slow": "run"}
 
 
-FAILING = "".join(f"  f{n}: {{shell: exit 1}}\n" for n in (1, 2, 3)) + "  good: {outputs: [g.txt], shell: echo g > g.txt}\n"
+FAILING = (
+    "".join(f"  f{n}: {{shell: exit 1}}\n" for n in (1, 2, 3)) + "  good: {outputs: [g.txt], shell: echo g > g.txt}\n"
+)
 
 
 def test_the_first_failure_ends_the_run_unless_told_to_keep_going(project: Project) -> None:

@@ -31,12 +31,14 @@ _STEPS = (
     *((os, name) for name in ("rename", "replace", "unlink", "ftruncate")),
 )
 _KILLED = 137
-_STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 17  # of all steps; a prime meets all kinds
+_STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 41  # of all steps; a prime meets all kinds
 
 
 def story(project: Project) -> None:
     """Write a pipeline with a model that needs two attempts, a chain of two over a person's file, and two commands."""
-    again = proposing("edit {{ item }}{% if brief %} again{% endif %}", {"app.py": "inputs['app.py'].text ~ brief_mark"})
+    again = proposing(
+        "edit {{ item }}{% if brief %} again{% endif %}", {"app.py": "inputs['app.py'].text ~ brief_mark"}
+    )
     project.write(
         pipeline(
             f"""\
@@ -209,7 +211,9 @@ def test_a_process_that_is_killed_leaves_nothing_that_the_next_build_cannot_take
     green(project.build("-j1"))
     assert project.read("all.txt").startswith("green\nred\n# mine\n# bad one")
     asked = Counter(calls(project))
-    assert asked.total() == len(asked) + (moment == "a model"), "no answer is asked for twice, but for the one that was lost"
+    assert asked.total() == len(asked) + (moment == "a model"), (
+        "no answer is asked for twice, but for the one that was lost"
+    )
     green(project.build("-j1"))
     assert project.ran() == []
 

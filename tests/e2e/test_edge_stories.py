@@ -17,7 +17,9 @@ LINES = """\
 """
 APPEND = proposing(
     "{{ item.id }}",
-    {"app.py": "(inputs['app.py'].text if inputs | selectattr('path', 'equalto', 'app.py') | list else '') ~ inputs[0].text"},
+    {
+        "app.py": "(inputs['app.py'].text if inputs | selectattr('path', 'equalto', 'app.py') | list else '') ~ inputs[0].text"
+    },
 )
 
 
@@ -118,7 +120,10 @@ def test_a_stage_above_a_chain_sees_the_file_as_it_was_and_one_below_as_it_is(pr
     llm: {prompt: edit.md.j2, returns: files}
   after: {inputs: ['*.py'], outputs: [after.txt], shell: cat app.py > after.txt}
 """,
-            {"app.py": "# mine\n", "edit.md.j2": proposing("{{ item }}", {"app.py": "inputs['app.py'].text ~ '# ' ~ item ~ '\\n'"})},
+            {
+                "app.py": "# mine\n",
+                "edit.md.j2": proposing("{{ item }}", {"app.py": "inputs['app.py'].text ~ '# ' ~ item ~ '\\n'"}),
+            },
         )
     )
     green(project.build())
@@ -151,7 +156,9 @@ def test_a_renamed_stage_finds_its_result(project: Project) -> None:
 
 
 def test_a_stage_that_becomes_another_kind_takes_its_file_over(project: Project) -> None:
-    project.write(pipeline("  make: {outputs: [out.txt], shell: echo shell > out.txt}\n", {"p.md.j2": prompt("make", "model")}))
+    project.write(
+        pipeline("  make: {outputs: [out.txt], shell: echo shell > out.txt}\n", {"p.md.j2": prompt("make", "model")})
+    )
     green(project.build())
     yaml = project.read("pipeline.yaml")
     project.edit("pipeline.yaml", yaml.replace("shell: echo shell > out.txt", "llm: {prompt: p.md.j2, returns: text}"))
@@ -168,7 +175,9 @@ def test_a_file_that_moves_from_one_stage_to_another_stays(project: Project) -> 
     green(project.build())
     project.edit(
         "pipeline.yaml",
-        shell("  a: {outputs: [x.txt], shell: echo a > x.txt}\n  b: {outputs: [y.txt], shell: echo b > y.txt}\n")["pipeline.yaml"],
+        shell("  a: {outputs: [x.txt], shell: echo a > x.txt}\n  b: {outputs: [y.txt], shell: echo b > y.txt}\n")[
+            "pipeline.yaml"
+        ],
     )
     green(project.build())
     assert (project.read("x.txt"), project.read("y.txt")) == ("a\n", "b\n")
@@ -212,7 +221,11 @@ def test_a_model_deletes_what_it_may_and_the_file_comes_back_with_the_stage_gone
     project.write(
         pipeline(
             DELETING + KEEP,
-            {"spec.md": "x", "src/old.py": "# old\n", "p.md.j2": proposing("clean", {"src/new.py": "'# new\\n'"}, ["src/old.py"])},
+            {
+                "spec.md": "x",
+                "src/old.py": "# old\n",
+                "p.md.j2": proposing("clean", {"src/new.py": "'# new\\n'"}, ["src/old.py"]),
+            },
         )
     )
     green(project.build())
@@ -294,7 +307,10 @@ def test_an_executable_result_stays_executable(project: Project) -> None:
 def test_a_file_that_somebody_writes_while_the_stage_runs_is_left_and_told(project: Project) -> None:
     race = f"echo theirs > {project.root}/out.txt"
     project.write(
-        shell(f"  make: {{inputs: [in.txt], outputs: [out.txt, b.txt], shell: 'cat in.txt | tee out.txt > b.txt; {race}'}}\n", {"in.txt": "x\n"})
+        shell(
+            f"  make: {{inputs: [in.txt], outputs: [out.txt, b.txt], shell: 'cat in.txt | tee out.txt > b.txt; {race}'}}\n",
+            {"in.txt": "x\n"},
+        )
     )
     stopped = project.build()
     assert stopped.code == 6, stopped.err

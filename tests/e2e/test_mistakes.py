@@ -102,7 +102,15 @@ def test_mistakes_of_the_graph_are_all_named_in_one_run(project: Project) -> Non
     project.write({"pipeline.yaml": GRAPH.replace("NOTE", f"echo x >> {project.root}-notes.log")})
     refused = project.build()
     assert refused.code == 65
-    for words in ("a", "b"), ("nobody.txt",), ("x.txt", "`d`", "`e`"), ("`goo`",), ("no-such-program-here",), ("gone.md.j2",), ("json_shema", "json_schema"):
+    for words in (
+        ("a", "b"),
+        ("nobody.txt",),
+        ("x.txt", "`d`", "`e`"),
+        ("`goo`",),
+        ("no-such-program-here",),
+        ("gone.md.j2",),
+        ("json_shema", "json_schema"),
+    ):
         blocks = re.split(r"\n(?=(?:error|warning)\[)", refused.err)
         found = [block for block in blocks if all(word in block for word in words)]
         assert found, f"{words} in\n{refused.err}"
@@ -116,5 +124,7 @@ def test_the_same_mistakes_as_json_hold_the_same_places(project: Project) -> Non
     project.write({"pipeline.yaml": TEN.replace("NOTE", "true")})
     refused = project.run("validate", "--output-format", "json")
     assert refused.code == 65
-    places = {f"{d['location']['line']}:{d['location']['column']}" for d in json.loads(refused.out) if d.get("location")}
+    places = {
+        f"{d['location']['line']}:{d['location']['column']}" for d in json.loads(refused.out) if d.get("location")
+    }
     assert set(PLACES) <= places

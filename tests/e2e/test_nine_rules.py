@@ -33,7 +33,9 @@ def test_rule_1_an_optional_input_may_come_and_go(project: Project) -> None:
 
 
 def test_rule_1_a_glob_sees_what_is_added_changed_and_removed_and_may_be_empty(project: Project) -> None:
-    project.write(shell("  join: {inputs: ['in/*.txt'], outputs: [out.txt], shell: 'cat in/*.txt > out.txt || true'}\n"))
+    project.write(
+        shell("  join: {inputs: ['in/*.txt'], outputs: [out.txt], shell: 'cat in/*.txt > out.txt || true'}\n")
+    )
     green(project.build())
     assert project.read("out.txt") == ""
     project.write({"in/a.txt": "a\n", "in/b.txt": "b\n", "in/c.md": "c\n"})
@@ -185,7 +187,9 @@ def test_rule_2_two_owners_of_a_file_are_refused_with_both_places(project: Proje
 
 
 def test_rule_2_a_stage_without_outputs_is_fresh_by_its_record(project: Project) -> None:
-    project.write(shell(f"  check: {{inputs: [in.txt], shell: 'test -s in.txt; {note(project, 'check')}'}}\n", {"in.txt": "x"}))
+    project.write(
+        shell(f"  check: {{inputs: [in.txt], shell: 'test -s in.txt; {note(project, 'check')}'}}\n", {"in.txt": "x"})
+    )
     green(project.build())
     green(project.build())
     assert noted(project) == ["check"]
@@ -280,7 +284,9 @@ def test_rule_5_what_was_shown_of_own_outputs_is_recorded(project: Project) -> N
     green(project.build())
     project.edit("spec.md", "due\n")
     green(project.build())
-    sent = [json.loads(data)["request"]["sent"] for path, data in project.files("heard").items() if path.endswith(".json")]
+    sent = [
+        json.loads(data)["request"]["sent"] for path, data in project.files("heard").items() if path.endswith(".json")
+    ]
     assert any("uno" in str(one) and "due" in str(one) for one in sent)
 
 
@@ -431,7 +437,9 @@ def test_rule_7_other_bytes_at_a_dead_path_are_a_persons_file(project: Project) 
 
 
 def test_rule_8_the_lock_alone_keeps_a_stage_fresh_and_so_does_the_store_alone(project: Project) -> None:
-    project.write(shell("  copy: {inputs: [in.txt], outputs: [out.txt], shell: cat in.txt > out.txt}\n", {"in.txt": "x\n"}))
+    project.write(
+        shell("  copy: {inputs: [in.txt], outputs: [out.txt], shell: cat in.txt > out.txt}\n", {"in.txt": "x\n"})
+    )
     green(project.build())
     lock = project.read("pipeline.lock")
     project.delete("pipeline.lock")
@@ -456,7 +464,9 @@ def test_rule_8_conflict_markers_in_the_lock_are_told(project: Project) -> None:
 
 def test_rule_8_a_failed_stage_is_not_written_to_the_lock_and_the_green_ones_are(project: Project) -> None:
     project.write(
-        shell("  a: {outputs: [a.txt], shell: echo a > a.txt}\n  b: {inputs: [a.txt], outputs: [b.txt], shell: exit 1}\n")
+        shell(
+            "  a: {outputs: [a.txt], shell: echo a > a.txt}\n  b: {inputs: [a.txt], outputs: [b.txt], shell: exit 1}\n"
+        )
     )
     assert project.build().code == 1
     lock = project.read("pipeline.lock")

@@ -59,7 +59,11 @@ def story(project: Project) -> None:
             "shell": "date -r app.py +%s%Z > sum.txt; ls src docs >> sum.txt; env | grep -c HOME >> sum.txt; "
             "echo true > run.sh; chmod +x run.sh",
         },
-        "test": {"inputs": ["tests/", "app.py"], "outputs": ["t.json"], "pytest": {"paths": ["tests"], "report": "t.json"}},
+        "test": {
+            "inputs": ["tests/", "app.py"],
+            "outputs": ["t.json"],
+            "pytest": {"paths": ["tests"], "report": "t.json"},
+        },
         "all": {"inputs": ["src/*.py"], "outputs": ["all.txt"], "render": {"template": "all.j2"}},
     }
     project.write(scripted(stages, answers))
@@ -79,20 +83,26 @@ def story(project: Project) -> None:
 def build(project: Project, argv: tuple[str, ...], **variables: str) -> tuple[bytes, list[object], dict[str, bytes]]:
     """Build in a process of its own; return the lock file, the keys of all stages and what was made."""
     story(project)
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY, "MASK": "022", **variables}
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(project.home),
+        "PYTHONPATH": _REPOSITORY,
+        "MASK": "022",
+        **variables,
+    }
     done = subprocess.run(
         [sys.executable, "-c", BACKWARDS, "-C", str(project.root), "build", *argv],
         env=environ, capture_output=True, text=True, check=False, timeout=50,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    keys = sorted((e["role"], e["data"]["key"], json.dumps(e["data"]["reasons"])) for e in project.events_of("stage_decided"))
+    keys = sorted(
+        (e["role"], e["data"]["key"], json.dumps(e["data"]["reasons"])) for e in project.events_of("stage_decided")
+    )
     return project.files()["pipeline.lock"], keys, project.files()
 
 
 def test_two_places_zones_locales_seeds_orders_masks_and_numbers_of_jobs_give_the_same_keys(tmp_path: Path) -> None:
-    here = build(
-        Project(tmp_path / "here"), ("-j1",), TZ="UTC", LANG="C", LC_ALL="C", PYTHONHASHSEED="1"
-    )
+    here = build(Project(tmp_path / "here"), ("-j1",), TZ="UTC", LANG="C", LC_ALL="C", PYTHONHASHSEED="1")
     there = build(
         Project(tmp_path / "quite" / "another place"),
         ("-j4",),

@@ -170,7 +170,9 @@ def test_e6_a_to_b_and_back_to_a_restores_bytes_and_runs_nothing(project: Projec
 
 def test_e7_a_failed_stage_is_never_fresh(project: Project) -> None:
     project.write(
-        shell(f"  test: {{inputs: [in.txt], outputs: [out.txt], shell: 'cp in.txt out.txt; {note(project, 'test')}; exit 3'}}\n")
+        shell(
+            f"  test: {{inputs: [in.txt], outputs: [out.txt], shell: 'cp in.txt out.txt; {note(project, 'test')}; exit 3'}}\n"
+        )
     )
     project.write({"in.txt": "one\n"})
     for count in (1, 2):

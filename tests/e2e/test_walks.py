@@ -21,15 +21,15 @@ CHAIN = """\
 """
 APPEND = proposing(
     "edit {{ item }}",
-    {"app.py": "(inputs['app.py'].text if inputs | selectattr('path', 'equalto', 'app.py') | list else '') ~ "
-     "inputs[0].text"},
+    {
+        "app.py": "(inputs['app.py'].text if inputs | selectattr('path', 'equalto', 'app.py') | list else '') ~ "
+        "inputs[0].text"
+    },
 )
 
 
 def chained(project: Project) -> None:
-    project.write(
-        pipeline(CHAIN, {"specs/one.md": "# one 1\n", "specs/two.md": "# two 1\n", "edit.md.j2": APPEND})
-    )
+    project.write(pipeline(CHAIN, {"specs/one.md": "# one 1\n", "specs/two.md": "# two 1\n", "edit.md.j2": APPEND}))
 
 
 # ---- two items edit one file ------------------------------------------------------------------------
@@ -303,7 +303,9 @@ def test_a_lost_store_is_rebuilt_from_transcripts_without_a_call(project: Projec
                 "spec.md": "one\n",
                 "ask.md.j2": prompt("ask", "it says {{ inputs[0].text }}"),
                 "app.py": "# zero\n",
-                "edit.md.j2": proposing("edit", {"app.py": "inputs['app.py'].text ~ ('# second\\n' if brief else '# x\\n')"}),
+                "edit.md.j2": proposing(
+                    "edit", {"app.py": "inputs['app.py'].text ~ ('# second\\n' if brief else '# x\\n')"}
+                ),
             },
         )
     )

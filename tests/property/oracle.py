@@ -561,7 +561,8 @@ class Oracle:
         return match("work/**", path) or path == "alone/solo.txt"
 
     def _is_made(self, path: str) -> bool:
-        if self._owner(path) is not None:
+        literal = {p for b in self.bodies.values() if "llm" not in b and "foreach" not in b for p in b["outputs"]}
+        if self._owner(path) is not None or path in literal:
             return True
         there = self.state.files[path]
         if any(r.outputs.get(path) == there or (path in r.outputs and self._alive(n)) for n, r in self.state.lock.items()):
