@@ -15,8 +15,7 @@ What a command was asked for goes to stdout; progress, warnings and complaints g
 
 def commands_page() -> str:
     """Return the reference of all commands as Markdown: each one's help text."""
-    context = click.Context(orch23, info_name=PROGRAM, max_content_width=100)
-    context.terminal_width = 100
+    context = click.Context(orch23, info_name=PROGRAM, terminal_width=100, **orch23.context_settings)
     parts = [_HEAD, f"\n```\n{orch23.get_help(context).rstrip()}\n```\n"]
     for title, text in command_helps(context, orch23):
         parts.append(f"\n## {title}\n\n```\n{text.rstrip()}\n```\n")

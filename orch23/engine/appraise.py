@@ -181,7 +181,7 @@ class Appraiser:
 
 @dataclass(frozen=True, slots=True)
 class _LossyTree:
-    """A stage's tree in which lost bytes read as empty, and are remembered: they are a complaint of that stage alone."""
+    """A stage's tree in which lost bytes read as empty and are remembered: a complaint of that stage alone."""
 
     inner: StageTree
     lost: set[str] = field(default_factory=set)

@@ -4,7 +4,7 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, assert_never
 
 from orch23.decide.proposal import judge_answer
@@ -103,6 +103,7 @@ class Attempts:
     hidden: frozenset[str] = frozenset()
     protected: tuple[str, ...] = ()
     _calls: int = 0
+    _asked: set[str] = field(default_factory=set)
     _tokens: list[int] = field(default_factory=lambda: [0, 0])
 
     def run(self, start: tuple[Files, Failure] | None = None) -> Attempted:
@@ -218,6 +219,7 @@ class Attempts:
         )
         if request is None:
             return _Pass(start, laid, refusal("preflight", problems, retryable=False))
+        request = self._unasked(request)
         fingerprint = request.fingerprint()
         try:
             response = self._complete(step, conversation, request, attempt)
@@ -288,6 +290,13 @@ class Attempts:
             },
         )
         return response
+
+    def _unasked(self, request: Request) -> Request:
+        """Return the request, as another sample if this loop has asked it before: its answer is known to fail."""
+        while request.fingerprint() in self._asked:
+            request = replace(request, sample=request.sample + 1)
+        self._asked.add(request.fingerprint())
+        return request
 
     # ---- values ---------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from orch23.model.errors import (
 )
 from orch23.model.event import Observer
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.record import Record
 from orch23.plan.graph import extend
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.resolve.resolution import Resolved
@@ -197,10 +198,7 @@ class Build:
                 self.session.world.settle(name, self.committer.fresh(resolved, record))
                 self._end(name, StageEnd(status="fresh", text="fresh", key=resolved.key))
             case Restore(record=record):
-                promoted = self.committer.restore(resolved, record)
-                self._narrator.promoted(name, "restored", promoted)
-                end = StageEnd(status="restored", text="restored from the store", key=resolved.key)
-                self._end(name, _unless_foreign(end, promoted.foreign))
+                self._restore(name, resolved, record)
             case Edited(paths=paths):
                 text = f"edited by hand: {', '.join(paths)}"
                 self._end(name, StageEnd(status="edited", text=text, code=ExitCode.DECISION, paths=paths))
@@ -209,6 +207,20 @@ class Build:
             case _:
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
+
+    def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
+        """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
+        try:
+            promoted = self.committer.restore(resolved, record)
+        except MissingBytesError as lost:
+            self._narrator.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
+            self.session.world.forget(name)
+            self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
+            self._decide(name)
+            return
+        self._narrator.promoted(name, "restored", promoted)
+        end = StageEnd(status="restored", text="restored from the store", key=resolved.key)
+        self._end(name, _unless_foreign(end, promoted.foreign))
 
     def _launch(self, name: str, resolved: Resolved, decision: Run | VerifyOnly) -> None:
         self._narrator.started(name, resolved.key)

@@ -20,6 +20,7 @@ from orch23.model.action import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.paths import static_prefix
 from orch23.model.pipeline import PytestStep, ShellStep, Stage
 from orch23.resolve.commands import display_command, pytest_command, shell_command
 from orch23.resolve.resolution import Facts
@@ -109,6 +110,7 @@ class Runner:
             inputs=dict(sorted(files.items())),
             interpreter=self.facts.interpreter,
             working_directory=self.stage.cwd,
+            output_folders=tuple(sorted({static_prefix(path) for path in self.stage.outputs} - {""})),
             env=env,
             scratch=self.stage.scratch,
             timeout_s=self.stage.timeout_s,

@@ -134,7 +134,7 @@ class World:
         return record.stage in self.results or not self.alive(record.stage)
 
     def made_by_chain(self, stage: Stage, path: str) -> bool:
-        """Say whether the bytes at a path within the stage's own fence are a version of its chain, not a person's file."""
+        """Say whether the bytes at a path in the stage's fence are a version of its chain, not a person's."""
         entry = self.store.workspace.entry(path)
         return stage.chain is not None and entry is not None and self.known_bytes(path, entry)
 

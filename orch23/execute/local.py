@@ -125,7 +125,7 @@ class LocalExecutor:
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
         try:
-            room = self._rooms.lay(action.inputs, action.working_directory)
+            room = self._rooms.lay(action.inputs, action.working_directory, action.output_folders)
         except OSError as problem:
             return EngineUnavailable(f"no room could be made: {problem}", "room")
         if isinstance(room, InputsChanged):

@@ -108,8 +108,12 @@ class Rooms:
         self._sources = sources
         self._caps = caps if caps is not None else RoomCaps()
 
-    def lay(self, inputs: Mapping[str, FileEntry], working_directory: str = ".") -> Room | InputsChanged:
+    def lay(
+        self, inputs: Mapping[str, FileEntry], working_directory: str = ".", output_folders: tuple[str, ...] = ()
+    ) -> Room | InputsChanged:
         """Make a room with copies of exactly these inputs; where some changed meanwhile, none, and their paths.
+
+        The working directory and the folders of outputs are there, so that no step has to make them.
 
         Raises:
             OSError: the disk is full or not writable.
@@ -119,11 +123,12 @@ class Rooms:
         room = Room(self.folder / marker, marker)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            for folder in (room.root, room.work, room.home, room.tmp):
-                folder.mkdir(mode=0o700)
+            for part in (room.root, room.work, room.home, room.tmp):
+                part.mkdir(mode=0o700)
             lost = self._copy(inputs, room.work)
             if not lost:
-                (room.work / working_directory).mkdir(parents=True, exist_ok=True)
+                for folder in (working_directory, *output_folders):
+                    (room.work / folder).mkdir(parents=True, exist_ok=True)
                 _set_times(room.work)
         except BaseException:
             self.discard(room)

@@ -13,14 +13,16 @@ class Action:
     """A process and the tree it starts from. Paths are POSIX and relative to the root of the project.
 
     `argv[0] == "python"` means `interpreter`. `env` is all that is added to the environment that the executor
-    makes from nothing. `scratch` are name patterns that are no part of the result. With `reports` set the
-    process is given a pipe on which a pytest plugin reports. Nothing here is an absolute path but `interpreter`.
+    makes from nothing. `output_folders` exist before it starts (as REAPI has it). `scratch` are name patterns that are
+    no part of the result. With `reports` set the process is given a channel on which a pytest plugin reports. Nothing
+    here is an absolute path but `interpreter`.
     """
 
     argv: tuple[str, ...]
     inputs: Mapping[str, FileEntry]
     interpreter: str
     working_directory: str = "."
+    output_folders: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     scratch: tuple[str, ...] = ()
     timeout_s: float = 300.0
@@ -34,6 +36,7 @@ class Action:
                 "argv": self.argv,
                 "inputs": {path: str(entry) for path, entry in self.inputs.items()},
                 "working_directory": self.working_directory,
+                "output_folders": self.output_folders,
                 "env": dict(self.env),
                 "scratch": self.scratch,
                 "network": self.network,

@@ -334,7 +334,7 @@ def _cycle(pipeline: Pipeline, graph: "nx.DiGraph[str]") -> list[Diagnostic]:
     for component in nx.strongly_connected_components(graph):
         if len(component) == 1:
             continue
-        part = graph.subgraph(sorted(component))
+        part: nx.DiGraph[str] = nx.DiGraph(sorted(graph.subgraph(component).edges))  # sorted: the order of declaration must not show
         path = [a for a, _ in nx.find_cycle(part, source=min(component))]
         start = path.index(min(path))
         path = path[start:] + path[:start]

@@ -40,7 +40,10 @@ class Writers:
         return tuple(sorted(found))
 
     def overlaps(self) -> Iterator[tuple[str, str, str]]:
-        """Yield each pair of nodes that may write the same path, once, with a path or pattern that shows it."""
+        """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
+
+        Of many nodes with one and the same pattern each is paired with the first: every clash shows, no list explodes.
+        """
         seen: set[tuple[str, str]] = set()
         for one, other, path in self._pairs():
             pair = (min(one, other), max(one, other))

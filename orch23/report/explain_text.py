@@ -1,6 +1,6 @@
 """Write for people why a stage is as it is."""
 
-from orch23.model.decision import Blocked, Edited, Fresh
+from orch23.model.decision import Edited, Fresh
 from orch23.report.diagnostics import visible
 from orch23.report.explain_view import Aspect, Cause, Explanation, TextDiff
 from orch23.report.marks import Style, Tone
@@ -35,12 +35,9 @@ def _cause(cause: Cause, stage: str) -> str:
 
 
 def _key(told: Explanation, style: Style) -> list[str]:
-    if isinstance(told.line.decision, Blocked) and not told.aspects:
-        return []
-    now = told.line.key[:12] or "unknown"
-    then = told.key_then[:12]
     if not told.aspects:
-        return ["", f"key {now}"]
+        return []
+    now, then = told.line.key[:12], told.key_then[:12]
     if not then:
         return ["", f"key {now} (it has no earlier result)", *(_now(one) for one in told.aspects)]
     moved = f"key {now}, as it was" if told.key_then == told.line.key else f"key {then} {style.marks.arrow} {now}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 CODES: Mapping[str, tuple[str, str]] = {
     "E831": (
         "a prompt, template or schema cannot be read",
-        "The file that the pipeline names is missing, is no UTF-8 text, or is too large. Paths are relative to the root "
+        "The file that the pipeline names is missing, is no UTF-8 text, or too large. Paths are relative to the root "
         "of the project.",
     ),
     "E832": (

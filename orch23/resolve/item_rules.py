@@ -6,9 +6,9 @@ from typing import Final
 
 from orch23.model.digest import Json
 from orch23.model.paths import IGNORED_NAMES, is_glob, match_any, unsafe_reason
+from orch23.model.protected import protected_reason
 from orch23.resolve.expressions import has_expression
 from orch23.resolve.fields import Problem, normal_path
-from orch23.resolve.protected import protected_reason
 
 _READ: Final = "read"
 _SLICE: Final = "slice"

@@ -1,4 +1,4 @@
-"""Small pipelines for stories, and a model that is a program: it answers what its prompt dictates, and notes each call."""
+"""Small pipelines for stories, and a model that is a program: it answers what its prompt says, and notes each call."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def prompt(name: str, answer: str) -> str:
 
 
 def proposing(name: str, files: Mapping[str, str], deletes: Sequence[str] = ()) -> str:
-    """Return a prompt that is answered by these files, path -> Jinja2 expression, in the envelope of `returns: files`."""
+    """Return a prompt that is answered by these files, path -> Jinja2 expression, as `returns: files` wants it."""
     writes = ", ".join(f'{{"path": "{path}", "content": {expression}}}' for path, expression in files.items())
     gone = ", ".join(f'"{path}"' for path in deletes)
     return prompt(

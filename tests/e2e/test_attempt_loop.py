@@ -38,7 +38,8 @@ def test_without_retry_there_is_one_attempt(project: Project) -> None:
 
 
 def test_a_later_attempt_is_told_the_failure_and_may_pass(project: Project) -> None:
-    answer = "{% if brief %}good, since {{ brief.kind }}: {{ brief.command }} exit {{ brief.exit_code }}{% else %}bad{% endif %}"
+    told = "{{ brief.kind }}: {{ brief.command }} exit {{ brief.exit_code }}"
+    answer = f"{{% if brief %}}good, since {told}{{% else %}}bad{{% endif %}}"
     loop(project, answer, more="    retry: 5\n")
     green(project.build())
     assert calls(project) == ["attempt 1", "attempt 2"]
@@ -186,7 +187,7 @@ def test_a_step_that_takes_too_long_is_killed_and_is_never_cached(project: Proje
         assert "timeout" in project.events_of("stage_finished")[0]["data"]["kind"]
 
 
-# ---- stop conditions ---------------------------------------------------------------------------------
+# ---- stop conditions -----------------------------------------------------------------------------
 
 
 THREE = "".join(f"  ask{n}: {{outputs: [a{n}.txt], llm: {{prompt: p{n}.md.j2, returns: text}}}}\n" for n in (1, 2, 3))

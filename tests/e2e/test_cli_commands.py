@@ -218,7 +218,7 @@ COMMANDS = (
 )
 
 
-def orch23(*argv: str, cwd: Path, program: str = PROBE, **more: object) -> subprocess.Popen[str]:
+def orch23(*argv: str, cwd: Path, program: str = PROBE) -> subprocess.Popen[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(cwd)}
     return subprocess.Popen(
         [sys.executable, "-c", program, *argv],
@@ -227,7 +227,6 @@ def orch23(*argv: str, cwd: Path, program: str = PROBE, **more: object) -> subpr
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        **more,  # type: ignore[call-overload]  # what Popen takes
     )
 
 

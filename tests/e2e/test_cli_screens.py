@@ -1,6 +1,7 @@
 """What a person sees: plan, build, failure, explanation and complaints, held to golden files."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ TEST = "from app import f\n\n\ndef test_f():\n    assert f() == 1\n"
 
 
 def demo(project: Project, *answers: str) -> Project:
-    stages = {
+    stages: dict[str, dict[str, Any]] = {
         "banner": {
             "inputs": ["specs/a.txt"],
             "outputs": ["banner.txt"],
@@ -39,11 +40,11 @@ def demo(project: Project, *answers: str) -> Project:
 def masked(text: str) -> str:
     """Return a screen without what differs from run to run: durations, run ids, the versions in use."""
     text = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]{8}(-\d+)?", "RUN", text)
-    text = re.sub(r" +\d+\.\ds\b", "  0.0s", text)
+    text = re.sub(r" +\d+\.\ds\b", lambda found: "0.0s".rjust(len(found.group())), text)
     text = re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "00:00:00.000", text)
     text = re.sub(r"(key |→ |-> )[0-9a-f]{12}\b", r"\1KEY", text)
     text = re.sub(r"\b[0-9a-f]{12}\b", "DIGEST", text)
-    return re.sub(r"((?:verify\.)?(?:python|pytest))  [\d.]+", r"\1  VERSION", text)
+    return re.sub(r"^(  . (?:verify\.)?(?:python|pytest))  [\d.]+$", r"\1  VERSION", text, flags=re.MULTILINE)
 
 
 def held(golden: Golden, name: str, outcome: Outcome) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +20,8 @@ LINES = """\
 APPEND = proposing(
     "{{ item.id }}",
     {
-        "app.py": "(inputs['app.py'].text if inputs | selectattr('path', 'equalto', 'app.py') | list else '') ~ inputs[0].text"
+        "app.py": "(inputs['app.py'].text if inputs | map(attribute='path') | select('eq', 'app.py') | list else '')"
+        " ~ inputs[0].text"
     },
 )
 
@@ -40,7 +43,7 @@ def lines(project: Project, *names: str) -> None:
     )
 
 
-# ---- chains -------------------------------------------------------------------------------------------
+# ---- chains --------------------------------------------------------------------------------------
 
 
 def test_an_item_put_in_between_reruns_what_comes_after_it_and_not_what_comes_before(project: Project) -> None:
@@ -141,7 +144,7 @@ def test_paths_that_a_later_item_makes_too_are_promoted_once_in_the_end(project:
     assert [files for files in promoted if "app.py" in files] == [["app.py"]]
 
 
-# ---- stages renamed, retyped, forced -----------------------------------------------------------------------
+# ---- stages renamed, retyped, forced -------------------------------------------------------------
 
 
 def test_a_renamed_stage_finds_its_result(project: Project) -> None:
@@ -204,7 +207,7 @@ def test_a_stage_that_says_cache_false_runs_each_time(project: Project) -> None:
     assert noted(project) == ["a", "a"]
 
 
-# ---- what models may delete --------------------------------------------------------------------------------------
+# ---- what models may delete ----------------------------------------------------------------------
 
 
 DELETING = """\
@@ -272,7 +275,7 @@ def test_a_delete_that_is_not_allowed_is_refused(project: Project) -> None:
     assert not project.exists("new.py")
 
 
-# ---- safety, modes, races ---------------------------------------------------------------------------------------------
+# ---- safety, modes, races ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("deed", ["ln -s /etc/passwd out.txt", "ln -s $PWD/in.txt out.txt", "mkfifo out.txt"])
@@ -305,13 +308,9 @@ def test_an_executable_result_stays_executable(project: Project) -> None:
 
 
 def test_a_file_that_somebody_writes_while_the_stage_runs_is_left_and_told(project: Project) -> None:
-    race = f"echo theirs > {project.root}/out.txt"
-    project.write(
-        shell(
-            f"  make: {{inputs: [in.txt], outputs: [out.txt, b.txt], shell: 'cat in.txt | tee out.txt > b.txt; {race}'}}\n",
-            {"in.txt": "x\n"},
-        )
-    )
+    command = f"cat in.txt | tee out.txt > b.txt; echo theirs > {project.root}/out.txt"
+    project.write(shell(f"  make: {{inputs: [in.txt], outputs: [out.txt, b.txt], shell: '{command}'}}\n"))
+    project.write({"in.txt": "x\n"})
     stopped = project.build()
     assert stopped.code == 6, stopped.err
     assert "out.txt" in stopped.err
@@ -324,9 +323,8 @@ def test_a_file_that_somebody_writes_while_the_stage_runs_is_left_and_told(proje
 
 def test_two_builds_at_once_are_one_too_many(project: Project) -> None:
     # the second is started by a stage of the first
-    import sys  # noqa: PLC0415 - only this story starts orch23 from within
-
-    inner = f"PYTHONPATH={os.getcwd()} {sys.executable} -c 'from orch23.cli.main import run; run()' -C {project.root} build; echo $? > code.txt"
+    program = f"{sys.executable} -c 'from orch23.cli.main import run; run()'"
+    inner = f"PYTHONPATH={Path(__file__).parents[2]} {program} -C {project.root} build; echo $? > code.txt"
     project.write({"build.sh": inner})
     project.write(shell("  nest: {inputs: [build.sh], outputs: [code.txt], shell: [bash, build.sh]}\n"))
     green(project.build())

@@ -42,7 +42,10 @@ def story(project: Project, held: str) -> Path:
             f"""\
   ask: {{outputs: [said.txt], llm: {{prompt: ask.md.j2, returns: text}}}}
   held: {{inputs: [said.txt], outputs: [h.txt], llm: {{prompt: held.md.j2, returns: text}}}}
-  wait: {{inputs: [{"said.txt" if held == "wait" else "h.txt"}], outputs: [w.txt], shell: 'echo w > w.txt; bash {project.root.parent}/hold.sh'}}
+  wait:
+    inputs: [{"said.txt" if held == "wait" else "h.txt"}]
+    outputs: [w.txt]
+    shell: 'echo w > w.txt; bash {project.root.parent}/hold.sh'
 """,
             {"ask.md.j2": prompt("ask", "said"), "held.md.j2": prompt("held", "held")},
         )

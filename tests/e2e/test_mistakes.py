@@ -72,7 +72,9 @@ stages:
   d: {outputs: [x.txt], shell: echo d > x.txt}
   e: {outputs: [x.txt], shell: echo e > x.txt}
   f: {needs: [goo], shell: NOTE}
-  g: {outputs: [g.txt], llm: {provider: command, command: [no-such-program-here], model: m, prompt: gone.md.j2, returns: text}}
+  g:
+    outputs: [g.txt]
+    llm: {provider: command, command: [no-such-program-here], model: m, prompt: gone.md.j2, returns: text}
   h: {outputs: [h.txt], shell: echo h > h.txt, verify: [{check: json_shema}]}
 """
 

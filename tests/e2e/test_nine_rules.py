@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, proposing, shell
 from tests.project import Project
 
-# ---- 1: inputs ------------------------------------------------------------------------------------
+# ---- 1: inputs -----------------------------------------------------------------------------------
 
 
 def test_rule_1_a_literal_input_that_nobody_makes_is_an_error(project: Project) -> None:
@@ -20,7 +20,8 @@ def test_rule_1_a_literal_input_that_nobody_makes_is_an_error(project: Project) 
 
 
 def test_rule_1_an_optional_input_may_come_and_go(project: Project) -> None:
-    stage = "{inputs: [{path: in.txt, optional: true}], outputs: [out.txt], shell: 'cat in.txt > out.txt || echo none > out.txt'}"
+    command = "cat in.txt > out.txt || echo none > out.txt"
+    stage = f"{{inputs: [{{path: in.txt, optional: true}}], outputs: [out.txt], shell: '{command}'}}"
     project.write(shell(f"  copy: {stage}\n"))
     green(project.build())
     assert project.read("out.txt") == "none\n"
@@ -129,13 +130,14 @@ def test_rule_1_a_schema_is_checked_before_anything_runs(project: Project) -> No
     green(project.build())
 
 
-# ---- 2: ownership ------------------------------------------------------------------------------------
+# ---- 2: ownership --------------------------------------------------------------------------------
 
 
 def test_rule_2_a_stage_owns_the_files_that_it_wrote_in_its_directory(project: Project) -> None:
     project.write(
         shell(
-            "  split: {inputs: [names.txt], outputs: [out/], shell: 'mkdir -p out; for n in $(cat names.txt); do echo $n > out/$n; done'}\n",
+            "  split: {inputs: [names.txt], outputs: [out/], shell: 'mkdir -p out; for n in $(cat names.txt); "
+            "do echo $n > out/$n; done'}\n",
             {"names.txt": "a b c\n", "out/mine.txt": "a person's\n"},
         )
     )
@@ -195,7 +197,7 @@ def test_rule_2_a_stage_without_outputs_is_fresh_by_its_record(project: Project)
     assert noted(project) == ["check"]
 
 
-# ---- 3: a chain of one ---------------------------------------------------------------------------------------
+# ---- 3: a chain of one ---------------------------------------------------------------------------
 
 
 def test_rule_3_a_file_that_a_model_is_to_edit_is_its_version_0_and_stays_it(project: Project) -> None:
@@ -238,7 +240,7 @@ def test_rule_3_a_failed_item_blocks_the_later_ones(project: Project) -> None:
     assert ends(project) == {"step@a": "built", "step@b": "failed", "step@c": "blocked"}
 
 
-# ---- 4: verify has inputs of its own ----------------------------------------------------------------------------
+# ---- 4: verify has inputs of its own -------------------------------------------------------------
 
 
 def test_rule_4_verify_works_on_a_copy_and_no_model_sees_its_inputs(project: Project) -> None:
@@ -265,7 +267,7 @@ def test_rule_4_verify_works_on_a_copy_and_no_model_sees_its_inputs(project: Pro
     assert not project.exists("left.txt")
 
 
-# ---- 5: own outputs (the walk through it is in test_walks.py) -------------------------------------------------------
+# ---- 5: own outputs (the walk through it is in test_walks.py) ------------------------------------
 
 
 def test_rule_5_what_was_shown_of_own_outputs_is_recorded(project: Project) -> None:
@@ -290,7 +292,7 @@ def test_rule_5_what_was_shown_of_own_outputs_is_recorded(project: Project) -> N
     assert any("uno" in str(one) and "due" in str(one) for one in sent)
 
 
-# ---- 6: foreach ---------------------------------------------------------------------------------------------------------
+# ---- 6: foreach ----------------------------------------------------------------------------------
 
 
 PLANNED = """\
@@ -383,7 +385,7 @@ def test_rule_6_needs_by_a_field_orders_the_items(project: Project) -> None:
     assert noted(project) == ["c", "b", "a"]
 
 
-# ---- 7: dead files ----------------------------------------------------------------------------------------------------------
+# ---- 7: dead files -------------------------------------------------------------------------------
 
 
 TWO = """\
@@ -433,7 +435,7 @@ def test_rule_7_other_bytes_at_a_dead_path_are_a_persons_file(project: Project) 
     assert project.read("all.txt") == "mine now\n"
 
 
-# ---- 8: records ------------------------------------------------------------------------------------------------------------------
+# ---- 8: records ----------------------------------------------------------------------------------
 
 
 def test_rule_8_the_lock_alone_keeps_a_stage_fresh_and_so_does_the_store_alone(project: Project) -> None:
@@ -502,7 +504,8 @@ def test_rule_8_a_kept_failure_makes_nothing_fresh_and_is_not_edited(project: Pr
 def test_rule_8_an_accepted_edit_of_a_models_file_is_laid_again_from_the_transcripts(project: Project) -> None:
     project.write(
         pipeline(
-            "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, returns: text, transcripts: heard}}\n",
+            "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, returns: text, transcripts: heard}}"
+            "\n",
             {"spec.md": "x\n", "p.md.j2": prompt("ask", "{{ inputs[0].text }}")},
         )
     )
@@ -517,7 +520,7 @@ def test_rule_8_an_accepted_edit_of_a_models_file_is_laid_again_from_the_transcr
     assert calls(project) == ["ask"]
 
 
-# ---- 9: what a model's data may name --------------------------------------------------------------------------------------------------
+# ---- 9: what a model's data may name -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

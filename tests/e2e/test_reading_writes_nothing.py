@@ -129,7 +129,14 @@ def test_reading_writes_no_file_starts_no_process_and_opens_no_socket(project: P
 )
 def test_the_watch_sees_what_it_is_there_for(project: Project, deed: str) -> None:
     story(project)
-    spoilt = f"import orch23.engine.outlook as o\nreal = o.Outlook.look\ndef look(self):\n    {deed}\n    return real(self)\no.Outlook.look = look\n"
+    spoilt = f"""
+import orch23.engine.outlook as outlook
+real = outlook.Outlook.look
+def look(self):
+    {deed}
+    return real(self)
+outlook.Outlook.look = look
+"""
     seen = watched(project, "plan", more=spoilt)
     assert seen.returncode == 99, seen.stderr
     assert "WATCHED" in seen.stderr

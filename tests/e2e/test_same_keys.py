@@ -80,7 +80,9 @@ def story(project: Project) -> None:
     )
 
 
-def build(project: Project, argv: tuple[str, ...], **variables: str) -> tuple[bytes, list[object], dict[str, bytes]]:
+def build(
+    project: Project, argv: tuple[str, ...], **variables: str
+) -> tuple[bytes, list[tuple[str, str, str]], dict[str, bytes]]:
     """Build in a process of its own; return the lock file, the keys of all stages and what was made."""
     story(project)
     environ = {

@@ -169,11 +169,8 @@ def test_e6_a_to_b_and_back_to_a_restores_bytes_and_runs_nothing(project: Projec
 
 
 def test_e7_a_failed_stage_is_never_fresh(project: Project) -> None:
-    project.write(
-        shell(
-            f"  test: {{inputs: [in.txt], outputs: [out.txt], shell: 'cp in.txt out.txt; {note(project, 'test')}; exit 3'}}\n"
-        )
-    )
+    command = f"cp in.txt out.txt; {note(project, 'test')}; exit 3"
+    project.write(shell(f"  test: {{inputs: [in.txt], outputs: [out.txt], shell: '{command}'}}\n"))
     project.write({"in.txt": "one\n"})
     for count in (1, 2):
         failed = project.build()
@@ -190,7 +187,8 @@ def test_e8_a_diamond_runs_once_under_many_jobs(project: Project) -> None:
     )
     project.write(
         shell(
-            f"  top: {{inputs: [in.txt], outputs: [top.txt], shell: 'cp in.txt top.txt; {note(project, 'top')}'}}\n{wide}"
+            f"  top: {{inputs: [in.txt], outputs: [top.txt], shell: 'cp in.txt top.txt; {note(project, 'top')}'}}"
+            f"\n{wide}"
             f"  end: {{inputs: [m*.txt], outputs: [end.txt], shell: 'cat m*.txt > end.txt; {note(project, 'end')}'}}\n",
             {"in.txt": "x\n"},
         )

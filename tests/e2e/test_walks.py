@@ -32,7 +32,7 @@ def chained(project: Project) -> None:
     project.write(pipeline(CHAIN, {"specs/one.md": "# one 1\n", "specs/two.md": "# two 1\n", "edit.md.j2": APPEND}))
 
 
-# ---- two items edit one file ------------------------------------------------------------------------
+# ---- two items edit one file ---------------------------------------------------------------------
 
 
 def test_two_items_edit_one_file_then_item_one_changes(project: Project) -> None:
@@ -82,7 +82,7 @@ def test_a_chain_starts_from_the_file_that_a_person_had(project: Project) -> Non
     assert project.read("app.py") == "# zero\n# one 2\n# two 1\n"
 
 
-# ---- listings, removed items, removed stages -----------------------------------------------------------
+# ---- listings, removed items, removed stages -----------------------------------------------------
 
 
 def test_a_listing_of_a_tree_that_the_pipeline_itself_fills_stays_fresh(project: Project) -> None:
@@ -151,7 +151,7 @@ def test_a_file_that_a_person_had_goes_back_to_what_it_was_when_its_stage_is_rem
     assert project.read("app.py") == "# mine\n"
 
 
-# ---- verification ----------------------------------------------------------------------------------------
+# ---- verification --------------------------------------------------------------------------------
 
 TESTED = """\
   code:
@@ -192,7 +192,7 @@ def test_a_red_test_edit_that_no_attempt_satisfies_leaves_the_file_as_it_was(pro
     assert project.read("app.py") == "plain\n"
 
 
-# ---- own outputs ---------------------------------------------------------------------------------------------
+# ---- own outputs ---------------------------------------------------------------------------------
 
 
 def test_own_outputs_are_shown_and_the_stage_is_fresh_all_the_same(project: Project) -> None:
@@ -219,7 +219,7 @@ def test_own_outputs_are_shown_and_the_stage_is_fresh_all_the_same(project: Proj
     assert (project.ran(), calls(project)) == ([], ["code", "code"])
 
 
-# ---- branches, clones, a lost store ------------------------------------------------------------------------------
+# ---- branches, clones, a lost store --------------------------------------------------------------
 
 
 def git(project: Project, *argv: str) -> None:
@@ -242,7 +242,10 @@ def committed(project: Project) -> None:
         pipeline(
             f"""\
   ask: {{inputs: [spec.md], outputs: [said.txt], llm: {{prompt: ask.md.j2, returns: text}}}}
-  turn: {{inputs: [said.txt], outputs: [turned.txt], shell: 'tr a-z A-Z < said.txt > turned.txt; {note(project, "turn")}'}}
+  turn:
+    inputs: [said.txt]
+    outputs: [turned.txt]
+    shell: 'tr a-z A-Z < said.txt > turned.txt; {note(project, "turn")}'
 """,
             {
                 "spec.md": "one\n",

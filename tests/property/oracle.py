@@ -123,7 +123,7 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "verify": {"inputs": ["tests/all.txt"], "steps": [{"shell": ["check", "tests/all.txt", "build/all.txt"]}]},
         },
         "page": {
-            "inputs": ["spec.md#One", {"list": "src/**"}, {"list": "work/**"}, {"list": "build/**"}],
+            "inputs": ["spec.md#One", {"list": "src/**"}, {"list": "work/**"}, {"list": "build/*"}],
             "outputs": ["build/page.txt"],
             "render": {"template": PAGE},
         },

@@ -433,9 +433,10 @@ class Histories(RuleBasedStateMachine):
         assert done.ends == foreseen.ends
         assert len(done.calls) == foreseen.calls
         assert sorted(done.programs) == sorted(foreseen.programs)
-        assert {p: sha(t) for p, t in self._comparable(after).items()} == {
-            p: s for p, s in foreseen.files.items() if not p.startswith("kept/") and p != "pipeline.lock"
-        }
+        there = {p: sha(t) for p, t in self._comparable(after).items()}
+        wanted = self._comparable(foreseen.files)
+        differing = sorted(p for p in there.keys() | wanted.keys() if there.get(p) != wanted.get(p))
+        assert not differing, f"{differing}: {[after.get(p) for p in differing]}"
 
     def _unforeseen(self, planned: dict[str, str], done: Build) -> bool:
         """Say whether something failed, or an item was edited that the plan could not know of yet."""
@@ -444,6 +445,12 @@ class Histories(RuleBasedStateMachine):
 
     def _settled(self, after: dict[str, str]) -> None:
         planned, dead = self.rig.plan()
+        if [name for name, said in planned.items() if said != "fresh"] == ["page"]:
+            # A listing cannot wait for the items of a foreach: a file that a person edited, and that then lost its
+            # item in this very build, is that person's only from the next one on.
+            assert self.rig.build().decisions["page"] in ("run", "restore")
+            planned, dead = self.rig.plan()
+            after = self.rig.files()
         assert set(planned.values()) <= {"fresh"}, f"a plan after a green build: {planned}"
         assert not dead
         again = self.rig.build()

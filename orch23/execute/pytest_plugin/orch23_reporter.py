@@ -5,7 +5,7 @@ Each line is `<mac> <json>`; the key of the mac is read from the socket at impor
 neither a line that a test writes, nor one that it repeats or drops, is taken for ours.
 """
 
-# ruff: noqa: ANN401 - the shapes of reports and items differ between the versions of pytest that it runs in
+
 
 from __future__ import annotations
 

@@ -290,3 +290,10 @@ def test_sweep_drops_what_an_interrupted_build_left(rooms: Rooms) -> None:
 @given(st.text())
 def test_what_is_shown_has_no_control_characters(text: str) -> None:
     assert printable(text).isprintable()
+
+
+def test_the_folders_of_outputs_are_there_before_the_step(rooms: Rooms) -> None:
+    room = rooms.lay({}, ".", ("build/deep/",))
+    assert isinstance(room, Room)
+    assert (room.work / "build" / "deep").is_dir()
+    assert rooms.scan(room, {}) == Scan({}, (), ())

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.protected import AT_ROOT, NAMES, PREFIXES, SUFFIXES
 from orch23.model.diagnostic import Severity
 from orch23.model.pipeline import (
     BriefLimits,
@@ -27,7 +26,6 @@ from orch23.model.pipeline import (
     Verify,
 )
 from orch23.resolve.fields import normal_path, path_fault, seconds_of
-from orch23.resolve.protected import protected_reason
 from orch23.resolve.stages import make_stage, render_foreach
 
 LLM = {"provider": "local", "model": "m", "prompt": "p.j2"}
@@ -459,15 +457,3 @@ def test_a_read_fence_bounds_what_an_item_names():
 def test_items_that_the_author_typed_are_trusted():
     assert item_faults({"shell": "echo ${{ t }}"}, "a; b", source=None) == []
     assert item_faults({"shell": ["x"], "outputs": ["${{ t }}"]}, "pyproject.toml", source=None) == []
-
-
-def test_what_one_room_protects_the_other_does():
-    for name in NAMES:
-        assert protected_reason(f"a/{name}") is not None, name
-    for name in AT_ROOT:
-        assert protected_reason(f"{name}/a") is not None, name
-    for end in SUFFIXES:
-        assert protected_reason(f"a/x{end}") is not None, end
-    for start in PREFIXES:
-        assert protected_reason(f"a/{start}.x") is not None, start
-    assert protected_reason("workspace/specs/todo.py") is None

@@ -1,4 +1,4 @@
-"""Name the files that configure tools, tests or orch23 itself: an item of a foreach may not lead to them."""
+"""Name the files that configure tools, tests or orch23 itself (safety.md, Paths): no model may lead to them."""
 
 import unicodedata
 

@@ -1,0 +1,214 @@
+"""Plans of random pipelines against brute force: order, edges, owners, cycles."""
+
+import itertools
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.paths import meets
+from orch23.model.pipeline import ChainLink, Fence, GlobInput, Input, ListInput, PathInput, Pipeline, ShellStep, Stage
+from orch23.plan.graph import build_plan
+from orch23.plan.select import Selection
+from orch23.plan.writers import Writers
+
+PATHS = ("a", "b", "d/a", "d/b", "d/e/a")
+PATTERNS = (*PATHS, "d/", "d/*", "d/**", "**/a", "d/e/", "*")
+
+
+def stage(name: str, reads: tuple[str, ...] = (), writes: tuple[str, ...] = (), **more: object) -> Stage:
+    inputs: tuple[Input, ...] = tuple(PathInput(p) if p in PATHS else GlobInput(p) for p in reads)
+    return Stage(name=name, step=ShellStep("true"), inputs=inputs, outputs=writes, fence=Fence(writes), **more)  # type: ignore[arg-type]
+
+
+@st.composite
+def pipelines(draw, writes=st.sampled_from([f"o{n}" for n in range(6)])):
+    """Give pipelines whose stages own distinct files and read each other's, by name or by glob, and need each other."""
+    names = draw(st.lists(st.text("abcxyz@.", min_size=1, max_size=3), min_size=1, max_size=6, unique=True))
+    stages = []
+    for number, name in enumerate(names):
+        reads = draw(st.lists(st.sampled_from([f"o{n}" for n in range(6)] + ["o*", "o[01]", "source"]), max_size=2))
+        inputs: tuple[Input, ...] = tuple(GlobInput(p) if "*" in p or "[" in p else PathInput(p) for p in reads)
+        needs = tuple(draw(st.lists(st.sampled_from(names), max_size=1)))
+        out = (f"o{number}",)
+        stages.append(Stage(name=name, step=ShellStep("true"), inputs=inputs, needs=needs, outputs=out, fence=Fence(out)))
+    return Pipeline(name="p", file="p.yaml", stages=tuple(stages))
+
+
+def wanted_edges(pipeline: Pipeline) -> set[tuple[str, str]]:
+    """Return producer and reader of every edge, by comparing all pairs."""
+    edges = set()
+    for reader, producer in itertools.permutations(pipeline.stages, 2):
+        assert isinstance(reader, Stage)
+        assert isinstance(producer, Stage)
+        reads = [one.pattern if isinstance(one, GlobInput) else one.path for one in reader.inputs]  # type: ignore[union-attr]
+        if producer.name in reader.needs or any(meets(r, w) for r in reads for w in producer.outputs):
+            edges.add((producer.name, reader.name))
+    return edges
+
+
+def has_cycle(edges: set[tuple[str, str]]) -> bool:
+    nodes = {name for edge in edges for name in edge}
+    while nodes:
+        free = {n for n in nodes if not any(reader == n and producer in nodes for producer, reader in edges)}
+        if not free:
+            return True
+        nodes -= free
+    return False
+
+
+def smallest_order(names: set[str], edges: set[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the lexicographically smallest topological order, by choosing the smallest free name each time."""
+    order: list[str] = []
+    while len(order) < len(names):
+        free = [n for n in names - set(order) if all(p in order for p, r in edges if r == n)]
+        order.append(min(free))
+    return tuple(order)
+
+
+@given(pipelines())
+def test_edges_and_order_are_those_of_brute_force(pipeline):
+    edges = wanted_edges(pipeline)
+    plan, problems = build_plan(pipeline)
+    if has_cycle(edges):
+        assert plan is None
+        assert {d.code for d in problems} == {"E820"}
+        return
+    assert not problems
+    assert plan is not None
+    assert {(e.producer, e.reader) for e in plan.edges} == edges
+    assert plan.order == smallest_order({s.name for s in pipeline.stages}, edges)
+    for name in plan.order:
+        assert plan.upstream[name] == tuple(sorted(p for p, r in edges if r == name))
+        assert plan.downstream[name] == tuple(sorted(r for p, r in edges if p == name))
+    assert plan.above == {}
+
+
+@given(pipelines(), st.randoms(use_true_random=False))
+def test_the_order_of_declaration_does_not_show(pipeline, random):
+    shuffled = list(pipeline.stages)
+    random.shuffle(shuffled)
+    one, its_problems = build_plan(pipeline)
+    other, other_problems = build_plan(Pipeline(name="p", file="p.yaml", stages=tuple(shuffled)))
+    assert sorted(map(str, its_problems)) == sorted(map(str, other_problems))
+    assert (one is None) == (other is None)
+    if one is not None and other is not None:
+        assert one.order == other.order
+        assert one.edges == other.edges
+        assert dict(one.upstream) == dict(other.upstream)
+
+
+@given(pipelines())
+def test_a_cycle_is_named_with_a_path_that_is_one(pipeline):
+    edges = wanted_edges(pipeline)
+    plan, problems = build_plan(pipeline)
+    for problem in problems:
+        path = problem.message.removeprefix("cycle: ").split(" -> ")
+        assert path[0] == path[-1] == min(path)
+        assert len(path) > 2
+        assert len(set(path)) == len(path) - 1
+        assert set(itertools.pairwise(path)) <= edges
+        assert len(problem.related) == len(path) - 1
+    if plan is None:
+        assert problems
+
+
+@given(st.lists(st.sets(st.sampled_from(PATTERNS), min_size=1, max_size=2), min_size=1, max_size=5))
+def test_overlapping_owners_are_found_if_and_only_if_brute_force_finds_them(fences):
+    stages = tuple(stage(f"s{n}", writes=tuple(sorted(fence))) for n, fence in enumerate(fences))
+    wanted = {
+        (one.name, other.name)
+        for one, other in itertools.combinations(stages, 2)
+        if any(meets(a, b) for a in one.outputs for b in other.outputs)
+    }
+    found = [(one, other) for one, other, _ in Writers({s.name: s for s in stages}).overlaps()]
+    assert len(found) == len(set(found))
+    assert set(found) <= wanted
+    # of many owners of one pattern each is paired with the first, so all are named
+    assert {name for pair in found for name in pair} == {name for pair in wanted for name in pair}
+    plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
+    assert (plan is None) == bool(wanted)
+    assert sum(d.code == "E821" for d in problems) == len(found)
+
+
+@given(st.lists(st.sets(st.sampled_from(PATTERNS), min_size=1, max_size=2), min_size=1, max_size=5), st.sampled_from(PATTERNS))
+def test_the_writers_of_a_pattern_are_those_of_brute_force(fences, pattern):
+    stages = {f"s{n}": stage(f"s{n}", writes=tuple(sorted(fence))) for n, fence in enumerate(fences)}
+    wanted = tuple(sorted(n for n, s in stages.items() if any(meets(pattern, w) for w in s.outputs)))
+    assert Writers(stages).meeting(pattern) == wanted
+
+
+@st.composite
+def chained(draw):
+    """Give a chain of items that share files, and stages that read them; some make what the chain reads."""
+    count = draw(st.integers(1, 4))
+    items = []
+    for index in range(count):
+        out = tuple(sorted(draw(st.sets(st.sampled_from(["w/a", "w/b"]), min_size=1))))
+        reads = tuple(PathInput(p) for p in draw(st.lists(st.sampled_from(["m0", "m1"]), max_size=1)))
+        link = ChainLink(chain="c", index=index)
+        # the keys run against the order of the list: it is the index that counts
+        items.append(Stage(name=f"c@{9 - index}", step=ShellStep("true"), inputs=reads, outputs=out, fence=Fence(("w/",)), chain=link))
+    others = []
+    for number in range(2):
+        pool = ["w/a", "w/b", "w/**", "source"]
+        reads = draw(st.lists(st.sampled_from(pool), max_size=2))
+        inputs: tuple[Input, ...] = tuple(GlobInput(p) if "*" in p else PathInput(p) for p in reads)
+        out = (f"m{number}",)
+        others.append(Stage(name=f"m{number}", step=ShellStep("true"), inputs=inputs, outputs=out, fence=Fence(out)))
+    return items, others
+
+
+@given(chained())
+def test_an_edge_out_of_a_chain_yields_exactly_where_its_reader_stands_above_the_chain(parts):
+    items, others = parts
+    plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=(*others, *items)))
+    assert plan is not None, problems
+    firm = {(m.name, i.name) for i in items for m in others if PathInput(m.outputs[0]) in i.inputs}
+    for other in others:
+        reads_chain = [
+            i.name
+            for i in items
+            for one in other.inputs
+            if meets(one.pattern if isinstance(one, GlobInput) else one.path, "w/**")  # type: ignore[union-attr]
+        ]
+        feeds = {i.chain.index for i in items if i.chain and (other.name, i.name) in firm}
+        if reads_chain and feeds and min(feeds) == 0:
+            assert plan.above.get(other.name) == frozenset({"c"})
+            assert not any(up.startswith("c@") for up in plan.upstream[other.name])
+        if reads_chain and not feeds:
+            assert other.name not in plan.above
+            assert plan.order.index(other.name) > max(plan.order.index(i.name) for i in items)
+    assert [n for n in plan.order if n.startswith("c@")] == [i.name for i in items]
+
+
+def test_a_listing_makes_no_edge():
+    reader = Stage(name="r", step=ShellStep("true"), inputs=(ListInput("o/**"),), outputs=("x",), fence=Fence(("x",)))
+    plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=(reader, stage("w", writes=("o/a",)))))
+    assert plan is not None, problems
+    assert plan.edges == ()
+
+
+@given(pipelines(), st.data())
+def test_a_selection_is_closed_under_what_it_needs(pipeline, data):
+    plan, _ = build_plan(pipeline)
+    if plan is None:
+        return
+    targets = tuple(data.draw(st.lists(st.sampled_from(plan.order), max_size=2)))
+    below = tuple(data.draw(st.lists(st.sampled_from(plan.order), max_size=1)))
+    only = tuple(data.draw(st.lists(st.sampled_from(plan.order), max_size=1)))
+    found = Selection(targets=targets, downstream=below, only=only).nodes(plan)
+    if not (targets or below or only):
+        assert found == set(plan.nodes)
+        return
+    after = reachable(plan.downstream, below)
+    assert found == reachable(plan.upstream, (*targets, *after)) | set(only)
+
+
+def reachable(edges: Mapping[str, tuple[str, ...]], start: tuple[str, ...]) -> set[str]:
+    found = set(start)
+    while True:
+        more = {n for name in found for n in edges.get(name, ())} - found
+        if not more:
+            return found
+        found |= more

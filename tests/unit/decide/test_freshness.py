@@ -1,0 +1,186 @@
+"""Freshness: the order of the questions, the reasons, and which aspect gives which reason."""
+
+import pytest
+
+from orch23.decide.freshness import Candidate, Known, compare, decide, mismatches
+from orch23.model.decision import Edited, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.manifest import key_of
+from orch23.model.record import Record
+
+A, B = FileEntry(digest_bytes(b"a")), FileEntry(digest_bytes(b"b"))
+MANIFEST = {"kind": "shell", "command": "make", "input:x": "1", "verify": ["t"]}
+
+
+def record(manifest=MANIFEST, outputs=None, **more):
+    return Record(stage="s", key=key_of(manifest), manifest=manifest, outputs=outputs or {"o": A}, **more)
+
+
+def candidate(one, *, target=None, obtainable=True):
+    return Candidate(record=one, target=one.outputs if target is None else target, obtainable=obtainable)
+
+
+def known(**facts):
+    return Known(**{"stage": "s", "manifest": MANIFEST, **facts})
+
+
+def codes(decision):
+    return [r.code for r in decision.reasons]
+
+
+def test_a_stage_without_a_record_runs_for_the_first_time():
+    assert codes(decide(known())) == ["first_run"]
+
+
+def test_a_stage_that_failed_and_has_no_record_runs_because_it_failed():
+    assert codes(decide(known(failed_before=True))) == ["previous_failed"]
+
+
+def test_a_stage_is_fresh_where_the_disk_equals_a_record_of_todays_key():
+    one = record()
+    assert decide(known(todays=(candidate(one),), previous=one, disk={"o": A})) == Fresh(one)
+
+
+def test_the_first_record_wins_where_several_would_do_and_any_of_them_makes_fresh():
+    first, second = record(outputs={"o": A}), record(outputs={"o": B})
+    todays = (candidate(first), candidate(second))
+    assert decide(known(todays=todays, disk={"o": B})) == Fresh(second)
+    assert decide(known(todays=todays, disk={"o": None})).record == first
+
+
+def test_a_missing_output_is_restored_and_says_so():
+    one = record()
+    decision = decide(known(todays=(candidate(one),), previous=one, disk={"o": None}))
+    assert isinstance(decision, Restore)
+    assert [(r.code, r.subject) for r in decision.reasons] == [("output_missing", "o")]
+
+
+def test_other_bytes_at_an_output_are_restored_over_and_named_with_old_and_new():
+    one = record()
+    decision = decide(known(todays=(candidate(one),), previous=one, disk={"o": B}))
+    assert isinstance(decision, Restore)
+    assert [(r.code, r.old, r.new) for r in decision.reasons] == [("output_edited", str(A), str(B))]
+
+
+def test_a_stage_runs_where_the_bytes_of_its_records_are_lost():
+    one = record()
+    decision = decide(known(todays=(candidate(one, obtainable=False),), previous=one, disk={"o": None}))
+    assert isinstance(decision, Run)
+    assert codes(decision) == ["output_missing"]
+
+
+def test_a_record_whose_needed_version_is_lost_does_not_make_fresh():
+    """A later item of the chain starts from a version that nobody has any more: it has to be made again."""
+    one = record()
+    assert isinstance(decide(known(todays=(candidate(one, obtainable=False),), previous=one, disk={"o": A})), Run)
+
+
+def test_a_file_that_the_last_result_owned_and_this_one_lacks_must_be_gone():
+    one = record()
+    todays = (candidate(one, target={"o": A, "dropped": None}),)
+    assert isinstance(decide(known(todays=todays, disk={"o": A, "dropped": B})), Restore)
+    assert isinstance(decide(known(todays=todays, disk={"o": A, "dropped": None})), Fresh)
+
+
+def test_a_persons_file_where_nothing_is_wanted_is_left_alone():
+    one = record()
+    todays = (candidate(one, target={"o": A, "dropped": None}),)
+    disk = {"o": A, "dropped": B}
+    assert isinstance(decide(known(todays=todays, disk=disk, foreign=frozenset({"dropped"}))), Fresh)
+    assert mismatches({"o": A}, {"o": B}, frozenset({"o"})) == ("o",)
+
+
+def test_only_a_changed_verification_is_verified():
+    then = record({**MANIFEST, "verify": ["old"]})
+    decision = decide(known(same_core=candidate(then), previous=then, disk={"o": A}))
+    assert isinstance(decision, VerifyOnly)
+    assert codes(decision) == ["verify_changed"]
+
+
+def test_a_result_that_cannot_be_had_is_not_verified_but_made():
+    then = record({**MANIFEST, "verify": ["old"]})
+    assert isinstance(decide(known(same_core=candidate(then, obtainable=False), previous=then)), Run)
+
+
+def test_a_record_of_todays_key_goes_before_one_of_the_same_core():
+    one, then = record(), record({**MANIFEST, "verify": ["old"]}, outputs={"o": B})
+    facts = known(todays=(candidate(one),), same_core=candidate(then), disk={"o": B})
+    assert isinstance(decide(facts), Restore)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"), [({"forced": True}, "forced"), ({"cacheable": False}, "cache_disabled")]
+)
+def test_a_forced_or_uncacheable_stage_runs_although_it_is_fresh(facts, reason):
+    one = record()
+    assert codes(decide(known(todays=(candidate(one),), disk={"o": A}, **facts))) == [reason]
+
+
+def test_an_edit_goes_before_everything():
+    one = record()
+    facts = known(edited=("o",), forced=True, todays=(candidate(one),), disk={"o": A}, waiting_on=("up",))
+    assert decide(facts) == Edited(("o",))
+
+
+def test_a_stage_is_maybe_where_upstream_may_give_it_a_recorded_key():
+    one = record({**MANIFEST, "input:x": "2"})
+    facts = known(waiting_on=("up",), uncertain=("x",), others=(one,), previous=one)
+    assert isinstance(decide(facts), Maybe)
+    assert [(r.code, r.subject) for r in decide(facts).reasons] == [("upstream_maybe", "up")]
+
+
+def test_a_stage_with_a_reason_of_its_own_runs_whatever_upstream_writes():
+    one = record({**MANIFEST, "command": "other"})
+    assert "command_changed" in codes(decide(known(waiting_on=("up",), uncertain=("x",), others=(one,), previous=one)))
+
+
+@pytest.mark.parametrize(
+    ("aspect", "code", "subject"),
+    [
+        ("input:a/b", "input_changed", "a/b"),
+        ("slice:s.md#H", "input_changed", "s.md#H"),
+        ("list:src/**", "input_changed", "src/**"),
+        ("item", "input_changed", "item"),
+        ("requires:file_exists:p", "input_changed", "file_exists:p"),
+        ("base:w/a", "base_changed", "w/a"),
+        ("kind", "command_changed", "kind"),
+        ("command", "command_changed", "command"),
+        ("outputs", "command_changed", "outputs"),
+        ("fence", "command_changed", "fence"),
+        ("cwd", "command_changed", "cwd"),
+        ("scratch", "command_changed", "scratch"),
+        ("network", "command_changed", "network"),
+        ("prompt", "prompt_changed", "prompt"),
+        ("system", "prompt_changed", "system"),
+        ("provider", "model_changed", "provider"),
+        ("model", "model_changed", "model"),
+        ("endpoint", "model_changed", "endpoint"),
+        ("params", "params_changed", "params"),
+        ("returns", "params_changed", "returns"),
+        ("context", "params_changed", "context"),
+        ("schema", "schema_changed", "schema"),
+        ("env:A", "env_changed", "A"),
+        ("python", "tool_changed", "python"),
+        ("pytest", "tool_changed", "pytest"),
+        ("tool:gcc", "tool_changed", "gcc"),
+        ("salt", "salt_changed", "salt"),
+        ("action_format", "salt_changed", "action_format"),
+        ("verify", "verify_changed", "verify"),
+        ("verify.all", "verify_changed", "verify.all"),
+        ("verify.input:t", "verify_changed", "verify.input:t"),
+        ("ensures", "verify_changed", "ensures"),
+    ],
+)
+def test_every_aspect_has_its_reason(aspect, code, subject):
+    (reason,) = compare({aspect: "old"}, {aspect: "new"})
+    assert (reason.code, reason.subject, reason.old, reason.new) == (code, subject, "old", "new")
+
+
+@pytest.mark.parametrize(("then", "now", "code"), [({}, {"input:a": "1"}, "input_added"), ({"input:a": "1"}, {}, "input_removed")])
+def test_inputs_come_and_go(then, now, code):
+    assert [r.code for r in compare(then, now)] == [code]
+
+
+def test_reasons_of_inputs_come_first():
+    then, now = {"command": "1", "input:z": "1", "base:y": "1"}, {"command": "2", "input:z": "2", "base:y": "2"}
+    assert [r.code for r in compare(then, now)] == ["base_changed", "input_changed", "command_changed"]
