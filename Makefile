@@ -10,6 +10,7 @@ WORKERS ?= 2
 # What is installed. A developer's environment (make setup) is editable and is left as it is.
 PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 pipelines prompts specs -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+QUICK := -m "not slow and not thorough"
 
 .PHONY: help setup demo test check fmt lint types contracts unit thorough cover bench docs regold build clean
 
@@ -23,10 +24,10 @@ setup: $(BIN)/python ## a developer's environment in .venv: orch23 editable, wit
 demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml: no key, recorded answers
 	$(BIN)/orch23 build pipelines/quickstart.yaml
 
-test: $(VENV)/.orch23-test lint types contracts ## all that CI runs: format, lint, types, layers, tests
+test: $(VENV)/.orch23-test lint types contracts ## all that CI runs: format, lint, types, layers, tests with the slow ones
 	$(PYTEST)
 
-check: $(VENV)/.orch23-test lint types contracts cover ## the same, and coverage
+check: $(VENV)/.orch23-test lint types contracts cover ## the same without the slow tests, and coverage: under a minute
 
 fmt: $(VENV)/.orch23-test ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix-only --quiet .
@@ -43,14 +44,14 @@ contracts: $(VENV)/.orch23-test ## the layers, by import-linter
 	PYTHONPATH=. $(BIN)/lint-imports
 
 unit: $(VENV)/.orch23-test ## the tests of single rooms, in a few seconds
-	$(PYTEST) tests/unit
+	$(PYTEST) $(QUICK) tests/unit
 
-thorough: $(VENV)/.orch23-test ## the tests with very many examples: minutes
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) --timeout 3600
+thorough: $(VENV)/.orch23-test ## all tests, with very many examples: many minutes
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600
 
-cover: $(VENV)/.orch23-test ## the tests with branch coverage
+cover: $(VENV)/.orch23-test ## the quick tests with branch coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(WORKERS)
+	$(BIN)/coverage run -m pytest -n $(WORKERS) $(QUICK)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -60,8 +61,18 @@ bench: $(VENV)/.orch23-test ## the benchmarks of bench/
 	done; [ "$$found" = 1 ] || { echo "bench/ holds no benchmark" >&2; exit 1; }
 
 docs: $(VENV)/.orch23-test ## write the generated pages anew
-	PYTHONPATH=. $(BIN)/python -c 'from pathlib import Path; from orch23.load.schema import reference_page; \
-	  Path("docs/pipeline-reference.md").write_text(reference_page(), encoding="utf-8")'
+	PYTHONPATH=. $(BIN)/python -c "$$PAGES"
+
+define PAGES
+from pathlib import Path
+from orch23.cli.catalogue import diagnostics_page
+from orch23.cli.reference import commands_page
+from orch23.load.schema import reference_page
+pages = {"pipeline-reference": reference_page, "commands": commands_page, "diagnostics": diagnostics_page}
+for name, page in pages.items():
+    Path("docs", name + ".md").write_text(page(), encoding="utf-8")
+endef
+export PAGES
 
 regold: $(VENV)/.orch23-test ## write the golden files anew; read the difference before you keep it
 	REGOLD=1 $(PYTEST) -q

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.gold import Golden, golden_from_environment
 from tests.guards import environment_restored, no_network
@@ -15,7 +15,9 @@ __all__ = ["environment_restored", "golden", "no_network", "project"]
 # No deadlines: a shared machine is slow at times, and pytest's timeout catches what hangs.
 _ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("dev", _ANY_MACHINE, max_examples=50)
-settings.register_profile("ci", _ANY_MACHINE, max_examples=100, derandomize=True)
+# CI does not shrink, which may take minutes: it tells the example it found. `dev` makes it small: HYPOTHESIS_PROFILE=dev.
+_FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
+settings.register_profile("ci", _ANY_MACHINE, max_examples=100, derandomize=True, phases=_FOUND)
 settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 

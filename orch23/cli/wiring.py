@@ -13,19 +13,20 @@ from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
 from orch23.engine.conversation import CallGate, Conversations
 from orch23.engine.facts import FactFinder
-from orch23.engine.session import Machinery, Session, lock_path, open_session
+from orch23.engine.session import Machinery, Session, lock_path, open_session, sound_part
+from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.load.data import parse_yaml_data, validate_data
-from orch23.load.pipeline import Loaded, load_pipeline
+from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
 from orch23.load.yaml_text import ParsedText
 from orch23.load.yaml_text import parse as parse_yaml
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import InvalidInputError
 from orch23.model.event import Event, Observer
-from orch23.model.pipeline import ForeachStage, LLMStep, PathInput, Pipeline, SliceInput, Stage
+from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.providers.registry import Providers, check
@@ -78,7 +79,6 @@ def open_project(settings: Settings) -> Project:
         NotFoundError: there is no such file.
 
     """
-    loaded = load_pipeline(settings.pipeline_path, settings.root, sets=settings.sets, vars_file=settings.vars_file)
     store = open_store(settings.root)
     facts = FactFinder(settings.root, settings.environ)
     files = AuthorFiles(settings.root, store.workspace)
@@ -88,7 +88,23 @@ def open_project(settings: Settings) -> Project:
         return check(step, settings.environ, settings.root)
 
     machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
+    try:
+        loaded = load_pipeline(settings.pipeline_path, settings.root, sets=settings.sets, vars_file=settings.vars_file)
+    except InvalidPipelineError as error:
+        raise _with_the_rest(error, store, machinery) from None
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery)
+
+
+def _with_the_rest(error: InvalidPipelineError, store: Store, machinery: Machinery) -> InvalidPipelineError:
+    """Return the error with what is wrong besides in the stages that could be read, in the order of the file."""
+    parsed = error.parsed
+    if parsed is None or parsed.partial is None:
+        return error
+    names = {path.split("/")[1] for path in parsed.partial.locations if path.startswith("stages/")}
+    more = sound_part(parsed.partial, store, machinery, names=names, unread=parsed.unread)
+    known = [*error.diagnostics, *more]
+    known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
+    return InvalidPipelineError(*known, sources=error.sources)
 
 
 def read_yaml(text: str) -> Json:
@@ -191,13 +207,8 @@ def sweep_committed(project: Project) -> None:
     """Remove what a killed build left beside the files that are committed: the lock file and the transcripts."""
     root, pipeline = project.store.root, project.pipeline
     folders = {lock_path(root, pipeline.file).parent}
-    for stage in pipeline.stages:
-        if isinstance(stage, ForeachStage):
-            llm = stage.body.get("llm")
-            place = llm.get("transcripts") if isinstance(llm, Mapping) else None
-        else:
-            place = stage.step.transcripts if isinstance(stage.step, LLMStep) else None
-        folders |= {root / place, root / place / "originals"} if isinstance(place, str) else set()
+    for place in transcript_folders(pipeline):
+        folders |= {root / place, root / place / "originals"}
     for folder in sorted(folders):
         sweep_temps(folder)
 

@@ -1,47 +1,17 @@
-"""Judge a run of pytest by its own report and the tests that the staged files hold, never by its exit code alone."""
+"""Judge a run of pytest by its own report and the tests expected of it, never by its exit code alone."""
 
-import ast
 import json
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
+from orch23.decide.excerpt import normalise
+from orch23.decide.expected_tests import base_id, is_test_file
 from orch23.model.diagnostic import Diagnostic, Location, Severity
-from orch23.model.pipeline import BriefLimits
 
 _SHOWN = 10
 _NOT_RUN = "not run"
 _NO_TESTS_COLLECTED = 5
-_FILES = ("test_*.py", "*_test.py")
-_NOT_ENTERED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")  # norecursedirs
-_SELECTING = (
-    "-k",
-    "-m",
-    "--deselect",
-    "--ignore",
-    "--ignore-glob",
-    "--lf",
-    "--ff",
-    "--last-failed",
-    "--sw",
-    "--stepwise",
-)
-_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"), ""),
-    (re.compile(r"[^\s'\"=:(\[]*/rooms/[0-9a-f]{16}(?=/|\b)"), "/room"),
-    (re.compile(r"pytest-of-[^/\s]+/pytest-\d+"), "pytest-of-user/pytest-N"),
-    (
-        re.compile(r"/(?:var/)?tmp/(?:tmp[A-Za-z0-9_]{6,}|[A-Za-z0-9_-]*\.[A-Za-z0-9]{6,10})(?=[/\s'\":,)]|$)"),
-        "/tmp/TMP",  # noqa: S108 - a name to show, not a place to write
-    ),
-    (re.compile(r"\b0x[0-9a-fA-F]{4,16}\b"), "0xADDRESS"),
-    (re.compile(r"\bin \d+(?:\.\d+)?s\b(?: \(\d+:\d\d:\d\d\))?"), "in N s"),
-    (re.compile(r"(?<![\w.])\d+\.\d+s(?= (?:call|setup|teardown)\b)"), "N s"),
-    (re.compile(r"(?m)^=+ (.*?) =+$"), r"== \1 =="),
-    (re.compile(r"\r\n?"), "\n"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,138 +315,3 @@ def _excerpt(folded: _Report, diagnostics: tuple[Diagnostic, ...], output: str) 
 
 def _by_test(failure: _Failure) -> tuple[str, str]:
     return failure.test, failure.when
-
-
-# ---- which tests there must be ------------------------------------------------------------------
-
-
-def is_test_file(path: str) -> bool:
-    """Say whether pytest takes a file for one of tests, by its name."""
-    name = path.rpartition("/")[2]
-    return any(fnmatchcase(name, pattern) for pattern in _FILES)
-
-
-def base_id(node: str) -> str:
-    """Return a test's id without its parameters: `test_a.py::test_x` of `test_a.py::test_x[1-2]`."""
-    path, separator, rest = node.partition("::")
-    return f"{path}{separator}{rest.partition('[')[0]}"
-
-
-def expected_tests(files: Mapping[str, str], paths: tuple[str, ...] = ()) -> frozenset[str]:
-    """Return the ids, without parameters, of the tests that stand in the staged test files.
-
-    `files` are texts by path relative to the directory pytest runs in; `paths` those that it is given, files, folders
-    or ids. Only what is defined unconditionally counts. A file that does not parse stands for itself.
-    """
-    found: set[str] = set()
-    for path, text in files.items():
-        if not is_test_file(path) and not any(path == _plain(p) for p in paths):
-            continue
-        wanted = [p for p in map(_plain, paths or (".",)) if _reaches(p, path)]
-        for test in _tests(path, text) if wanted else ():
-            if any(_selects(p, test) for p in wanted):
-                found.add(test)
-    return frozenset(found)
-
-
-def selects_tests(args: tuple[str, ...]) -> bool:
-    """Say whether the author's own arguments choose among the tests, so that the files cannot say what is expected."""
-    return any(
-        arg.partition("=")[0] in _SELECTING or (arg[:2] in ("-k", "-m") and not arg.startswith("--")) for arg in args
-    )
-
-
-def _plain(path: str) -> str:
-    path = path.removeprefix("./").rstrip("/") or "."
-    return base_id(path)
-
-
-def _reaches(wanted: str, path: str) -> bool:
-    """Say whether pytest, given one path, comes to a file; it does not enter some folders by itself."""
-    if wanted.partition("::")[0] == path:
-        return True
-    if wanted != "." and not path.startswith(f"{wanted}/"):
-        return False
-    folders = path.split("/")[:-1][0 if wanted == "." else wanted.count("/") + 1 :]
-    return not any(fnmatchcase(folder, pattern) for folder in folders for pattern in _NOT_ENTERED)
-
-
-def _selects(wanted: str, test: str) -> bool:
-    return "::" not in wanted or test == wanted or test.startswith(f"{wanted}::") or wanted.startswith(f"{test}::")
-
-
-def _tests(path: str, text: str) -> Iterator[str]:
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        yield path
-        return
-    gone = {t.id for s in body if isinstance(s, ast.Delete) for t in s.targets if isinstance(t, ast.Name)}
-    yield from _tests_in(body, path, inside=False, gone=frozenset(gone))
-
-
-def _tests_in(body: list[ast.stmt], prefix: str, *, inside: bool, gone: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the tests of a module's or a class's body; `inside` says that it is a class's."""
-    for statement in body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                if name.startswith("test") and name not in gone and not _is_no_test(statement, inside=inside):
-                    yield f"{prefix}::{name}"
-            case ast.ClassDef(name=name) if name not in gone and _is_test_class(statement):
-                yield from _tests_in(statement.body, f"{prefix}::{name}", inside=True)
-            case _:
-                continue
-
-
-def _is_no_test(function: ast.FunctionDef | ast.AsyncFunctionDef, *, inside: bool) -> bool:
-    names = {_last_name(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
-    return "fixture" in names or (inside and bool(names & {"property", "classmethod", "cached_property"}))
-
-
-def _is_test_class(node: ast.ClassDef) -> bool:
-    assigned = {
-        target.id: statement.value
-        for statement in node.body
-        if isinstance(statement, ast.Assign)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    flag = assigned.get("__test__")
-    if isinstance(flag, ast.Constant) and not flag.value:
-        return False
-    if any(_last_name(base).endswith("TestCase") for base in node.bases):
-        return True
-    made = {s.name for s in node.body if isinstance(s, ast.FunctionDef)}
-    return node.name.startswith("Test") and not made & {"__init__", "__new__"}
-
-
-def _last_name(node: ast.expr) -> str:
-    match node:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-        case _:
-            return ""
-
-
-# ---- the text of a failure ----------------------------------------------------------------------
-
-
-def shorten(text: str, limits: BriefLimits | None = None) -> str:
-    """Cut a text over the limit to its head, a mark and its tail, to the character: 4001 become 3505."""
-    limits = limits if limits is not None else BriefLimits()
-    if len(text) <= limits.limit:
-        return text
-    return f"{text[: limits.head]}\n...\n{text[len(text) - limits.tail :]}"
-
-
-def normalise(text: str, rooms: tuple[str, ...] = ()) -> str:
-    """Give what differs from run to run one form: durations, temporary paths, addresses, colours, rooms.
-
-    Doing it twice changes nothing more.
-    """
-    for room in sorted(rooms, key=len, reverse=True):
-        if room:
-            text = text.replace(room.rstrip("/"), "/room")
-    for pattern, form in _RULES:
-        text = pattern.sub(form, text)
-    return text

@@ -324,10 +324,12 @@ class Build:
                 self._end(name, StageEnd(status=status, text="not run"))
         ends = {name: end for name, end in self._ends.items() if name in self._wanted or end.code}
         green = self._stopped is None and all(end.is_green for end in ends.values())
-        removed = self.committer.bury(world.dead_files()) if green and everything else ()
-        if removed:
+        buried = self.committer.bury(world.dead_files()) if green and everything else Promoted()
+        if buried.removed or buried.written:
             text = "files of stages that are gone were taken away"
-            self._narrator.promoted("orch23", text, Promoted(removed=removed))
+            self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
+        if buried.foreign:
+            self._narrator.warn(f"files of stages that are gone, left as they are: {', '.join(buried.foreign)}")
         self.committer.write_lock({name for name, end in ends.items() if end.is_green}, complete=green and everything)
         return BuildResult(stages=ends, exit_code=exit_code(ends, self._stopped))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from orch23.engine.attempt import Attempted
 from orch23.engine.session import Session
 from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import LLMStep
 from orch23.model.record import LockFile, Record
 from orch23.resolve.resolution import Resolved
@@ -52,12 +53,19 @@ class Committer:
             path for path, entry in given.items() if world.view(name, path) != entry and path not in resolved.base
         )
 
-    def bury(self, dead: Mapping[str, FileEntry | None]) -> tuple[str, ...]:
-        """Take dead files back to what a person had there, or away."""
-        if not dead:
-            return ()
-        promoted = self._swap(dict(dead))
-        return (*promoted.removed, *promoted.written)
+    def bury(self, dead: Mapping[str, FileEntry | None]) -> Promoted:
+        """Take dead files back to what a person had there, or away; leave those of which nobody has these bytes."""
+        found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
+        promoted = self._swap(found) if found else Promoted()
+        return replace(promoted, foreign=(*promoted.foreign, *sorted(dead.keys() - found.keys())))
+
+    def _obtain(self, path: str, entry: FileEntry) -> bool:
+        """Bring bytes into the store; say whether they are there."""
+        try:
+            self.session.store.contents.put_bytes(self.session.world.read(path, entry))
+        except MissingBytesError:
+            return False
+        return True
 
     def write_lock(self, green: set[str], *, complete: bool) -> None:
         """Write the lock file: today's records of what succeeded, and what it said of all that was not reached.

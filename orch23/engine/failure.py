@@ -4,7 +4,7 @@ import os.path
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from orch23.decide.verdict import normalise, shorten
+from orch23.decide.excerpt import normalise, shorten
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Brief
 from orch23.model.pipeline import BriefLimits, LLMStep, Stage

@@ -5,7 +5,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from orch23.decide.verdict import Verdict, expected_tests, judge_pytest, selects_tests
+from orch23.decide.expected_tests import expected_tests, selects_tests
+from orch23.decide.verdict import Verdict, judge_pytest
 from orch23.engine.failure import Failure, below, command_failed, refusal
 from orch23.model.action import (
     Action,

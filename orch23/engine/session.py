@@ -14,7 +14,14 @@ from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import build_plan, extend, inputs_of_nobody, literal_reads, missing_inputs
+from orch23.plan.graph import (
+    build_plan,
+    extend,
+    inputs_of_nobody,
+    literal_reads,
+    missing_inputs,
+    unknown_needs,
+)
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
 from orch23.store.history import History, read_history
@@ -107,6 +114,25 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
     if problems or plan is None:
         raise InvalidInputError(*problems)
     return plan
+
+
+def sound_part(
+    pipeline: Pipeline, store: Store, machinery: Machinery, *, names: Collection[str], unread: tuple[str, ...]
+) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with the sound stages of a pipeline that has unsound ones as well, to tell it in one run.
+
+    `names` are all stages that are declared. Of an input that a text of the unsound ones might make nothing is said.
+    """
+    problems = [*_unknown_checks(pipeline), *_prompt_files(pipeline, machinery), *_providers(pipeline, machinery)]
+    problems += unknown_needs(pipeline, names)
+    made = tuple(text for text in unread if text and not text.isspace())
+
+    def may_exist(path: str) -> bool:
+        if store.workspace.entry(path) is not None:
+            return True
+        return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
+
+    return (*problems, *inputs_of_nobody(pipeline, may_exist))
 
 
 def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:

@@ -60,6 +60,7 @@ class Worker:
         attempts = self._attempts(resolved)
         if recorded is None:
             return attempts.run()
+        self._hold(recorded)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
             return Attempted(
@@ -85,6 +86,13 @@ class Worker:
                 changed.append(path)
         if changed:
             raise InputsChangedError(tuple(changed))
+
+    def _hold(self, recorded: Record) -> None:
+        """Keep the bytes of a record where rooms are laid from: they may be in the workspace, or made again, alone."""
+        store, world = self.session.store, self.session.world
+        for path, entry in recorded.outputs.items():
+            if not store.contents.has(entry.digest):
+                store.contents.put_bytes(world.read(path, entry))
 
     def verify(self, resolved: Resolved, outputs: Files) -> Failure | None:
         """Verify some outputs of a stage as they are; return what is wrong, or None."""

@@ -6,10 +6,11 @@ Rules 2, 3, 5 and 7 of the staleness rules live here. Nothing here writes.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from orch23.engine.transcripts import transcript_folders
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match, match_any
-from orch23.model.pipeline import ForeachStage, LLMStep, Stage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import writes_of
@@ -239,8 +240,7 @@ class World:
         """Return the bytes of a version 0 from beside the transcripts, where they outlive the store."""
         if entry not in self._originals.values():
             return None
-        steps = [node.step for node in self.plan.nodes.values() if isinstance(node, Stage)]
-        folders = dict.fromkeys(step.transcripts for step in steps if isinstance(step, LLMStep))
+        folders = transcript_folders(self.plan.pipeline)
         found = (self.store.exchanges.get_original(entry.digest, folder) for folder in (*folders, None))
         return next((data for data in found if data is not None), None)
 

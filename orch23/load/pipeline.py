@@ -1,6 +1,6 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -20,11 +20,17 @@ from orch23.resolve.fields import Fields, Problem
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a text means: the pipeline (None where there are errors), all complaints, and where each var came from."""
+    """What a text means: the pipeline (None where there are errors), all complaints, and where each var came from.
+
+    Where there are errors, `partial` holds the stages that are sound, so that the rest of their complaints can be told
+    in the same run; `unread` are the texts in the stages that are not.
+    """
 
     pipeline: Pipeline | None
     diagnostics: tuple[Diagnostic, ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
+    partial: Pipeline | None = None
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +44,13 @@ class Loaded:
 
 
 class InvalidPipelineError(InvalidInputError):
-    """The pipeline is not valid; `sources` are the texts that the diagnostics point into."""
+    """The pipeline is not valid; `sources` are the texts that the diagnostics point into, `parsed` is what is sound."""
 
-    def __init__(self, *diagnostics: Diagnostic, sources: Mapping[str, str]) -> None:
-        """Keep the texts beside the diagnostics."""
+    def __init__(self, *diagnostics: Diagnostic, sources: Mapping[str, str], parsed: Parsed | None = None) -> None:
+        """Keep the texts and the sound part beside the diagnostics."""
         super().__init__(*diagnostics)
         self.sources = sources
+        self.parsed = parsed
 
 
 def load_pipeline(
@@ -63,7 +70,7 @@ def load_pipeline(
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
     parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name)
     if parsed.pipeline is None:
-        raise InvalidPipelineError(*parsed.diagnostics, sources=sources)
+        raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources)
 
 
@@ -104,8 +111,6 @@ def parse_pipeline(
     stop, jobs = _limits(tree, reading) if not broken else (StopConditions(), None)
     noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics)
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
-    if errors(diagnostics):
-        return Parsed(None, diagnostics, variables.origins)
     name = tree.get("name")
     pipeline = Pipeline(
         name=name if isinstance(name, str) else _stem(file),
@@ -116,7 +121,24 @@ def parse_pipeline(
         jobs=jobs,
         locations=parsed.positions,
     )
-    return Parsed(pipeline, diagnostics, variables.origins)
+    if not errors(diagnostics):
+        return Parsed(pipeline, diagnostics, variables.origins)
+    sound = {stage.name for stage in stages}
+    declared = tree.get("stages")
+    rest = [body for key, body in declared.items() if key not in sound] if isinstance(declared, Mapping) else []
+    return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
+
+
+def _strings(value: Json) -> Iterator[str]:
+    """Yield every string in a tree."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _strings(one)
+    elif isinstance(value, Sequence):
+        for one in value:
+            yield from _strings(one)
 
 
 def _no_mapping(parsed: ParsedText, file: str) -> Diagnostic:

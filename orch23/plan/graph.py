@@ -7,7 +7,7 @@ firmer edges: such a reader sees the chain's files as they were before it (versi
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -69,6 +69,16 @@ def build_plan(
             above=_above(nodes, dropped),
         ),
         (),
+    )
+
+
+def unknown_needs(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnostic, ...]:
+    """Complain of each entry of `needs` that is none of these names: what is sure without a plan."""
+    return tuple(
+        _no_such_stage(pipeline, stage.name, position, need, sorted(names))
+        for stage in pipeline.stages
+        for position, need in enumerate(stage.needs)
+        if need.removesuffix("[*]").partition("@")[0] not in names
     )
 
 
@@ -190,21 +200,22 @@ def _need_edges(
     problems: list[Diagnostic] = []
     for name, node in nodes.items():
         for position, need in enumerate(node.needs):
-            wanted = need.removesuffix("[*]")
             producers = _needed(node, need, nodes, foreach, expansions)
             if producers is None:
-                what = "E827" if "@" in wanted else "E823"
-                problems.append(
-                    Diagnostic(
-                        what,
-                        f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
-                        pipeline.locate("stages", name, "needs", position),
-                        _closest(wanted, known, "`needs` names stages"),
-                    )
-                )
+                problems.append(_no_such_stage(pipeline, name, position, need, known))
                 continue
             edges += [Edge(producer, name, f"needs {need}") for producer in producers if producer != name]
     return edges, problems
+
+
+def _no_such_stage(pipeline: Pipeline, name: str, position: int, need: str, known: list[str]) -> Diagnostic:
+    wanted = need.removesuffix("[*]")
+    return Diagnostic(
+        "E827" if "@" in wanted else "E823",
+        f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
+        pipeline.locate("stages", name, "needs", position),
+        _closest(wanted, known, "`needs` names stages"),
+    )
 
 
 def _needed(
@@ -334,7 +345,8 @@ def _cycle(pipeline: Pipeline, graph: "nx.DiGraph[str]") -> list[Diagnostic]:
     for component in nx.strongly_connected_components(graph):
         if len(component) == 1:
             continue
-        part: nx.DiGraph[str] = nx.DiGraph(sorted(graph.subgraph(component).edges))  # sorted: the order of declaration must not show
+        # sorted: the order of declaration must not show
+        part: nx.DiGraph[str] = nx.DiGraph(sorted(graph.subgraph(component).edges))
         path = [a for a, _ in nx.find_cycle(part, source=min(component))]
         start = path.index(min(path))
         path = path[start:] + path[:start]

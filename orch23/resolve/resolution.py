@@ -141,6 +141,8 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "salt": stage.salt,
     }
     aspects |= _step_aspects(stage.step, facts)
+    if isinstance(stage.step, LLMStep) and stage.retry.escalate:
+        aspects["model"] = stage.retry.escalate[0]  # that is who is asked first; llm.model is never
     aspects |= {f"env:{name}": value for name, value in stage.env.items()}
     aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}
     if stage.verify.steps:

@@ -1,5 +1,8 @@
 """Small pipelines for stories, and a model that is a program: it answers what its prompt says, and notes each call."""
 
+import os
+import select
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,6 +69,20 @@ def noted(project: Project) -> list[str]:
 def note(project: Project, name: str) -> str:
     """Return a command that notes, outside of its room, that it was run."""
     return f"echo {name} >> {project.root}-notes.log"
+
+
+def what_came(gate: Path, process: "subprocess.Popen[bytes]") -> str:
+    """Return what somebody wrote into a named pipe; it fails the test if the process ends before."""
+    descriptor = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
+    found = b""
+    try:
+        while not found.endswith(b"\n"):
+            assert process.poll() is None, f"it ended with {process.returncode} before it came to the gate"
+            if select.select([descriptor], [], [], 0.05)[0]:
+                found += os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    return found.decode()
 
 
 def green(outcome: Outcome) -> None:

@@ -161,7 +161,7 @@ def test_what_a_stage_ensures_is_held_against_its_result(project: Project) -> No
   make:
     inputs: [in.txt]
     outputs: [out/]
-    shell: mkdir out && for n in $(cat in.txt); do touch out/$n; done
+    shell: mkdir -p out && for n in $(cat in.txt); do touch out/$n; done
     ensures: [{kind: file_exists, path: out/a}, {kind: file_absent, path: out/b}]
 """,
             {"in.txt": "a b"},

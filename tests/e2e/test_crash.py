@@ -19,7 +19,7 @@ from orch23.store.exchanges import Exchanges
 from orch23.store.journal import Journal
 from orch23.store.promote import Promoter
 from orch23.store.records import Records
-from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt, proposing
+from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt, proposing, what_came
 from tests.project import Project
 
 _STEPS = (
@@ -31,7 +31,7 @@ _STEPS = (
     *((os, name) for name in ("rename", "replace", "unlink", "ftruncate")),
 )
 _KILLED = 137
-_STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 41  # of all steps; a prime meets all kinds
+_STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 53  # of all steps; a prime meets all kinds
 
 
 def story(project: Project) -> None:
@@ -53,7 +53,7 @@ def story(project: Project) -> None:
   split:
     inputs: [said.txt]
     outputs: [out/]
-    shell: 'mkdir out; for w in $(cat said.txt); do echo $w > out/$w; done; {note(project, "split")}'
+    shell: 'mkdir -p out; for w in $(cat said.txt); do echo $w > out/$w; done; {note(project, "split")}'
   join: {{inputs: ['out/*', app.py], outputs: [all.txt], shell: 'cat out/* app.py > all.txt; {note(project, "join")}'}}
 """,
             {
@@ -197,14 +197,14 @@ def test_a_process_that_is_killed_leaves_nothing_that_the_next_build_cannot_take
     os.mkfifo(gate)
     hold = f"if [ -p {gate} ]; then echo > {gate}; sleep 60; fi"
     if moment == "a command":
-        project.replace("pipeline.yaml", "mkdir out;", f"mkdir out; {hold};")
+        project.replace("pipeline.yaml", "mkdir -p out;", f"mkdir -p out; {hold};")
     elif moment == "a model":
         project.replace("model.py", "sys.stdout.write(answer)\n", _HELD_MODEL.format(gate=gate))
     script = _DYING if moment == "a promotion" else _PLAIN
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "GATE": str(gate), "PYTHONPATH": _REPOSITORY}
     argv = [sys.executable, "-c", script, "-C", str(project.root), "build", "-j1"]
     with subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        gate.read_text()  # opened by whoever reached the moment
+        what_came(gate, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
     gate.unlink()
@@ -227,7 +227,7 @@ real = Promoter._write
 def held(self, path, entry, old):
     if path == "out/red":
         with open(os.environ["GATE"], "w") as gate:
-            gate.write("here")
+            gate.write("here\\n")
         time.sleep(60)
     return real(self, path, entry, old)
 Promoter._write = held
@@ -238,7 +238,7 @@ import stat
 import time
 if name.startswith("edit two") and os.path.exists("{gate}"):
     with open("{gate}", "w") as gate:
-        gate.write("here")
+        gate.write("here\\n")
     time.sleep(60)
 sys.stdout.write(answer)
 """

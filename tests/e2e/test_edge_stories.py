@@ -144,6 +144,60 @@ def test_paths_that_a_later_item_makes_too_are_promoted_once_in_the_end(project:
     assert [files for files in promoted if "app.py" in files] == [["app.py"]]
 
 
+def test_a_clone_of_a_chain_costs_nothing_and_knows_what_the_person_had(project: Project) -> None:
+    lines(project, "a", "b")
+    project.write({"app.py": "# mine\n"})
+    green(project.build())
+    shutil.rmtree(project.root / ".orch23")
+    shutil.rmtree(project.root / "logs")
+    assert project.plan() == {"edit@a": "fresh", "edit@b": "fresh"}
+    project.edit("list.json", "[]")
+    green(project.build())
+    assert project.read("app.py") == "# mine\n"
+    assert calls(project) == ["a", "b"]
+
+
+def test_a_dead_file_of_which_the_first_version_is_lost_is_left_and_told(project: Project) -> None:
+    lines(project, "a")
+    project.write({"app.py": "# mine\n"})
+    green(project.build())
+    for folder in (".orch23", "logs", "heard"):
+        shutil.rmtree(project.root / folder)
+    project.edit("list.json", "[]")
+    outcome = project.build()
+    green(outcome)
+    assert project.read("app.py") == "# mine\n# a\n"
+    assert "app.py" in outcome.err
+
+
+def test_an_accepted_edit_of_a_chain_lasts_until_what_it_rests_on_changes(project: Project) -> None:
+    lines(project, "a", "b")
+    green(project.build())
+    project.edit("app.py", "# by hand\n")
+    green(project.run("accept", "edit"))
+    shutil.rmtree(project.root / ".orch23")
+    green(project.build())
+    assert project.read("app.py") == "# by hand\n"
+    assert calls(project) == ["a", "b"]
+    project.edit("docs/a.md", "# a 2\n")
+    green(project.build())
+    assert project.read("app.py") == "# a 2\n# b\n"
+
+
+@pytest.mark.parametrize("text", [None, "# mine\n", "# by hand\n"])
+def test_a_chain_is_restored_over_what_it_knows_and_over_an_edit_on_demand(project: Project, text: str | None) -> None:
+    lines(project, "a", "b")
+    project.write({"app.py": "# mine\n"})
+    green(project.build())
+    if text is None:
+        project.delete("app.py")
+    else:
+        project.edit("app.py", text)
+    green(project.build(*(["--overwrite-edited"] if text == "# by hand\n" else [])))
+    assert project.read("app.py") == "# mine\n# a\n# b\n"
+    assert calls(project) == ["a", "b"]
+
+
 # ---- stages renamed, retyped, forced -------------------------------------------------------------
 
 

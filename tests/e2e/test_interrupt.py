@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.pipelines import calls, green, noted, pipeline, prompt
+from tests.e2e.pipelines import calls, green, noted, pipeline, prompt, what_came
 from tests.project import Project
 
 _PROGRAM = "from orch23.cli.main import run; run()"
@@ -28,7 +28,7 @@ import subprocess
 if name == "held" and os.path.exists("{gate}"):
     child = subprocess.Popen(["sleep", "79"])
     with open("{gate}", "w") as gate:
-        gate.write(str(os.getpid()) + " " + str(child.pid))
+        gate.write(str(os.getpid()) + " " + str(child.pid) + "\\n")
     child.wait()
 """
 
@@ -82,7 +82,7 @@ def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
 ) -> None:
     gate = story(project, held)
     process = start(project)
-    numbers = [int(word) for word in gate.read_text().split()]
+    numbers = [int(word) for word in what_came(gate, process).split()]
     assert len(running(numbers)) == len(numbers) >= 2
     process.send_signal(number)
     _, told = process.communicate(timeout=30)
@@ -102,7 +102,7 @@ def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
 def test_a_second_signal_does_not_wait(project: Project) -> None:
     gate = story(project, "wait")
     process = start(project)
-    gate.read_text()
+    what_came(gate, process)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)

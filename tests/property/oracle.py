@@ -19,7 +19,8 @@ from orch23.model.paths import match
 PROMPT = "ask.md.j2"
 PROMPT_TEXT = """\
 {"rev": "%s", "item": {{ item | tojson }}, "brief": {{ (brief.kind if brief else "") | tojson }}, "inputs": [
-{%% for one in inputs %%}[{{ one.path | tojson }}, {{ one.slice | tojson }}, {{ one.text | tojson }}]{{ "" if loop.last else "," }}
+{%% for one in inputs %%}[{{ one.path | tojson }}, {{ one.slice | tojson }}, {{ one.text | tojson }}]\
+{{ "" if loop.last else "," }}
 {%% endfor %%}]}
 """
 PAGE = "page.txt.j2"
@@ -30,7 +31,7 @@ PAGE_TEXT = "page %s{%% for one in inputs %%}|{{ one.path }}#{{ one.slice }}={{ 
 
 
 def run_program(argv: Sequence[str], files: Mapping[str, str]) -> tuple[int, dict[str, str]]:
-    """Return the exit code and the files that a program of the tiny language writes; files outside of tests/ are its input."""
+    """Return the exit code and the files that a program of the tiny language writes. What is in tests/ is no input."""
     match tuple(argv):
         case ("join", tag, out):
             text = "".join(text for path, text in sorted(files.items()) if not path.startswith("tests/"))
@@ -40,12 +41,12 @@ def run_program(argv: Sequence[str], files: Mapping[str, str]) -> tuple[int, dic
             return 0, {out: text[:3]}
         case ("split", tag, folder):
             text = "".join(text for _, text in sorted(files.items()))
-            return 0, {f"{folder}{letter}.txt": f"{tag}{letter}" for letter in sorted(set(text) & set("abcd")) or ["none"]}
+            return 0, {
+                f"{folder}{letter}.txt": f"{tag}{letter}" for letter in sorted(set(text) & set("abcd")) or ["none"]
+            }
         case ("check", test, out):
             return int(files[test] not in files.get(out, "")), {}
     raise AssertionError(argv)
-
-
 
 
 def answer(question: Mapping[str, Any]) -> str:
@@ -109,7 +110,11 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
     """Return the stages of a sketch, by their own names, as YAML has them."""
     llm = {"prompt": PROMPT}
     every: dict[str, dict[str, Any]] = {
-        "upper": {"inputs": ["src/a.txt"], "outputs": ["build/a.txt"], "shell": ["join", sketch.tag("upper"), "build/a.txt"]},
+        "upper": {
+            "inputs": ["src/a.txt"],
+            "outputs": ["build/a.txt"],
+            "shell": ["join", sketch.tag("upper"), "build/a.txt"],
+        },
         "head": {"inputs": ["build/a.txt"], "outputs": ["build/h.txt"], "shell": ["head", "build/h.txt"]},
         "split": {
             "inputs": ["src/b.txt"],
@@ -131,7 +136,10 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "inputs": ["src/a.txt"],
             "outputs": ["alone/solo.txt"],
             "llm": {**llm, "returns": "files"},
-            "verify": {"inputs": ["tests/solo.txt"], "steps": [{"shell": ["check", "tests/solo.txt", "alone/solo.txt"]}]},
+            "verify": {
+                "inputs": ["tests/solo.txt"],
+                "steps": [{"shell": ["check", "tests/solo.txt", "alone/solo.txt"]}],
+            },
             "retry": 1,
         },
         "plan": {
@@ -145,7 +153,10 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "outputs": ["${{ task.files }}"],
             "allowed_paths": {"write": ["work/"]},
             "llm": {**llm, "returns": "files"},
-            "verify": {"inputs": ["tests/code.txt"], "steps": [{"shell": ["check", "tests/code.txt", "${{ task.files[0] }}"]}]},
+            "verify": {
+                "inputs": ["tests/code.txt"],
+                "steps": [{"shell": ["check", "tests/code.txt", "${{ task.files[0] }}"]}],
+            },
             "retry": 1,
         },
         "par": {
@@ -207,12 +218,17 @@ class Kept:
 
 @dataclass
 class State:
-    """A project: its files, its lock, the records of its store (oldest first), all texts and all answers it still has."""
+    """A project: its files, its lock, the records of its store (oldest first), what it holds besides.
+
+    `held` is the store of bytes, `there` the files' own texts by path, `texts` all texts that can be had by their
+    digest alone: those of the store and the versions 0 that are kept with the transcripts.
+    """
 
     files: Files
     lock: dict[str, Kept]
     records: list[Kept]
     held: dict[str, str]
+    there: dict[str, str]
     texts: dict[str, str]
     answers: dict[str, tuple[str, str]]
 
@@ -230,11 +246,11 @@ def read_state(root: Path, files: Mapping[str, str]) -> State:
     for path in sorted((root / ".orch23/records").glob("*/*")):
         for line in path.read_text().splitlines():
             body = json.loads(line)["body"]
-            digest = body.get("again") or sha(json.dumps(body["record"], sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+            digest = body.get("again") or sha(_canonical(body["record"]))
             numbered[digest] = (body["n"], body.get("record") or numbered[digest][1])
     records = [_kept(block) for _, block in sorted(numbered.values(), key=lambda one: one[0])]
     held = {path.name: path.read_text() for path in (root / ".orch23/cas").glob("*/*")}
-    texts = held | {sha(text): text for text in files.values()}
+    texts = dict(held)
     answers: dict[str, tuple[str, str]] = {}
     for folder in ("kept", ".orch23/exchanges"):
         for path in sorted((root / folder).glob("**/*")):
@@ -243,12 +259,16 @@ def read_state(root: Path, files: Mapping[str, str]) -> State:
             elif path.suffix == ".json":
                 body = json.loads(path.read_text())
                 answers[path.stem] = (body["request"]["messages"][0]["content"], body["response"])
-    state = State({p: sha(t) for p, t in files.items()}, lock, records, held, texts, answers)
+    state = State({p: sha(t) for p, t in files.items()}, lock, records, held, dict(files), texts, answers)
     for name, key in _interrupted(root).items():
         found = [one for one in numbered.values() if one[1]["key"] == key and not one[1]["failed"]]
         if found:
             state.lock[name] = _kept(max(found, key=lambda one: one[0])[1])
     return state
+
+
+def _canonical(body: Any) -> str:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _kept(block: Mapping[str, Any]) -> Kept:
@@ -264,7 +284,7 @@ def _kept(block: Mapping[str, Any]) -> Kept:
 
 
 def _interrupted(root: Path) -> dict[str, str]:
-    """Return what the newest runs had finished that came to no end: stage -> key. They had no time to write the lock."""
+    """Return what runs that came to no end had finished, stage -> key: they had no time to write the lock."""
     done: dict[str, str] = {}
     for path in sorted((root / "logs").glob("*.jsonl"), reverse=True):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -366,12 +386,19 @@ class Oracle:
         after = {"head": ("upper",), "all": ("head", "split")}.get(own, ())
         needs = (*needs, *(self.sketch.name(n) for n in after if n in self.bodies))
         body = self.bodies[own]
-        return Task(self.sketch.name(own), own, body, tuple(body["outputs"]), needs, self.sketch.name(own) if "llm" in body else None)
+        return Task(
+            self.sketch.name(own),
+            own,
+            body,
+            tuple(body["outputs"]),
+            needs,
+            self.sketch.name(own) if "llm" in body else None,
+        )
 
     def _expand(self, own: str) -> None:
         family, body = self.sketch.name(own), self.bodies[own]
         if own == "par":
-            keys = json.loads(self.state.texts[self.state.files["src/pars.json"]])
+            keys = json.loads(self.state.there["src/pars.json"])
             for key in keys:
                 self._take(Task(f"{family}@{key}", own, body, (f"out/{key}.txt",), item=key, key=key))
             return
@@ -379,12 +406,14 @@ class Oracle:
         if self.said.ends[plan] not in GREEN:
             self.said.ends[family] = "blocked"
             return
-        tasks = json.loads(self.state.texts[self.results[plan].outputs["build/plan.json"]])["tasks"]
+        tasks = json.loads(self._text("build/plan.json", self.results[plan].outputs["build/plan.json"]))["tasks"]
         items = [
             Task(f"{family}@{t['id']}", own, body, tuple(t["files"]), (plan,), family, index, t, t["id"])
             for index, t in enumerate(tasks)
         ]
-        items = [one if not i else dataclasses.replace(one, needs=(plan, items[i - 1].name)) for i, one in enumerate(items)]
+        items = [
+            one if not i else dataclasses.replace(one, needs=(plan, items[i - 1].name)) for i, one in enumerate(items)
+        ]
         self.tasks |= {one.name: one for one in items}
         edited = self._edited(items)
         for one in items:
@@ -461,11 +490,10 @@ class Oracle:
     def _records(self, task: Task) -> list[Kept]:
         """The lock's first (the stage's own before the others), then the newest."""
         locked = sorted(self.state.lock.items(), key=lambda one: (one[0] != task.name, one[0]))
-        found = [record for _, record in locked] + [one for one in reversed(self.state.records) if not one.failed]
-        return [one for i, one in enumerate(found) if (one.outputs, one.manifest) not in [(o.outputs, o.manifest) for o in found[:i]]]
+        return [record for _, record in locked] + [one for one in reversed(self.state.records) if not one.failed]
 
     def _needed_by_later(self, task: Task) -> bool:
-        """Say whether a later item of the chain will not be fresh or restored, so that intermediate versions are needed."""
+        """Say whether a later item will be neither fresh nor restored, so that intermediate versions are needed."""
         later = [one for one in self._chain(task) if one.index > task.index]
         if not later or task.name not in self.tasks:
             return False
@@ -498,7 +526,9 @@ class Oracle:
         there = self.state.files.get(path)
         if there is None or not self.state.known(path, there):
             return there
-        makers = [one for one in reversed(self.state.records) if one.outputs.get(path) == there and path in one.originals]
+        makers = [
+            one for one in reversed(self.state.records) if one.outputs.get(path) == there and path in one.originals
+        ]
         return makers[0].originals[path] if makers else None
 
     def _before(self, task: Task, path: str) -> str | None:
@@ -516,8 +546,9 @@ class Oracle:
         """Rule 7: what a record in the lock owns, no stage does any more, and whose bytes still equal that record."""
         if self._owner(path) is not None:
             return False
-        gone = [r for n, r in self.state.lock.items() if path in r.outputs and (n in self.results or not self._alive(n))]
-        return any(r.outputs[path] == self.state.files.get(path) for r in gone)
+        owning = [(name, r.outputs[path]) for name, r in self.state.lock.items() if path in r.outputs]
+        gone = [content for name, content in owning if name in self.results or not self._alive(name)]
+        return any(content == self.state.files.get(path) for content in gone)
 
     def _alive(self, name: str) -> bool:
         family = name.partition("@")[0]
@@ -527,7 +558,7 @@ class Oracle:
         if family not in declared or "foreach" not in self.bodies[declared[family]]:
             return False
         expanded = any(t.own == declared[family] for t in self.tasks.values())
-        return name in self.tasks or not expanded and declared[family] == "code"
+        return name in self.tasks or (not expanded and declared[family] == "code")
 
     def view(self, task: Task, path: str) -> str | None:
         if task.chain is not None and path in task.outputs:
@@ -554,8 +585,10 @@ class Oracle:
     def _listing(self, pattern: str) -> list[str]:
         """What a person has or had there: not what any stage of this pipeline makes or made, not what is dead."""
         there = {p for p in self.state.files if match(pattern, p)}
-        versions = {p for r in self.state.lock.values() for p, v in r.originals.items() if v is not None and match(pattern, p)}
-        return sorted({p for p in there if not self._is_made(p)} | {p for p in there if self.original(p) is not None and self._in_chain(p)} | versions)
+        fixed = [one for record in self.state.lock.values() for one in record.originals.items()]
+        versions = {path for path, content in fixed if content is not None and match(pattern, path)}
+        before = {p for p in there if self._in_chain(p) and self.original(p) is not None}
+        return sorted({p for p in there if not self._is_made(p)} | before | versions)
 
     def _in_chain(self, path: str) -> bool:
         return match("work/**", path) or path == "alone/solo.txt"
@@ -565,9 +598,11 @@ class Oracle:
         if self._owner(path) is not None or path in literal:
             return True
         there = self.state.files[path]
-        if any(r.outputs.get(path) == there or (path in r.outputs and self._alive(n)) for n, r in self.state.lock.items()):
+        owning = [(name, r.outputs[path]) for name, r in self.state.lock.items() if path in r.outputs]
+        if any(content == there or self._alive(name) for name, content in owning):
             return True
-        fences = [p for own in self.bodies for p in (self.bodies[own].get("allowed_paths", {}).get("write") or self.bodies[own]["outputs"])]
+        bodies_ = self.bodies.values()
+        fences = [p for b in bodies_ for p in b.get("allowed_paths", {}).get("write") or b["outputs"]]
         return self.state.known(path, there) and any(match(p.replace("${{ one }}", "*"), path) for p in fences)
 
     # ---- the key ----
@@ -584,7 +619,7 @@ class Oracle:
             for here in self._glob(task, path) if "*" in path else [path]:
                 content = self.view(task, here)
                 if content is not None:
-                    found.append((here, heading, _section(self._text(content), heading)))
+                    found.append((here, heading, _section(self._text(here, content), heading)))
         return found
 
     def _base(self, task: Task) -> Files:
@@ -594,7 +629,7 @@ class Oracle:
 
     def _question(self, task: Task, tree: Files, brief: str) -> str:
         given = self._given(task)
-        own = [(path, "", self._text(content)) for path, content in sorted(tree.items())]
+        own = [(path, "", self._text(path, content)) for path, content in sorted(tree.items())]
         inputs = [{"path": p, "slice": s, "text": t} for p, s, t in [*given, *own]]
         return self.prompt.render(item=task.item, brief={"kind": brief} if brief else None, inputs=inputs)
 
@@ -632,8 +667,7 @@ class Oracle:
         wanted: dict[str, str | None] = {p: v for p, v in record.outputs.items() if p not in later}
         former = self.state.lock.get(task.name)
         for path in former.outputs if former else ():
-            owner = next((t for t in self.tasks.values() if t.name in self.results and path in self.results[t.name].outputs and t.chain != task.chain), None)
-            if path not in record.outputs and path not in later and owner is None:
+            if path not in record.outputs and path not in later and not self._elsewhere(task, path):
                 before = self._before(task, path) if task.chain else None
                 wanted[path] = before if before is not None else self._lock_original(path)
         chain = self._chain(task)
@@ -643,6 +677,13 @@ class Oracle:
                     if path not in record.outputs:
                         wanted[path] = self._before(task, path)
         return wanted
+
+    def _elsewhere(self, task: Task, path: str) -> bool:
+        """Say whether a stage that is not of the task's chain has made the path today."""
+        others = [
+            t for t in self.tasks.values() if t.name in self.results and (t.chain is None or t.chain != task.chain)
+        ]
+        return any(path in self.results[t.name].outputs for t in others if t.name != task.name)
 
     def _matches(self, target: Mapping[str, str | None]) -> bool:
         for path, wanted in target.items():
@@ -661,13 +702,14 @@ class Oracle:
         return self._laid(task, record)
 
     def _laid(self, task: Task, record: Kept) -> bool:
-        """Rule 8: where the bytes are lost, the exchanges are laid in order; if they give the digests, it is a restore."""
+        """Rule 8: where bytes are lost, the exchanges are laid in order; if they give the digests, it is a restore."""
         if not record.answers or any(one not in self.state.answers for one in record.answers):
             return False
         base = self._base(task)
-        if any(content not in self.state.texts for content in base.values()):
+        try:
+            tree = {path: self._text(path, content) for path, content in base.items()}
+        except LostError:
             return False
-        tree = {path: self.state.texts[content] for path, content in base.items()}
         for one in record.answers:
             tree |= _writes(self.state.answers[one][1], task)
         if any(path not in tree or sha(tree[path]) != content for path, content in record.outputs.items()):
@@ -710,8 +752,8 @@ class Oracle:
         return self._attempts(task, tree, "verify_failed")
 
     def _check(self, task: Task, outputs: Files) -> bool:
-        files = {path: self.state.texts[content] for path, content in outputs.items()}
-        files |= {path: self.state.texts[self.disk[path]] for path in task.body.get("verify", {}).get("inputs", ())}
+        files = {path: self._text(path, content) for path, content in outputs.items()}
+        files |= {path: self.state.there[path] for path in task.body.get("verify", {}).get("inputs", ())}
         for check in task.checks:
             self.said.programs.append(check)
             if run_program(check, files)[0]:
@@ -743,10 +785,12 @@ class Oracle:
             self.state.answers[sha(question)] = (question, "")
         return _writes(answer(json.loads(question)), task)
 
-    def _text(self, content: str) -> str:
-        if content not in self.state.texts:
-            raise LostError(content)
-        return self.state.texts[content]
+    def _text(self, path: str, content: str) -> str:
+        if content in self.state.texts:
+            return self.state.texts[content]
+        if self.state.files.get(path) != content:
+            raise LostError(path)
+        return self.state.there[path]
 
     def _keep(self, text: str) -> str:
         self.state.texts[sha(text)] = text

@@ -45,7 +45,9 @@ class Stage:
         ]
         disk = {"out": entry(self.disk) if self.disk is not None else None}
         todays = tuple(c for c in candidates if c.record.key == key_of(manifest))
-        same_core = next((c for c in candidates if core_of(c.record.manifest) == core_of(manifest) and c.obtainable), None)
+        same_core = next(
+            (c for c in candidates if core_of(c.record.manifest) == core_of(manifest) and c.obtainable), None
+        )
         return Known(
             stage="s",
             manifest=manifest,

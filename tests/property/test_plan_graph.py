@@ -22,7 +22,7 @@ def stage(name: str, reads: tuple[str, ...] = (), writes: tuple[str, ...] = (), 
 
 
 @st.composite
-def pipelines(draw, writes=st.sampled_from([f"o{n}" for n in range(6)])):
+def pipelines(draw):
     """Give pipelines whose stages own distinct files and read each other's, by name or by glob, and need each other."""
     names = draw(st.lists(st.text("abcxyz@.", min_size=1, max_size=3), min_size=1, max_size=6, unique=True))
     stages = []
@@ -31,7 +31,8 @@ def pipelines(draw, writes=st.sampled_from([f"o{n}" for n in range(6)])):
         inputs: tuple[Input, ...] = tuple(GlobInput(p) if "*" in p or "[" in p else PathInput(p) for p in reads)
         needs = tuple(draw(st.lists(st.sampled_from(names), max_size=1)))
         out = (f"o{number}",)
-        stages.append(Stage(name=name, step=ShellStep("true"), inputs=inputs, needs=needs, outputs=out, fence=Fence(out)))
+        step = ShellStep("true")
+        stages.append(Stage(name=name, step=step, inputs=inputs, needs=needs, outputs=out, fence=Fence(out)))
     return Pipeline(name="p", file="p.yaml", stages=tuple(stages))
 
 
@@ -131,7 +132,10 @@ def test_overlapping_owners_are_found_if_and_only_if_brute_force_finds_them(fenc
     assert sum(d.code == "E821" for d in problems) == len(found)
 
 
-@given(st.lists(st.sets(st.sampled_from(PATTERNS), min_size=1, max_size=2), min_size=1, max_size=5), st.sampled_from(PATTERNS))
+@given(
+    st.lists(st.sets(st.sampled_from(PATTERNS), min_size=1, max_size=2), min_size=1, max_size=5),
+    st.sampled_from(PATTERNS),
+)
 def test_the_writers_of_a_pattern_are_those_of_brute_force(fences, pattern):
     stages = {f"s{n}": stage(f"s{n}", writes=tuple(sorted(fence))) for n, fence in enumerate(fences)}
     wanted = tuple(sorted(n for n, s in stages.items() if any(meets(pattern, w) for w in s.outputs)))
@@ -148,7 +152,16 @@ def chained(draw):
         reads = tuple(PathInput(p) for p in draw(st.lists(st.sampled_from(["m0", "m1"]), max_size=1)))
         link = ChainLink(chain="c", index=index)
         # the keys run against the order of the list: it is the index that counts
-        items.append(Stage(name=f"c@{9 - index}", step=ShellStep("true"), inputs=reads, outputs=out, fence=Fence(("w/",)), chain=link))
+        items.append(
+            Stage(
+                name=f"c@{9 - index}",
+                step=ShellStep("true"),
+                inputs=reads,
+                outputs=out,
+                fence=Fence(("w/",)),
+                chain=link,
+            )
+        )
     others = []
     for number in range(2):
         pool = ["w/a", "w/b", "w/**", "source"]
@@ -170,7 +183,7 @@ def test_an_edge_out_of_a_chain_yields_exactly_where_its_reader_stands_above_the
             i.name
             for i in items
             for one in other.inputs
-            if meets(one.pattern if isinstance(one, GlobInput) else one.path, "w/**")  # type: ignore[union-attr]
+            if meets(one.pattern if isinstance(one, GlobInput) else one.path, "w/**")
         ]
         feeds = {i.chain.index for i in items if i.chain and (other.name, i.name) in firm}
         if reads_chain and feeds and min(feeds) == 0:

@@ -7,42 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.verdict import (
-    Verdict,
-    base_id,
-    expected_tests,
-    fewer_than_before,
-    judge_pytest,
-    normalise,
-    report_json,
-    selects_tests,
-    shorten,
-)
-from orch23.model.pipeline import BriefLimits
+from orch23.decide.verdict import Verdict, fewer_than_before, judge_pytest, report_json
 
 X, Y = "test_a.py::test_x", "test_a.py::test_y"
 
 
-def test_event(name: str, when: object = "call", outcome: object = "passed", **more: object) -> dict[str, object]:
+def told(name: str, when: object = "call", outcome: object = "passed", **more: object) -> dict[str, object]:
     event = {"event": "test", "id": name, "when": when, "outcome": outcome, "made": outcome, "raised": ""}
     return {**event, "place": "", "text": "", "xfail": False, **more}
 
 
-test_event.__test__ = False  # type: ignore[attr-defined]  # a maker of events, not a test
-
-
 def passed(name: str) -> list[dict[str, object]]:
-    return [test_event(name), test_event(name, "teardown")]
+    return [told(name), told(name, "teardown")]
 
 
 def failed(name: str, **more: object) -> list[dict[str, object]]:
     fields: dict[str, object] = {"raised": "AssertionError", "place": "test_a.py:3", "text": "assert 1 == 2", **more}
-    return [test_event(name, outcome="failed", **fields), test_event(name, "teardown")]
+    return [told(name, outcome="failed", **fields), told(name, "teardown")]
 
 
 def skipped(name: str, place: str = "test_a.py:3", **more: object) -> list[dict[str, object]]:
     fields: dict[str, object] = {"raised": "Skipped", "place": place, **more}
-    return [test_event(name, "setup", "skipped", **fields), test_event(name, "teardown")]
+    return [told(name, "setup", "skipped", **fields), told(name, "teardown")]
 
 
 def report(*events: Mapping[str, object], ids: tuple[str, ...] = (X, Y), status: int = 0) -> bytes:
@@ -106,12 +92,12 @@ def test_a_whole_report_with_another_exit_code_is_a_failure() -> None:
         GREEN.replace(b'"pytest": "8"}\n', b'"pytest": "8"}\n{"event": "start"}\n'),
         GREEN + lines({"event": "forged", "line": 7}),
         GREEN + lines({"event": "too_long", "limit": 1}),
-        report(*passed(X), test_event(Y)),
+        report(*passed(X), told(Y)),
         report(*passed(X)),
         report(*passed(X), *passed(Y), *passed("test_a.py::test_z")),
-        report(*passed(X), test_event(Y, made="failed"), test_event(Y, "teardown")),
-        report(*passed(X), test_event(Y, raised="AssertionError"), test_event(Y, "teardown")),
-        report(*passed(X), test_event(Y, made=""), test_event(Y, "teardown")),
+        report(*passed(X), told(Y, made="failed"), told(Y, "teardown")),
+        report(*passed(X), told(Y, raised="AssertionError"), told(Y, "teardown")),
+        report(*passed(X), told(Y, made=""), told(Y, "teardown")),
         report(*passed(X), *skipped(Y, made="failed")),
         report(*passed(X), *passed(Y), status=1),
     ],
@@ -169,10 +155,8 @@ def test_an_expected_failure_counts_as_such() -> None:
 
 
 def test_errors_in_setup_teardown_and_collection() -> None:
-    setup = test_event(X, "setup", "failed", raised="ValueError")
-    events = report(
-        setup, test_event(X, "teardown"), test_event(Y), test_event(Y, "teardown", "failed", raised="OSError"), status=1
-    )
+    setup = told(X, "setup", "failed", raised="ValueError")
+    events = report(setup, told(X, "teardown"), told(Y), told(Y, "teardown", "failed", raised="OSError"), status=1)
     verdict = judge_pytest(1, events, {X, Y}, "")
     assert verdict.failing == (f"{X} ValueError", f"{Y} OSError")
     assert verdict.counts == {"error": 2}
@@ -221,123 +205,3 @@ def test_no_line_of_a_green_report_can_be_left_out(number: int) -> None:
     whole = GREEN.splitlines(keepends=True)
     if number < len(whole):
         assert not judge_pytest(0, b"".join(whole[:number] + whole[number + 1 :]), {X, Y}, "").passed
-
-
-# ---- which tests there must be ----------------------------------------------------------------
-
-SOURCE = """
-import pytest, unittest
-from typing import TYPE_CHECKING
-if TYPE_CHECKING:
-    def test_never(): ...
-@pytest.fixture
-def test_data(): return 1
-@pytest.mark.parametrize("x", [1, 2])
-def test_plain(x): ...
-async def test_async(): ...
-def helper(): ...
-def test_gone(): ...
-del test_gone
-class TestOne:
-    def test_in(self): ...
-    @property
-    def test_prop(self): ...
-    class TestInner:
-        def test_deep(self): ...
-class TestMade:
-    def __init__(self): ...
-    def test_not(self): ...
-class TestOff:
-    __test__ = False
-    def test_not(self): ...
-class Other:
-    def test_not(self): ...
-class Case(unittest.TestCase):
-    def test_case(self): ...
-"""
-
-
-def test_test_functions_are_found_in_the_text() -> None:
-    names = ("test_plain", "test_async", "TestOne::test_in", "TestOne::TestInner::test_deep", "Case::test_case")
-    files = {"t/test_m.py": SOURCE, "t/m.py": SOURCE, "t/conftest.py": SOURCE}
-    assert expected_tests(files) == {f"t/test_m.py::{name}" for name in names}
-
-
-def test_paths_choose_as_pytest_does() -> None:
-    text = "def test_x(): ...\nclass TestK:\n    def test_y(self): ...\n"
-    files = {
-        p: text for p in ("test_a.py", "t/b_test.py", "t/u/test_c.py", "build/test_d.py", ".x/test_e.py", "t/odd.py")
-    }
-    both = lambda p: {f"{p}::test_x", f"{p}::TestK::test_y"}  # noqa: E731 - a table's short hand
-    assert expected_tests(files) == both("test_a.py") | both("t/b_test.py") | both("t/u/test_c.py")
-    assert expected_tests(files, ("./t/",)) == both("t/b_test.py") | both("t/u/test_c.py")
-    assert expected_tests(files, ("build",)) == both("build/test_d.py")
-    assert expected_tests(files, ("t/odd.py",)) == both("t/odd.py")
-    assert expected_tests(files, ("test_a.py::TestK",)) == {"test_a.py::TestK::test_y"}
-    assert expected_tests(files, ("test_a.py::test_x[1]",)) == {"test_a.py::test_x"}
-    assert expected_tests(files, ("test_",)) == frozenset()
-
-
-def test_a_file_that_does_not_parse_stands_for_itself() -> None:
-    assert expected_tests({"test_a.py": "def broken(:", "test_b.py": "", "test_c.py": "\0"}) == {
-        "test_a.py",
-        "test_c.py",
-    }
-
-
-@pytest.mark.parametrize(
-    ("args", "selects"),
-    [
-        (("-q",), False),
-        (("-k", "x"), True),
-        (("-kx",), True),
-        (("-m", "slow"), True),
-        (("--deselect=a",), True),
-        (("--maxfail=1",), False),
-    ],
-)
-def test_selecting_arguments(args: tuple[str, ...], selects: bool) -> None:  # noqa: FBT001 - a table
-    assert selects_tests(args) is selects
-
-
-def test_base_ids() -> None:
-    assert base_id("t/test_a.py::K::test_x[a::b[c]]") == "t/test_a.py::K::test_x"
-    assert base_id("odd[1]/test_a.py::test_x") == "odd[1]/test_a.py::test_x"
-
-
-# ---- the text of a failure --------------------------------------------------------------------
-
-
-def test_shorten_is_exact() -> None:
-    assert shorten("x" * 4000) == "x" * 4000
-    cut = shorten("h" * 2501 + "t" * 1500)
-    assert (len(cut), cut) == (3505, "h" * 2500 + "\n...\n" + "t" * 1000)
-    assert shorten("abcdef", BriefLimits(5, 2, 0)) == "ab\n...\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "form"),
-    [
-        ("1 failed in 0.12s", "1 failed in N s"),
-        ("== 1 failed in 75.31s (0:01:15) ==", "== 1 failed in N s =="),
-        ("<a at 0x7f3b2c001200>", "<a at 0xADDRESS>"),
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("/w/.orch23/rooms/0123456789abcdef/work/a.py:3", "/room/work/a.py:3"),
-        ("/room/tmp/pytest-of-root/pytest-12/test_x0", "/room/tmp/pytest-of-user/pytest-N/test_x0"),
-        ("/tmp/tmpab12cd_x/file", "/tmp/TMP/file"),
-        ("a\r\nb", "a\nb"),
-        ("assert 0x10 == 16 and 3s", "assert 0x10 == 16 and 3s"),
-    ],
-)
-def test_what_differs_from_run_to_run_has_one_form(text: str, form: str) -> None:
-    assert normalise(text) == form
-    assert normalise(form) == form
-
-
-def test_rooms_can_be_named() -> None:
-    assert normalise("at /x/y/z/a.py and /x/y", ("/x/y", "/x/y/z/")) == "at /room/a.py and /room"
-
-
-@given(st.text(alphabet="ab /=0x12.s\x1b[m\r\nin", max_size=80))
-def test_normalising_twice_changes_nothing_more(text: str) -> None:
-    assert normalise(normalise(text)) == normalise(text)

@@ -31,8 +31,27 @@ def test_a_system_interpreter_adds_no_second_entry() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["A_KEY", "a_key", "X_TOKEN", "X_SECRET", "PASSWORD", "DBPASSWORD", "LD_PRELOAD", "PYTEST_PLUGINS", "GIT_DIR"]
-    + ["SSH_AUTH_SOCK", "ORCH23_ROOM", "ORCH23_REPORT_FD", "HOME", "TMPDIR", "", "A=B", "1A", "A B", "A\n"],
+    [
+        "A_KEY",
+        "a_key",
+        "X_TOKEN",
+        "X_SECRET",
+        "PASSWORD",
+        "DBPASSWORD",
+        "LD_PRELOAD",
+        "PYTEST_PLUGINS",
+        "GIT_DIR",
+        "SSH_AUTH_SOCK",
+        "ORCH23_ROOM",
+        "ORCH23_REPORT_FD",
+        "HOME",
+        "TMPDIR",
+        "",
+        "A=B",
+        "1A",
+        "A B",
+        "A\n",
+    ],
 )
 def test_these_are_refused(name: str) -> None:
     assert refused_names({name: "x", "FINE": "x"}) == (name,)

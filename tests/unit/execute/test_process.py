@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -26,9 +26,9 @@ def _subreaper() -> None:
 
 
 @pytest.fixture
-def tag(tmp_path: Path) -> Iterator[str]:
+def tag(tmp_path: Path) -> str:
     """Give a number of seconds to sleep that no other process of this machine sleeps: daemons are found by it."""
-    yield f"{100_000 + os.getpid()}.{abs(hash(tmp_path)) % 1_000_000:06d}"
+    return f"{100_000 + os.getpid()}.{abs(hash(tmp_path)) % 1_000_000:06d}"
 
 
 def alive(tag: str) -> list[int]:
@@ -147,7 +147,7 @@ def test_a_flood_is_killed_and_neither_memory_nor_the_log_grow_with_it(tmp_path:
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         print(end.end, len(end.head), len(end.tail), end.log.stat().st_size, grown)
     """)
-    done = subprocess.run(  # noqa: S603 - our own interpreter
+    done = subprocess.run(
         [PYTHON, "-c", code, str(tmp_path)],
         check=True,
         capture_output=True,
@@ -214,6 +214,7 @@ DAEMONS = {
     "respawns": RESPAWNS,
     "holds the output": "setsid sleep TAG & echo said",
 }
+ALWAYS_TRIED = {"setsid with no environment", "double fork"}  # the hard ones; the others are slow proofs
 
 
 class WhenDaemonIsThere:
@@ -229,7 +230,9 @@ class WhenDaemonIsThere:
         return self.seen and self.ending == "cancel"
 
 
-@pytest.mark.parametrize("kind", DAEMONS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ALWAYS_TRIED else pytest.param(kind, marks=pytest.mark.slow) for kind in DAEMONS]
+)
 @pytest.mark.parametrize("ending", ["exit", "cancel"])
 def test_no_daemon_survives(tmp_path: Path, tag: str, kind: str, ending: str) -> None:
     script = DAEMONS[kind].replace("TAG", tag)
@@ -251,6 +254,7 @@ def test_no_daemon_survives(tmp_path: Path, tag: str, kind: str, ending: str) ->
     assert alive(tag) == []
 
 
+@pytest.mark.slow
 def test_a_helper_of_our_own_and_another_steps_daemon_are_left_alone(tmp_path: Path, tag: str) -> None:
     """A model server is a child in a session of its own with an environment of its own: no step's end may touch it."""
     started = threading.Event()
@@ -284,7 +288,7 @@ def test_a_helper_of_our_own_and_another_steps_daemon_are_left_alone(tmp_path: P
     step.start()
     while not (tmp_path / "begun").exists():
         time.sleep(0.005)
-    helper = subprocess.Popen(["/bin/sleep", f"{tag}1"], start_new_session=True, env={})  # noqa: S603 - a fixed program
+    helper = subprocess.Popen(["/bin/sleep", f"{tag}1"], start_new_session=True, env={})
     try:
         (tmp_path / "go").touch()
         step.join()
@@ -315,7 +319,7 @@ def test_a_child_that_was_born_before_its_step_had_a_limit_is_known(
 def test_strays_are_ended_when_no_step_runs(tmp_path: Path, tag: str) -> None:
     with kinship.births():
         subprocess.run(["/bin/sh", "-c", f"setsid sleep {tag} >/dev/null 2>&1 &"], check=True)
-    helper = subprocess.Popen(["/bin/sleep", f"{tag}1"], start_new_session=True, env={})  # noqa: S603 - a fixed program
+    helper = subprocess.Popen(["/bin/sleep", f"{tag}1"], start_new_session=True, env={})
     for _ in range(1000):
         if alive(tag):
             break
@@ -336,13 +340,16 @@ def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> Non
 
 def test_no_zombie_is_left_of_what_was_killed(tmp_path: Path, tag: str) -> None:
     shell(tmp_path, f"for i in 1 2 3; do setsid sleep {tag} >/dev/null 2>&1 & done; sleep 0.1")
-    mine = [kin for pid in kinship._children(os.getpid()) if (kin := kinship._look(pid))]  # noqa: SLF001 - the truth of /proc
+    mine = [kin for pid in kinship._children(os.getpid()) if (kin := kinship._look(pid))]
     assert [kin for kin in mine if kin.state == "Z"] == []
 
 
 def test_children_are_found_without_the_kernels_list_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str
 ) -> None:
-    monkeypatch.setattr(kinship, "_children", lambda pid: kinship._snapshot()(pid))  # noqa: SLF001 - the other way to look
+    def look_everywhere(pid: int) -> Iterable[int]:
+        return kinship._snapshot()(pid)
+
+    monkeypatch.setattr(kinship, "_children", look_everywhere)
     shell(tmp_path, f"(env -i setsid sleep {tag} >/dev/null 2>&1 &); sleep 0.2")
     assert alive(tag) == []

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.decide.verdict import Verdict, expected_tests, judge_pytest
+from orch23.decide.expected_tests import expected_tests
+from orch23.decide.verdict import Verdict, judge_pytest
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.model.action import Action, ActionResult, Completed
@@ -96,7 +97,8 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
     ),
     "deselection in conftest": (
         {
-            "conftest.py": "def pytest_collection_modifyitems(items): items[:] = [i for i in items if 'good' in i.name]",
+            "conftest.py": "def pytest_collection_modifyitems(items):\n"
+            "    items[:] = [i for i in items if 'good' in i.name]",
             "test_a.py": RED + "def test_good(): pass\n",
         },
         "E305",
@@ -171,7 +173,8 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
     "the outcome is bettered": (
         {
             "conftest.py": "import pytest\n@pytest.hookimpl(hookwrapper=True, tryfirst=True)\n"
-            "def pytest_runtest_makereport():\n    r = (yield).get_result()\n    r.outcome = 'passed'; r.longrepr = None\n",
+            "def pytest_runtest_makereport():\n    r = (yield).get_result()\n"
+            "    r.outcome = 'passed'; r.longrepr = None\n",
             "test_a.py": RED,
         },
         "E308",
@@ -205,7 +208,20 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("way", FORGERIES)
+ALWAYS_TRIED = {  # one of each kind; the others are slow proofs
+    "conftest leaves with 0",
+    "addopts of a staged ini",
+    "deselection in conftest",
+    "a shadowing reporter",
+    "the code skips its test",
+    "the outcome is bettered",
+    "the report is written by the test",
+}
+
+
+@pytest.mark.parametrize(
+    "way", [way if way in ALWAYS_TRIED else pytest.param(way, marks=pytest.mark.slow) for way in FORGERIES]
+)
 def test_no_known_forgery_passes(judge: Judge, way: str) -> None:
     files, code = FORGERIES[way]
     verdict = judge.verdict(files)
@@ -278,6 +294,7 @@ def test_a_plugin_is_loaded_only_where_it_is_declared(judge: Judge) -> None:
     assert judge.verdict(files, PytestStep(plugins=("xdist",))).passed
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_report_too(judge: Judge) -> None:
     step = PytestStep(plugins=("xdist",), args=("-n", "2", "-q"))
     assert judge.verdict({"test_a.py": GREEN, "test_b.py": GREEN}, step).passed
@@ -307,7 +324,8 @@ def test_the_channel_is_hidden_from_tests_and_what_they_start(judge: Judge) -> N
         "def test_it():\n"
         "    assert 'ORCH23_REPORT_FD' not in os.environ\n"
         "    code = 'import os; print(len([f for f in os.listdir(\"/proc/self/fd\") if int(f) > 3]))'\n"
-        "    assert subprocess.run([sys.executable, '-c', code], close_fds=False, capture_output=True).stdout == b'0\\n'\n"
+        "    done = subprocess.run([sys.executable, '-c', code], close_fds=False, capture_output=True)\n"
+        "    assert done.stdout == b'0\\n'\n"
     )
     verdict = judge.verdict({"test_a.py": code}, PytestStep(args=("-q", "-s")))
     assert verdict.passed, verdict.excerpt

@@ -241,7 +241,7 @@ def test_an_input_that_is_scratch_is_neither_written_nor_removed(rooms: Rooms) -
         ("a", (), False),
     ],
 )
-def test_scratch_patterns(path: str, patterns: tuple[str, ...], scratch: bool) -> None:  # noqa: FBT001 - a table
+def test_scratch_patterns(path: str, patterns: tuple[str, ...], scratch: bool) -> None:
     assert is_scratch(path, patterns) is scratch
 
 

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from orch23.load.data import parse_yaml_data, schema_faults, validate_data
 from orch23.load.yaml_text import parse
+from orch23.model.digest import Json
 
-SCHEMA = {
+SCHEMA: Json = {
     "type": "object",
     "required": ["tasks"],
     "additionalProperties": False,
@@ -67,7 +68,7 @@ def test_broken_data_says_where_and_what(value, subject, words):
 def test_with_its_text_each_complaint_has_a_place():
     parsed = parse("tasks:\n  - id: x\n    more: 1\nextra: 2\n", "d.yaml")
     found = validate_data(parsed.tree, SCHEMA, "d.yaml", parsed=parsed)
-    assert sorted((d.location.line, d.location.column) for d in found) == [(2, 9), (4, 1)]
+    assert sorted(str(d.location) for d in found) == ["d.yaml:2:9", "d.yaml:4:1"]
 
 
 def test_all_missing_keys_are_named_each_once():

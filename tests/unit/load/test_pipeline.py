@@ -1,13 +1,14 @@
 """Loading: text to Pipeline, defaults, vars, foreach, and where everything came from."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orch23.load.pipeline import load_pipeline, parse_pipeline
-from orch23.model.diagnostic import Severity
+from orch23.load.pipeline import InvalidPipelineError, load_pipeline, parse_pipeline
+from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
-from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep, ShellStep, StopConditions
+from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep, ShellStep, Stage, StopConditions
 
 EXAMPLE = """# the example of the language page, without what later versions bring
 version: 1
@@ -55,6 +56,11 @@ stages:
 """
 
 
+def place(diagnostic: Diagnostic) -> tuple[int, int]:
+    assert diagnostic.location is not None, diagnostic
+    return diagnostic.location.line, diagnostic.location.column
+
+
 def good(text, **more):
     parsed = parse_pipeline(text, "pipelines/p.yaml", **more)
     assert parsed.pipeline is not None, [str(d) for d in parsed.diagnostics]
@@ -81,9 +87,10 @@ def test_the_example_of_the_language_page_loads():
         "prompts/coder.md.j2",
         "prompts/patch.md.j2",
     )
-    assert code.body["outputs"] == ["${{ task.artifacts | under('workspace') }}"]
-    assert code.body["llm"]["model"] == "big-model"
-    assert code.body["allowed_paths"]["write"] == ["workspace/todo/"]
+    body: Any = code.body
+    assert body["outputs"] == ["${{ task.artifacts | under('workspace') }}"]
+    assert body["llm"]["model"] == "big-model"
+    assert body["allowed_paths"]["write"] == ["workspace/todo/"]
 
 
 def test_every_node_can_be_located():
@@ -105,7 +112,7 @@ def test_a_static_foreach_keeps_its_values_and_is_tried_at_once():
     text = "version: 1\nstages:\n  f:\n    foreach: {in: [a, b, /c]}\n    shell: [x]\n    outputs: ['${{ item }}']\n"
     parsed = parse_pipeline(text, "p.yaml")
     (found,) = parsed.diagnostics
-    assert (found.code, found.subject, found.location.line, found.location.column) == ("E850", "f@/c", 6, 15)
+    assert (found.code, found.subject, place(found)) == ("E850", "f@/c", (6, 15))
     (stage,) = good(text.replace("/c", "c")).stages
     assert stage.foreach.values == ("a", "b", "c")
 
@@ -133,7 +140,7 @@ def test_a_mistake_among_the_defaults_is_shown_there_and_once():
     text = "version: 1\ndefaults: {llm: {provider: p, model: '${{ vars.m }}'}}\nstages:\n"
     text += "".join(f"  s{n}: {{llm: {{prompt: j}}, outputs: [o{n}]}}\n" for n in range(3))
     (found,) = parse_pipeline(text, "p.yaml").diagnostics
-    assert (found.code, found.location.line, found.location.column) == ("E840", 2, 38)
+    assert (found.code, place(found)) == ("E840", (2, 38))
 
 
 def test_expressions_may_stand_for_lists_numbers_and_booleans():
@@ -158,12 +165,15 @@ stages:
 def test_a_wrong_type_after_rendering_is_found_in_the_limits_too():
     text = "version: 1\nvars: {n: x}\njobs: '${{ vars.n }}'\nstages: {s: {shell: a}}\n"
     (found,) = parse_pipeline(text, "p.yaml").diagnostics
-    assert (found.code, found.location.line, found.location.column) == ("E811", 3, 7)
+    assert (found.code, place(found)) == ("E811", (3, 7))
 
 
 def test_a_warning_does_not_block():
     parsed = parse_pipeline("version: 1\nstages:\n  s: {shell: [x], retry: 99}\n", "p.yaml")
-    assert parsed.pipeline.stages[0].retry.max == 50
+    assert parsed.pipeline is not None
+    (stage,) = parsed.pipeline.stages
+    assert isinstance(stage, Stage)
+    assert stage.retry.max == 50
     assert [(d.code, d.severity, str(d.location)) for d in parsed.diagnostics] == [
         ("W801", Severity.WARNING, "p.yaml:3:26")
     ]
@@ -200,6 +210,7 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_pipeline():
     parsed = parse_pipeline(
         VARS, "p.yaml", sets={"a": "5"}, vars_text="a: 4\nb: '${{ vars.a }}!'\n", vars_name="v.yaml"
     )
+    assert parsed.pipeline is not None
     assert parsed.pipeline.vars == {"a": 5, "b": "5!", "c": ["5!"]}
     assert parsed.origins == {"a": "--set", "b": "v.yaml:2", "c": "p.yaml:5"}
 
@@ -235,8 +246,8 @@ stages:
 """
     circle, gone = parse_pipeline(text, "p.yaml").diagnostics
     assert circle.message == "vars need each other: `a` -> `b` -> `c` -> `a`"
-    assert [r.location.column for r in circle.related] == [28, 48]
-    assert (gone.code, gone.location.line) == ("E840", 5)
+    assert [r.location and r.location.column for r in circle.related] == [28, 48]
+    assert (gone.code, place(gone)[0]) == ("E840", 5)
 
 
 def test_limits_that_use_a_broken_var_are_not_blamed():
@@ -287,8 +298,9 @@ def test_a_missing_file_and_one_outside_of_the_root_are_not_found(tmp_path):
 
 def test_an_invalid_file_raises_all_complaints_with_their_texts(tmp_path):
     path = write(tmp_path, "p.yaml", "version: 2\nstages: {s: {shel: a}}\n")
-    with pytest.raises(InvalidInputError) as caught:
+    with pytest.raises(InvalidPipelineError) as caught:
         load_pipeline(path, tmp_path)
+    assert isinstance(caught.value, InvalidInputError)
     assert caught.value.exit_code is ExitCode.INVALID
     assert [d.code for d in caught.value.diagnostics] == ["E812", "E814", "E802"]
     assert caught.value.sources == {"p.yaml": "version: 2\nstages: {s: {shel: a}}\n"}

@@ -79,7 +79,7 @@ def test_block_texts_are_strings():
 
 def test_a_broken_rule_leaves_the_rest_readable():
     parsed = parse("a: &x 1\nb: *x\nb: 2\nc: !t 3\n<<: {d: 1}\n4: 5\n", "f.yaml")
-    assert [(d.code, d.location.line) for d in parsed.diagnostics] == [
+    assert [(d.code, d.location and d.location.line) for d in parsed.diagnostics] == [
         ("E804", 1),
         ("E804", 2),
         ("E803", 3),

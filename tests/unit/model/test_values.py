@@ -26,6 +26,7 @@ ACTION_CHANGES: dict[str, object] = {
     "argv": ("false",),
     "inputs": {"a": OTHER},
     "working_directory": "sub",
+    "output_folders": ("out",),
     "env": {"A": "1"},
     "scratch": ("*.tmp",),
     "network": True,

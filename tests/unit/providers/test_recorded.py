@@ -3,11 +3,19 @@
 import pytest
 
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Exchange, Message, Request, Response, Usage
+from orch23.model.llm import Exchange, ExchangeOutcome, Message, Provider, Request, Response, Usage
 from orch23.providers import codes
 from orch23.providers.recorded import Recorded
 
-OUTCOMES = ["pending", "accepted", "invalid", "refused", "truncated", "empty", "accepted_by_hand"]
+OUTCOMES: list[ExchangeOutcome] = [
+    "pending",
+    "accepted",
+    "invalid",
+    "refused",
+    "truncated",
+    "empty",
+    "accepted_by_hand",
+]
 
 
 class Store:
@@ -53,11 +61,11 @@ def request(text: str = "hello") -> Request:
     )
 
 
-def recorded(store: Store, model: Model, **more) -> Recorded:
+def recorded(store: Store, model: Provider, **more) -> Recorded:
     return Recorded(inner=model, store=store, stage="code@T1", transcripts="q.transcripts", **more)
 
 
-def ask(provider) -> Response:
+def ask(provider: Provider) -> Response:
     return provider.complete(request(), 10.0, lambda _n: None)
 
 
@@ -87,7 +95,7 @@ def test_a_call_is_written_pending_before_it_is_returned_and_replayed_after() ->
         ("replay", set(OUTCOMES)),
     ],
 )
-def test_the_outcome_and_the_mode_decide_what_is_reused(outcome: str, mode: str, reused: set[str]) -> None:
+def test_the_outcome_and_the_mode_decide_what_is_reused(outcome: ExchangeOutcome, mode: str, reused: set[str]) -> None:
     store, model = Store(), Model()
     ask(recorded(store, model))
     recorded(store, model).settle(request().fingerprint(), outcome, ())
@@ -97,7 +105,9 @@ def test_the_outcome_and_the_mode_decide_what_is_reused(outcome: str, mode: str,
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("mode", ["cached", "record"])
-def test_what_an_interrupted_run_has_paid_for_is_reused_whatever_became_of_it(outcome: str, mode: str) -> None:
+def test_what_an_interrupted_run_has_paid_for_is_reused_whatever_became_of_it(
+    outcome: ExchangeOutcome, mode: str
+) -> None:
     store, model = Store(), Model()
     ask(recorded(store, model))
     recorded(store, model).settle(request().fingerprint(), outcome, ())

@@ -49,7 +49,7 @@ def test_a_plain_step_has_no_complaint(name: str) -> None:
 def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
     (diagnostic,) = registry.check(dataclasses.replace(STEPS["local"], provider=name), {})
     assert diagnostic.code == codes.UNKNOWN_PROVIDER
-    assert hint in diagnostic.hint
+    assert hint in (diagnostic.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Expressions: typed values out of `${{ }}`, and nothing else out of Jinja."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,9 @@ from orch23.resolve.expressions import (
 )
 from orch23.resolve.sandbox import WILD
 
-NAMES = {"vars": {"package": "todo", "n": 3, "yes": True, "l": ["a", "b"], "items": [1], "none": None, "m": {"k": 1}}}
+NAMES: dict[str, Any] = {
+    "vars": {"package": "todo", "n": 3, "yes": True, "l": ["a", "b"], "items": [1], "none": None, "m": {"k": 1}}
+}
 
 
 def one(text, names=NAMES):
@@ -169,7 +172,7 @@ def test_names_and_members_are_found_without_evaluating():
 
 
 def test_what_a_first_pass_made_is_not_rendered_again():
-    names = {"vars": {"l": ["${{ t }}"], "m": {"k": ["${{ t }}"]}}, "t": 1}
+    names: dict[str, Any] = {"vars": {"l": ["${{ t }}"], "m": {"k": ["${{ t }}"]}}, "t": 1}
     first = render_watched({"l": "${{ vars.l }}", "m": "${{ vars.m }}"}, names, "s", defer="t")
     assert first.tree == {"l": ["$${{ t }}"], "m": {"k": ["$${{ t }}"]}}
     assert render_tree(first.tree, names, "s")[0] == {"l": ["${{ t }}"], "m": {"k": ["${{ t }}"]}}
@@ -196,9 +199,18 @@ def test_what_a_first_pass_made_is_not_rendered_again():
 def test_an_unknown_item_gives_a_pattern_that_holds_whatever_it_may_be(text, patterns):
     tree, errors = render_tree([text], {**NAMES, "t": WILD}, "s")
     assert errors == ()
+    assert isinstance(tree, list)
     assert wild_patterns(tree) == patterns
-    item = {"name": "deep/er", "artifacts": ["q/r.py"], "section": "S", "path": "p.py", "a": "z", "flag": False}
+    item: dict[str, Any] = {
+        "name": "deep/er",
+        "artifacts": ["q/r.py"],
+        "section": "S",
+        "path": "p.py",
+        "a": "z",
+        "flag": False,
+    }
     known, errors = render_tree([text], {**NAMES, "t": item}, "s")
+    assert isinstance(known, list)
     for path in known if not errors else ():
         if isinstance(path, str):
             assert any(meets(pattern, path.partition("#")[0]) for pattern in patterns)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.diagnostic import Severity
+from orch23.model.digest import Json
 from orch23.model.pipeline import (
     BriefLimits,
     ChainLink,
@@ -195,6 +196,7 @@ def test_render_may_be_a_mapping_or_a_path():
 def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
     for body in ({"retry": value}, {"retry": {"max": value}}):
         result = make_stage("s", {"shell": ["a"], **body})
+        assert result.stage is not None
         assert result.stage.retry.max == used
         assert [(p.code, p.severity) for p in result.problems] == [("W801", Severity.WARNING)]
 
@@ -255,7 +257,7 @@ def test_a_mistake_is_named_where_it_stands(body, expected):
 
 
 def test_all_mistakes_of_a_stage_are_found_at_once():
-    body = {"shell": [], "outputs": ["/a", "b", "b"], "timeout": "x", "retry": 99}
+    body: dict[str, Json] = {"shell": [], "outputs": ["/a", "b", "b"], "timeout": "x", "retry": 99}
     assert [p.code for p in make_stage("s", body).problems] == ["E812", "E850", "E853", "W801", "E815"]
 
 
@@ -302,6 +304,12 @@ def foreach(body, *, source="plan.json", sequential=False, name="t"):
     )
 
 
+def items(body, values, names=None, **more):
+    built = render_foreach(foreach(body, **more), values, names or {})
+    assert all(one.stage is not None for one in built), built
+    return [one.stage for one in built]
+
+
 def item_faults(body, item, **more):
     (result,) = render_foreach(foreach(body, **more), [("k", item)], {"v": "x"})
     return [(p.path, p.code) for p in result.problems]
@@ -309,26 +317,25 @@ def item_faults(body, item, **more):
 
 def test_items_become_stages_in_a_chain():
     body = {"llm": LLM, "outputs": ["w/${{ t.p }}"], "inputs": ["spec.md#${{ t.s }}"], "desc": "${{ vars.v }}"}
-    items = [("A", {"p": "a.py", "s": "One"}), ("B", {"p": "b.py", "s": "Two"})]
-    one, two = render_foreach(foreach(body, sequential=True), items, {"v": "x"})
-    assert (one.stage.name, one.stage.family, one.stage.outputs, one.stage.desc) == ("f@A", "f", ("w/a.py",), "x")
-    assert one.stage.item.value == {"p": "a.py", "s": "One"}
-    assert (one.stage.chain, two.stage.chain) == (ChainLink(chain="f", index=0), ChainLink(chain="f", index=1))
-    assert two.stage.inputs == (SliceInput("spec.md", "Two"),)
+    values = [("A", {"p": "a.py", "s": "One"}), ("B", {"p": "b.py", "s": "Two"})]
+    one, two = items(body, values, {"v": "x"}, sequential=True)
+    assert (one.name, one.family, one.outputs, one.desc) == ("f@A", "f", ("w/a.py",), "x")
+    assert one.item is not None
+    assert one.item.value == {"p": "a.py", "s": "One"}
+    assert (one.chain, two.chain) == (ChainLink(chain="f", index=0), ChainLink(chain="f", index=1))
+    assert two.inputs == (SliceInput("spec.md", "Two"),)
 
 
 def test_parallel_items_of_a_model_are_each_a_chain_of_one():
-    (one,) = render_foreach(foreach({"llm": LLM, "outputs": ["w/${{ t }}"]}), [("A", "a")], {})
-    assert one.stage.chain == ChainLink(chain="f@A", index=0)
-    (one,) = render_foreach(foreach({"shell": ["x"], "outputs": ["w/${{ t }}"]}), [("A", "a")], {})
-    assert one.stage.chain is None
+    (one,) = items({"llm": LLM, "outputs": ["w/${{ t }}"]}, [("A", "a")])
+    assert one.chain == ChainLink(chain="f@A", index=0)
+    (one,) = items({"shell": ["x"], "outputs": ["w/${{ t }}"]}, [("A", "a")])
+    assert one.chain is None
 
 
 def test_a_list_of_an_item_is_spliced():
-    (one,) = render_foreach(
-        foreach({"shell": ["x"], "outputs": ["a", "${{ t | under('w') }}"]}), [("k", ["b", "c"])], {}
-    )
-    assert one.stage.outputs == ("a", "w/b", "w/c")
+    (one,) = items({"shell": ["x"], "outputs": ["a", "${{ t | under('w') }}"]}, [("k", ["b", "c"])])
+    assert one.outputs == ("a", "w/b", "w/c")
 
 
 def test_a_missing_member_is_a_problem_of_the_stage():
@@ -339,6 +346,7 @@ def test_a_missing_member_is_a_problem_of_the_stage():
 
 def test_a_warning_is_no_problem_of_an_item():
     (one,) = render_foreach(foreach({"shell": ["x"], "retry": 77}), [("k", 1)], {})
+    assert one.stage is not None
     assert one.stage.retry.max == 50
     assert one.problems == ()
 

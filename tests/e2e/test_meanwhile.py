@@ -1,0 +1,55 @@
+"""Files that are edited while a stage runs: the result stands for what it was made of, and the edit is never lost."""
+
+from tests.e2e.pipelines import ends, green, pipeline, prompt, proposing, shell
+from tests.project import Project
+
+ASK = "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, returns: text}}\n"
+
+
+def during_the_call(project: Project, deed: str) -> None:
+    """Let the model do something to the workspace before it answers; it runs in the root."""
+    project.replace("model.py", "sys.stdout.write(answer)", f"{deed}\nsys.stdout.write(answer)")
+
+
+def test_an_input_edited_during_a_call(project: Project) -> None:
+    project.write(pipeline(ASK, {"spec.md": "one\n", "p.md.j2": prompt("ask", "{{ inputs[0].text }}")}))
+    during_the_call(project, "open('spec.md', 'w').write('two\\n')")
+    green(project.build())
+    assert project.read("out.txt").strip() == "one"
+    assert project.plan() == {"ask": "run"}
+    green(project.build())
+    assert project.read("out.txt").strip() == "two"
+    assert project.plan() == {"ask": "fresh"}
+
+
+def test_a_prompt_edited_during_a_call(project: Project) -> None:
+    project.write(pipeline(ASK, {"spec.md": "one\n", "p.md.j2": prompt("ask", "{{ inputs[0].text }}")}))
+    during_the_call(project, "open('p.md.j2', 'a').write(' more')")
+    green(project.build())
+    assert project.read("out.txt").strip() == "one"
+    assert project.plan() == {"ask": "run"}
+
+
+def test_a_verify_input_edited_during_its_step(project: Project) -> None:
+    deed = f"cat test.txt; echo new > {project.root}/test.txt"
+    stage = f"{{outputs: [o], shell: echo o > o, verify: {{inputs: [test.txt], steps: [{{shell: '{deed}'}}]}}}}"
+    project.write(shell(f"  make: {stage}\n", {"test.txt": "old\n"}))
+    green(project.build())
+    assert project.plan() == {"make": "verify"}
+    green(project.build())
+    assert ends(project) == {"make": "verified"}
+    assert project.plan() == {"make": "fresh"}
+
+
+def test_a_file_that_a_model_edits_edited_during_the_call(project: Project) -> None:
+    project.write(
+        pipeline(
+            "  edit: {outputs: [app.py], llm: {prompt: p.md.j2, returns: files}}\n",
+            {"app.py": "# mine\n", "p.md.j2": proposing("edit", {"app.py": "inputs['app.py'].text ~ '# more\\n'"})},
+        )
+    )
+    during_the_call(project, "open('app.py', 'w').write('# meanwhile\\n')")
+    stopped = project.build()
+    assert stopped.code == 6
+    assert "app.py" in stopped.err
+    assert project.read("app.py") == "# meanwhile\n"

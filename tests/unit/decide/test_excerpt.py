@@ -1,0 +1,43 @@
+"""The text of a failure: one form, and no longer than it may be."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.decide.excerpt import normalise, shorten
+from orch23.model.pipeline import BriefLimits
+
+
+def test_shorten_is_exact() -> None:
+    assert shorten("x" * 4000) == "x" * 4000
+    cut = shorten("h" * 2501 + "t" * 1500)
+    assert (len(cut), cut) == (3505, "h" * 2500 + "\n...\n" + "t" * 1000)
+    assert shorten("abcdef", BriefLimits(5, 2, 0)) == "ab\n...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("1 failed in 0.12s", "1 failed in N s"),
+        ("== 1 failed in 75.31s (0:01:15) ==", "== 1 failed in N s =="),
+        ("<a at 0x7f3b2c001200>", "<a at 0xADDRESS>"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("/w/.orch23/rooms/0123456789abcdef/work/a.py:3", "/room/work/a.py:3"),
+        ("/room/tmp/pytest-of-root/pytest-12/test_x0", "/room/tmp/pytest-of-user/pytest-N/test_x0"),
+        ("/tmp/tmpab12cd_x/file", "/tmp/TMP/file"),
+        ("a\r\nb", "a\nb"),
+        ("assert 0x10 == 16 and 3s", "assert 0x10 == 16 and 3s"),
+    ],
+)
+def test_what_differs_from_run_to_run_has_one_form(text: str, form: str) -> None:
+    assert normalise(text) == form
+    assert normalise(form) == form
+
+
+def test_rooms_can_be_named() -> None:
+    assert normalise("at /x/y/z/a.py and /x/y", ("/x/y", "/x/y/z/")) == "at /room/a.py and /room"
+
+
+@given(st.text(alphabet="ab /=0x12.s\x1b[m\r\nin", max_size=80))
+def test_normalising_twice_changes_nothing_more(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)

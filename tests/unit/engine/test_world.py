@@ -1,0 +1,218 @@
+"""What a stage sees of a project: versions of a chain, version 0, dead files, listings."""
+
+from pathlib import Path
+
+import pytest
+
+from orch23.engine.world import StageTree, World
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import MissingBytesError
+from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.record import LockFile, Record
+from orch23.plan.graph import build_plan
+from orch23.store.opening import open_store
+
+
+def entry(text):
+    return FileEntry(digest_bytes(text.encode()))
+
+
+def stage(name, reads=(), writes=(), *, index=None, **more):
+    chain = ChainLink(chain=name.partition("@")[0], index=index) if index is not None else None
+    item = Item(key=name.partition("@")[2], name="item", value=name) if "@" in name else None
+    inputs = tuple(PathInput(path) for path in reads)
+    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": writes, "fence": Fence(writes), **more}
+    return Stage(name=name, chain=chain, item=item, **facts)
+
+
+def record(name, key="k", originals=None, **outputs):
+    made = {path.replace("__", "/"): entry(text) for path, text in outputs.items()}
+    return Record(stage=name, key=key, manifest={"kind": name}, outputs=made, originals=originals or {})
+
+
+FIRST = stage("first", ("w/p",), ("m",))
+X, Y, Z = (stage(f"c@{key}", ("m",), ("w/p",) if key != "z" else ("w/q",), index=n) for n, key in enumerate("xyz"))
+LAST = stage("last", ("w/p", "w/q"), ("end",))
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    def make(*stages, files=None, lock=(), kept=()):
+        for path, text in (files or {}).items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        store = open_store(tmp_path)
+        for one in kept:
+            store.records.put(one)
+        plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
+        assert plan is not None, problems
+        return World(plan, store, LockFile({one.stage: one for one in lock}))
+
+    return make
+
+
+# ---- versions -----------------------------------------------------------------------------------
+
+
+def test_an_item_sees_the_newest_version_by_an_earlier_one_the_stage_above_version_0_and_all_others_the_last(world):
+    here = world(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
+    here.settle("c@x", record("c@x", w__p="1"))
+    here.settle("c@y", record("c@y", w__p="2"))
+    assert here.view("first", "w/p") == entry("0")
+    assert here.view("c@x", "w/p") == entry("0")
+    assert here.view("c@y", "w/p") == entry("1")
+    assert here.view("c@z", "w/p") == entry("2")
+    assert here.view("last", "w/p") == entry("2")
+
+
+def test_the_base_of_an_item_is_of_its_own_outputs(world):
+    here = world(X, Y, Z, files={"w/p": "0", "w/q": "9"})
+    here.settle("c@x", record("c@x", w__p="1"))
+    assert here.versions("c@x") == {"w/p": entry("0")}
+    assert here.versions("c@y") == {"w/p": entry("1")}
+    assert here.versions("c@z") == {"w/q": entry("9")}
+
+
+def test_an_item_promotes_only_the_paths_of_which_no_later_item_makes_a_version(world):
+    here = world(X, Y, Z)
+    assert here.target("c@x", record("c@x", w__p="1")) == {}
+    assert here.target("c@y", record("c@y", w__p="2")) == {"w/p": entry("2")}
+
+
+def test_the_last_item_leaves_the_whole_chain_in_order(world):
+    here = world(X, Y, Z)
+    here.settle("c@x", record("c@x", w__p="1"))
+    here.settle("c@y", record("c@y", w__p="2"))
+    assert here.target("c@z", record("c@z", w__q="3")) == {"w/q": entry("3"), "w/p": entry("2")}
+
+
+def test_a_path_that_the_last_result_owned_goes_back_to_its_newest_remaining_version(world):
+    locked = record("c@y", originals={"w/p": entry("0")}, w__p="2", w__r="r")
+    y = stage("c@y", (), ("w/q",), index=1)
+    here = world(X, y, lock=(locked,), files={"w/p": "2"})
+    here.settle("c@x", record("c@x", w__p="1"))
+    assert here.target("c@y", record("c@y", w__q="q")) == {"w/q": entry("q"), "w/p": entry("1"), "w/r": None}
+
+
+def test_a_stage_does_not_see_its_own_outputs(world):
+    here = world(stage("s", (), ("d/",)), files={"d/old": "x"})
+    assert here.view("s", "d/old") is None
+    assert here.matching("s", "d/**") == ()
+
+
+def test_what_a_stage_made_is_seen_as_its_record_says_and_not_as_the_disk(world):
+    here = world(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"o": "edited"})
+    here.settle("a", record("a", o="made"))
+    assert here.view("b", "o") == entry("made")
+    here.forget("a")
+    assert here.view("b", "o") == entry("edited")
+
+
+# ---- version 0 ----------------------------------------------------------------------------------
+
+
+def test_version_0_is_what_the_lock_says(world):
+    locked = record("c@x", originals={"w/p": entry("0")}, w__p="1")
+    assert world(X, lock=(locked,), files={"w/p": "other"}).original("w/p") == entry("0")
+    absent = record("c@x", originals={"w/p": None}, w__p="1")
+    assert world(X, lock=(absent,), files={"w/p": "other"}).original("w/p") is None
+
+
+def test_without_the_lock_it_is_the_file_unless_a_record_has_these_bytes(world):
+    assert world(X, files={"w/p": "mine"}).original("w/p") == entry("mine")
+    kept = record("c@x", originals={"w/p": entry("0")}, w__p="mine")
+    assert world(X, kept=(kept,)).original("w/p") == entry("0")
+
+
+def test_bytes_of_a_version_0_outlive_the_store_beside_the_transcripts(world):
+    locked = record("c@x", originals={"w/p": entry("0")}, w__p="1")
+    here = world(X, lock=(locked,), files={"w/p": "1"})
+    with pytest.raises(MissingBytesError):
+        here.read("w/p", entry("0"))
+    here.store.exchanges.put_original(b"0", None)
+    assert here.read("w/p", entry("0")) == b"0"
+
+
+# ---- dead files, listings -----------------------------------------------------------------------
+
+
+def test_a_file_of_a_stage_that_is_gone_is_dead_as_long_as_its_bytes_are_those_of_the_record(world):
+    here = world(LAST, lock=(record("gone", o="made"),), files={"o": "made"})
+    assert here.dead_files() == {"o": None}
+    assert here.view("last", "o") is None
+    assert here.matching("last", "*") == ()
+    assert here.listed("*") == ()
+
+
+def test_other_bytes_at_such_a_path_are_a_persons_file(world):
+    here = world(LAST, lock=(record("gone", o="made"),), files={"o": "mine"})
+    assert here.dead_files() == {}
+    assert here.view("last", "o") == entry("mine")
+    assert here.listed("*") == ("o",)
+
+
+def test_a_dead_file_goes_back_to_version_0(world):
+    gone = record("gone", originals={"o": entry("0")}, o="made")
+    here = world(LAST, lock=(gone,), files={"o": "made"})
+    assert here.dead_files() == {"o": entry("0")}
+    assert here.view("last", "o") == entry("0")
+
+
+def test_nothing_is_dead_that_a_stage_of_another_name_makes_now(world):
+    here = world(stage("new", (), ("o",)), lock=(record("old", o="made"),), files={"o": "made"})
+    assert here.dead("o")
+    here.settle("new", record("new", o="made"))
+    assert here.dead_files() == {}
+
+
+def test_nothing_is_dead_while_a_foreach_may_still_make_it(world):
+    foreach = ForeachStage(name="c", foreach=Foreach(source="l.json"), body={}, kind="shell", writes=("w/**",))
+    here = world(foreach, lock=(record("c@x", w__p="1"),), files={"w/p": "1", "l.json": "[]"})
+    assert here.dead_files() == {}
+    assert not here.dead("w/p")
+
+
+def test_a_listing_leaves_out_what_this_pipeline_made_also_where_the_lock_is_lost(world):
+    here = world(stage("s", (), ("o/",)), kept=(record("s", o__a="made"),), files={"o/a": "made", "o/mine": "x"})
+    assert here.listed("o/*") == ("o/mine",)
+
+
+def test_a_listing_leaves_out_a_literal_output_whatever_is_there(world):
+    assert world(stage("s", (), ("o",)), files={"o": "anything"}).listed("*") == ()
+
+
+def test_a_listing_shows_a_path_that_had_a_version_0(world):
+    locked = (record("c@x", originals={"w/p": entry("0")}, w__p="1"), record("c@y", originals={"w/q": None}, w__q="1"))
+    here = world(X, Y, lock=locked, files={"w/p": "1", "w/q": "1"})
+    assert here.listed("w/*") == ("w/p",)
+
+
+# ---- the rest -----------------------------------------------------------------------------------
+
+
+def test_bytes_are_known_by_any_record_at_that_path(world):
+    here = world(LAST, lock=(record("a", o="locked"),), kept=(record("b", o="kept"),))
+    assert here.known_bytes("o", entry("locked"))
+    assert here.known_bytes("o", entry("kept"))
+    assert not here.known_bytes("o", entry("other"))
+    assert not here.known_bytes("elsewhere", entry("locked"))
+
+
+def test_what_a_dry_run_promises_is_on_its_disk(world):
+    here = world(LAST, files={"o": "old"})
+    assert here.on_disk("o") == entry("old")
+    here.promised["o"] = entry("new")
+    here.promised["gone"] = None
+    assert here.on_disk("o") == entry("new")
+    assert here.on_disk("gone") is None
+
+
+def test_the_tree_of_a_stage_is_its_view(world):
+    here = world(stage("a", (), ("o",)), stage("b", ("o",), ("p",)), files={"x": "1"})
+    here.settle("a", record("a", o="made"))
+    tree = StageTree(here, "b")
+    assert tree.entry("o") == entry("made")
+    assert tree.matching("*") == ("o", "x")
+    assert tree.listed("*") == ("x",)
+    assert tree.versions() == {}
+    assert tree.read("x", entry("1")) == b"1"

@@ -1,0 +1,228 @@
+"""Plans: edges that yield, foreach before and after expansion, needs, and what is complained of."""
+
+import pytest
+
+from orch23.model.diagnostic import Location
+from orch23.model.pipeline import (
+    ChainLink,
+    Condition,
+    Fence,
+    Foreach,
+    ForeachStage,
+    GlobInput,
+    Item,
+    ListInput,
+    PathInput,
+    Pipeline,
+    ShellStep,
+    SliceInput,
+    Stage,
+    Verify,
+)
+from orch23.plan.graph import build_plan, extend, literal_reads, missing_inputs, reads_of, writes_of
+
+
+def stage(name, reads=(), writes=(), **more):
+    inputs = tuple(GlobInput(path) if "*" in path else PathInput(path) for path in reads)
+    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": writes, "fence": Fence(writes), **more}
+    return Stage(name=name, **facts)
+
+
+def foreach(name="each", source="list.json", reads=(), writes=("w/**",), **more):
+    how = Foreach(source=source, sequential=more.pop("sequential", False))
+    return ForeachStage(name=name, foreach=how, body={}, kind="shell", reads=reads, writes=writes, **more)
+
+
+def pipeline(*stages, **places):
+    locations = {place.replace("__", "/"): at for place, at in places.items()}
+    return Pipeline(name="p", file="p.yaml", stages=stages, locations=locations)
+
+
+def planned(*stages):
+    plan, problems = build_plan(pipeline(*stages))
+    assert plan is not None, [str(d) for d in problems]
+    return plan
+
+
+def complaints(*stages, **places):
+    plan, problems = build_plan(pipeline(*stages, **places))
+    assert plan is None
+    return problems
+
+
+def item(key, family="each", reads=(), writes=(), index=None):
+    link = ChainLink(chain=family, index=index) if index is not None else None
+    return stage(f"{family}@{key}", reads, writes, item=Item(key=key, name="item", value=key), chain=link)
+
+
+def test_slices_verify_inputs_and_conditions_are_read():
+    one = stage("s", ("a",), verify=Verify(inputs=(PathInput("t"),)), requires=(Condition("file_exists", "c"),))
+    assert reads_of(one) == ("a", "t", "c")
+    assert reads_of(stage("s", inputs=(SliceInput("s.md", "H"), ListInput("x/**")))) == ("s.md",)
+
+
+def test_outputs_and_fence_are_written():
+    assert writes_of(stage("s", writes=("a",), fence=Fence(("a", "d/")))) == ("a", "d/")
+
+
+@pytest.mark.parametrize("read", ["o/a", "o/*", "**", "o/a*"])
+def test_an_edge_says_which_path_or_pattern_makes_it(read):
+    plan = planned(stage("writer", writes=("o/a",)), stage("reader", (read,)))
+    assert [(e.producer, e.reader, e.why) for e in plan.edges] == [("writer", "reader", read)]
+
+
+def test_a_reader_after_a_chain_comes_after_all_of_its_items():
+    plan = planned(item("a", writes=("w/x",), index=0), item("b", writes=("w/x",), index=1), stage("r", ("w/x",)))
+    assert plan.order == ("each@a", "each@b", "r")
+    assert plan.upstream["r"] == ("each@a", "each@b")
+    assert plan.chains == {"each": ("each@a", "each@b")}
+
+
+def test_a_stage_that_a_chain_reads_stands_above_it_and_reads_version_0():
+    plan = planned(stage("first", ("w/x",), ("m",)), item("a", reads=("m",), writes=("w/x",), index=0))
+    assert plan.order == ("first", "each@a")
+    assert plan.above == {"first": frozenset({"each"})}
+
+
+def test_all_that_any_item_waits_for_comes_before_the_first_one():
+    plan = planned(
+        item("a", writes=("w/x",), index=0),
+        item("b", reads=("m",), writes=("w/x",), index=1),
+        stage("z", writes=("m",)),
+    )
+    assert plan.order == ("z", "each@a", "each@b")
+
+
+def test_a_foreach_comes_after_the_maker_of_its_list_and_so_do_its_items():
+    plan = planned(stage("zlist", writes=("list.json",)), foreach())
+    assert plan.order == ("zlist", "each")
+    more, problems = extend(plan, "each", (item("a", writes=("w/a",)), item("b", writes=("w/b",))))
+    assert not problems
+    assert more is not None
+    assert more.order == ("zlist", "each@a", "each@b")
+    assert set(more.nodes) == {"zlist", "each@a", "each@b"}
+    assert plan.order == ("zlist", "each")
+
+
+def test_a_pattern_of_an_unexpanded_foreach_makes_an_edge():
+    assert planned(foreach(), stage("reader", ("w/deep/x",))).order == ("each", "reader")
+
+
+def test_the_maker_of_a_list_that_reads_what_its_items_may_write_stands_above():
+    plan = planned(stage("list", ("w/**",), ("list.json",)), foreach(sequential=True))
+    assert plan.order == ("list", "each")
+    assert plan.above == {"list": frozenset({"each"})}
+
+
+def test_needs_order_without_files():
+    plan = planned(stage("a", needs=("z",)), stage("z"))
+    assert plan.order == ("z", "a")
+    assert plan.edges[0].why == "needs z"
+
+
+def test_needs_between_two_foreach_over_one_list_join_item_to_item_unless_all_are_meant():
+    stages = (
+        foreach("one"),
+        foreach("two", writes=("v/**",), needs=("one",)),
+        foreach("all", writes=("u/**",), needs=("one[*]",)),
+    )
+    plan = planned(*stages)
+    for name in ("one", "two", "all"):
+        family = {"one": (), "two": ("one",), "all": ("one[*]",)}[name]
+        items = tuple(
+            Stage(
+                name=f"{name}@{key}",
+                step=ShellStep(("x",)),
+                needs=family,
+                outputs=(f"{name}/{key}",),
+                fence=Fence((f"{name}/{key}",)),
+                item=Item(key=key, name="item", value=key),
+            )
+            for key in "ab"
+        )
+        plan, problems = extend(plan, name, items)
+        assert plan is not None, problems
+    assert plan.upstream["two@a"] == ("one@a",)
+    assert plan.upstream["all@a"] == ("one@a", "one@b")
+
+
+def test_a_cycle_is_told_with_its_path_and_the_reason_of_every_edge():
+    (problem,) = complaints(
+        stage("a", ("z",), ("x",)),
+        stage("b", ("x",), ("y",)),
+        stage("c", ("y",), ("z",)),
+        stages__a=Location("p.yaml", 2, 3),
+    )
+    assert problem.code == "E820"
+    assert problem.message == "cycle: a -> b -> c -> a"
+    assert problem.location == Location("p.yaml", 2, 3)
+    assert [r.message for r in problem.related] == [
+        "`b` comes after `a` by x",
+        "`c` comes after `b` by y",
+        "`a` comes after `c` by z",
+    ]
+
+
+def test_two_cycles_are_two_complaints():
+    found = complaints(
+        stage("a", ("2",), ("1",)), stage("b", ("1",), ("2",)), stage("c", ("4",), ("3",)), stage("d", ("3",), ("4",))
+    )
+    assert [d.message for d in found] == ["cycle: a -> b -> a", "cycle: c -> d -> c"]
+
+
+def test_a_file_has_one_owner():
+    (problem,) = complaints(
+        stage("a", writes=("d/",)), stage("b", writes=("d/x",)), stages__b__outputs=Location("p.yaml", 9, 1)
+    )
+    assert (problem.code, problem.location) == ("E821", Location("p.yaml", 9, 1))
+    assert "`a` and `b`" in problem.message or "`b` and `a`" in problem.message
+
+
+def test_items_of_one_chain_may_share_files_and_parallel_items_may_not():
+    planned(item("a", writes=("w/x",), index=0), item("b", writes=("w/x",), index=1))
+    assert [d.code for d in complaints(item("a", writes=("w/x",)), item("b", writes=("w/x",)))] == ["E821"]
+
+
+def test_an_unknown_need_names_the_nearest_stage():
+    (problem,) = complaints(stage("build"), stage("test", needs=("biuld",)))
+    assert (problem.code, problem.hint) == ("E823", "did you mean `build`?")
+
+
+def test_everything_wrong_is_told_at_once():
+    found = complaints(
+        stage("a", ("y",), ("x",), needs=("nobody",)), stage("b", ("x",), ("y", "o")), stage("c", writes=("o",))
+    )
+    assert sorted(d.code for d in found) == ["E820", "E821", "E823"]
+
+
+def test_an_input_that_nobody_makes_is_complained_of_where_it_stands():
+    plan, _ = build_plan(
+        pipeline(
+            stage("a", writes=("made",)),
+            stage("b", ("made", "there", "maed")),
+            stages__b__inputs__2=Location("p.yaml", 7, 9),
+        )
+    )
+    assert plan is not None
+    assert set(literal_reads(plan)) == {"made", "there", "maed"}
+    (problem,) = missing_inputs(plan, {"made": False, "there": True, "maed": False})
+    assert (problem.code, problem.location, problem.hint) == ("E822", Location("p.yaml", 7, 9), "did you mean `made`?")
+
+
+@pytest.mark.parametrize(
+    "one", [PathInput("x", optional=True), GlobInput("x*"), ListInput("x"), SliceInput("x", "H", optional=True)]
+)
+def test_what_may_be_missing_is_not_complained_of(one):
+    plan = planned(stage("a", inputs=(one,)))
+    assert literal_reads(plan) == ()
+    assert missing_inputs(plan, {}) == ()
+
+
+def test_what_an_unexpanded_foreach_may_make_is_not_missing_yet():
+    plan = planned(foreach(source=None), stage("r", ("w/x",)))
+    assert missing_inputs(plan, {"w/x": False}) == ()
+
+
+def test_an_item_may_read_what_an_earlier_one_of_its_chain_makes():
+    plan = planned(item("a", writes=("w/x",), index=0), item("b", reads=("w/x",), writes=("w/x",), index=1))
+    assert missing_inputs(plan, {"w/x": False}) == ()

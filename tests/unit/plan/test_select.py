@@ -1,0 +1,70 @@
+"""Selections: what a command line's names bring with them."""
+
+import pytest
+
+from orch23.model.errors import NotFoundError
+from orch23.model.pipeline import Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, ShellStep, Stage
+from orch23.plan.graph import build_plan, extend
+from orch23.plan.select import EVERYTHING, Selection
+
+
+def stage(name, reads=(), writes=(), **more):
+    inputs = tuple(PathInput(path) for path in reads)
+    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=writes, fence=Fence(writes), **more)
+
+
+FOREACH = ForeachStage(name="each", foreach=Foreach(source="list.json"), body={}, kind="shell", writes=("o/*",))
+PIPELINE = Pipeline(
+    name="p",
+    file="p.yaml",
+    stages=(
+        stage("list", ("src",), ("list.json",)),
+        FOREACH,
+        stage("last", ("o/a",), ("end",)),
+        stage("alone", (), ("z",)),
+    ),
+)
+ITEMS = tuple(stage(f"each@{key}", (), (f"o/{key}",), item=Item(key=key, name="item", value=key)) for key in "ab")
+
+
+def unexpanded():
+    plan, problems = build_plan(PIPELINE)
+    assert plan is not None, problems
+    return plan
+
+
+def expanded():
+    plan, problems = extend(unexpanded(), "each", ITEMS)
+    assert plan is not None, problems
+    return plan
+
+
+def test_nothing_named_means_everything():
+    assert EVERYTHING.is_all
+    assert EVERYTHING.nodes(expanded()) == {"list", "each@a", "each@b", "last", "alone"}
+
+
+def test_a_target_brings_all_that_it_needs():
+    assert Selection(targets=("last",)).nodes(expanded()) == {"list", "each@a", "last"}
+    assert Selection(targets=("last",)).nodes(unexpanded()) == {"list", "each", "last"}
+
+
+def test_a_foreach_stands_for_its_items_and_an_item_for_its_foreach_before_that():
+    assert Selection(targets=("each",)).nodes(expanded()) == {"list", "each@a", "each@b"}
+    assert Selection(targets=("each@b",)).nodes(expanded()) == {"list", "each@b"}
+    assert Selection(targets=("each@b",)).nodes(unexpanded()) == {"list", "each"}
+
+
+def test_downstream_brings_what_follows_and_what_that_needs():
+    assert Selection(downstream=("each@a",)).nodes(expanded()) == {"list", "each@a", "last"}
+
+
+def test_only_brings_itself():
+    assert Selection(only=("last",)).nodes(expanded()) == {"last"}
+
+
+def test_unknown_names_are_complained_of_all_at_once_with_the_nearest():
+    with pytest.raises(NotFoundError) as caught:
+        Selection(targets=("lst", "each@zz"), only=("qqqqqq",)).nodes(expanded())
+    assert [d.code for d in caught.value.diagnostics] == ["E823", "E823"]
+    assert caught.value.diagnostics[0].hint in {"did you mean `last`?", "did you mean `list`?"}

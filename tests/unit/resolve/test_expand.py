@@ -1,0 +1,153 @@
+"""Expansion of a foreach: its items in order, and every complaint about the list."""
+
+import json
+
+import pytest
+
+from orch23.model.diagnostic import Location
+from orch23.model.pipeline import ChainLink, Foreach, ForeachStage, Item, PathInput, SliceInput
+from orch23.resolve.expand import expand
+
+PLACE = Location("p.yaml", 3, 5)
+
+
+def no_yaml(text):
+    raise ValueError(text)
+
+
+def foreach(body=None, **how):
+    how = {"source": "plan.json", "pointer": "/tasks", "key": "id", "name": "task", **how}
+    body = body or {"inputs": ["in.txt"], "outputs": ["out/${{ task.id }}"], "shell": ["make", "${{ task.id }}"]}
+    return ForeachStage(name="code", foreach=Foreach(**how), body=body, kind="shell")
+
+
+def expanded(items, stage=None):
+    return expand(stage or foreach(), json.dumps({"tasks": items}), variables={}, read_yaml=no_yaml, place=PLACE)
+
+
+def codes(expansion):
+    assert expansion.stages == ()
+    return [d.code for d in expansion.problems]
+
+
+def test_items_become_stages_in_the_order_of_the_list():
+    found = expanded([{"id": "b"}, {"id": "a"}])
+    assert not found.problems
+    assert [s.name for s in found.stages] == ["code@b", "code@a"]
+    assert [s.outputs for s in found.stages] == [("out/b",), ("out/a",)]
+    assert found.stages[0].item == Item(key="b", name="task", value={"id": "b"})
+    assert found.stages[0].chain is None
+    assert found.stages[0].inputs == (PathInput("in.txt"),)
+
+
+def test_items_of_a_sequential_foreach_are_links_of_one_chain():
+    found = expanded([{"id": "b"}, {"id": "a"}], foreach(sequential=True))
+    assert [s.chain for s in found.stages] == [ChainLink(chain="code", index=0), ChainLink(chain="code", index=1)]
+
+
+def test_an_empty_list_has_no_items_and_nothing_is_wrong_with_it():
+    found = expanded([])
+    assert found.stages == ()
+    assert found.problems == ()
+
+
+def test_plain_strings_are_their_own_keys():
+    body = {"outputs": ["out/${{ it }}"], "shell": ["x"]}
+    found = expand(
+        foreach(body, source=None, key=None, name="it", values=("x", "y")), None, variables={}, read_yaml=no_yaml
+    )
+    assert [s.name for s in found.stages] == ["code@x", "code@y"]
+
+
+@pytest.mark.parametrize("key", ["a", "A-1_.z", "0", 7, "x" * 64, "a.b"])
+def test_good_keys(key):
+    assert [s.name for s in expanded([{"id": key}]).stages] == [f"code@{key}"]
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a/b", "a@b", "x" * 65, ".", "..", "ä", "a\n", None, True, 1.5, ["a"], {}])
+def test_bad_keys_are_complained_of_one_by_one(key):
+    assert codes(expanded([{"id": key}, {"id": "good"}, {"id": key}])) == ["E825", "E825"]
+
+
+@pytest.mark.parametrize("item", ["text", {"name": "no id"}, None])
+def test_an_item_without_the_field_has_no_key(item):
+    assert codes(expanded([item])) == ["E825"]
+
+
+def test_two_items_of_one_key_are_both_named_by_their_place():
+    found = expanded([{"id": "a"}, {"id": "b"}, {"id": "a"}])
+    assert codes(found) == ["E826"]
+    assert "items 0 and 2" in found.problems[0].message
+    assert found.problems[0].location == PLACE
+
+
+def test_a_number_and_a_text_that_read_alike_are_one_key():
+    assert codes(expanded([{"id": 1}, {"id": "1"}])) == ["E826"]
+
+
+def test_all_bad_keys_are_told_at_once():
+    assert codes(expanded([{"id": "a"}, {"id": "a"}, {"id": "/"}])) == ["E826", "E825"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"tasks": {"a": 1}}', "is a mapping, not a list"),
+        ('{"tasks": "abc"}', "is a string, not a list"),
+        ('{"tasks": null}', "is null, not a list"),
+        ('{"tasks": true}', "is a boolean, not a list"),
+        ('{"tasks": 3}', "is a number, not a list"),
+        ('{"task": []}', "nothing is at `/tasks`"),
+        ("{", "not valid JSON"),
+        ("", "not valid JSON"),
+    ],
+)
+def test_what_is_no_list_cannot_be_expanded(text, words):
+    found = expand(foreach(), text, variables={}, read_yaml=no_yaml, place=PLACE)
+    assert codes(found) == ["E824"]
+    assert words in found.problems[0].message
+    assert found.problems[0].hint
+    assert found.problems[0].subject == "code"
+
+
+def test_needs_of_items_become_needs_of_stages():
+    stage = foreach(needs_field="depends_on")
+    found = expanded([{"id": "a"}, {"id": "b", "depends_on": ["a"]}, {"id": "c", "depends_on": "b"}], stage)
+    assert [s.needs for s in found.stages] == [(), ("code@a",), ("code@b",)]
+
+
+def test_needs_of_items_are_added_to_those_of_the_stage():
+    body = {"needs": ["plan"], "outputs": ["out/${{ task.id }}"], "shell": ["x"]}
+    found = expanded([{"id": "a"}, {"id": "b", "depends_on": ["a"]}], foreach(body, needs_field="depends_on"))
+    assert [s.needs for s in found.stages] == [("plan",), ("plan", "code@a")]
+
+
+def test_a_need_that_is_no_item_is_complained_of():
+    found = expanded([{"id": "a", "depends_on": ["zz", "a", "yy"]}], foreach(needs_field="depends_on"))
+    assert codes(found) == ["E827", "E827"]
+    assert "`zz`" in found.problems[0].message
+
+
+def test_what_an_item_may_not_decide_is_complained_of_for_each_item():
+    body = {"outputs": ["out/${{ task.id }}"], "shell": ["${{ task.program }}", "x"]}
+    found = expanded([{"id": "a", "program": "rm"}, {"id": "b", "program": "sh"}], foreach(body))
+    assert [(d.code, d.subject) for d in found.problems] == [("E857", "code@a"), ("E857", "code@b")]
+
+
+@pytest.mark.parametrize("path", ["../up", "/abs", "a/../b", "*.py", "a\x00b", "", "-x"])
+def test_an_unsafe_path_of_an_item_is_refused(path):
+    body = {"inputs": ["${{ task.file }}"], "outputs": ["out/${{ task.id }}"], "shell": ["x"]}
+    assert set(codes(expanded([{"id": "a", "file": path}], foreach(body)))) <= {"E857", "E858"}
+
+
+def test_a_missing_field_is_a_complaint_and_not_an_empty_text():
+    body = {"outputs": ["out/${{ task.nothing }}"], "shell": ["x"]}
+    found = expanded([{"id": "a"}], foreach(body))
+    assert found.stages == ()
+    assert found.problems
+
+
+def test_a_slice_named_by_an_item_is_resolved_by_its_section():
+    body = {"inputs": ["spec.md#${{ task.section }}"], "outputs": ["out/${{ task.id }}"], "shell": ["x"]}
+    found = expanded([{"id": "a", "section": "Storage and files"}], foreach(body))
+    assert found.stages[0].inputs == (SliceInput("spec.md", "Storage and files"),)
