@@ -533,3 +533,61 @@ TestHistories.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     print_blob=True,
 )
+
+
+# ---- histories that were found, and stay mended ----------------------------------------------------
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path / "p")
+    for path, texts in (SOURCES | TESTS).items():
+        rig.write(path, texts[0])
+    rig.author(Sketch(frozenset({"chain", "page", "shells"})))
+    assert rig.build().code == 0
+    return rig
+
+
+def test_a_changed_verification_is_run_on_bytes_that_are_made_again_from_the_answers(chain):
+    shutil.rmtree(chain.root / ".orch23")
+    chain.write("tests/code.txt", "[r1")
+    done = chain.build()
+    assert done.decisions["code@x"] == "verify"
+    assert done.ends["code@x"] == "verified"
+    assert not done.calls
+
+
+def test_a_listing_does_not_change_where_the_lock_is_lost(chain):
+    (chain.root / "pipeline.lock").unlink()
+    assert set(chain.build().decisions.values()) == {"fresh"}
+
+
+def test_a_plan_counts_with_what_it_restores(chain):
+    chain.remove("work/p.txt")
+    planned, _ = chain.plan()
+    assert (planned["code@y"], planned["code@z"]) == ("restore", "fresh")
+    assert chain.build().decisions == planned
+
+
+def test_a_model_may_write_over_its_own_file_where_the_lock_is_lost(chain):
+    (chain.root / "pipeline.lock").unlink()
+    chain.author(Sketch(frozenset({"chain", "page", "shells"}), rev="r2"))
+    assert chain.build().code == 0
+
+
+def test_a_lost_version_that_a_later_item_needs_is_made_again(chain):
+    shutil.rmtree(chain.root / ".orch23")
+    shutil.rmtree(chain.root / "kept")
+    chain.write("spec.md", SOURCES["spec.md"][1])
+    assert chain.build().code == 0
+
+
+def test_a_file_that_nobody_knows_is_left_in_a_folder_that_a_stage_owns(tmp_path):
+    rig = Rig(tmp_path / "p")
+    for path, texts in (SOURCES | TESTS).items():
+        rig.write(path, texts[0])
+    rig.author(Sketch(frozenset({"shells"})))
+    rig.write("build/split/a.txt", "mine")
+    done = rig.build()
+    assert (done.code, done.ends["split"]) == (6, "edited")
+    assert rig.files()["build/split/a.txt"] == "mine"

@@ -4,7 +4,7 @@ import ast
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,20 @@ DOCS = Golden(folder=SOURCE.parent / "docs", rewrite=os.environ.get("REGOLD") ==
 CODE = re.compile(r"[EWN]\d{3}")
 
 
-def literals() -> Iterator[tuple[str, str]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
-                yield node.value, path.name
+@cache
+def sources() -> dict[Path, str]:
+    return {path: path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+
+
+@cache
+def literals() -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (node.value, path.name)
+        for path, text in sources().items()
+        if CODE.search(text)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value)
+    )
 
 
 def test_every_code_that_occurs_is_in_exactly_one_table() -> None:
@@ -42,12 +51,12 @@ def test_every_code_of_a_table_occurs_somewhere_else() -> None:
 
 def _has_name(code: str) -> bool:
     """Say whether a table gives the code a name, by which the rest of the program speaks of it."""
-    text = "".join(path.read_text() for path in SOURCE.rglob("*codes.py"))
+    text = "".join(text for path, text in sources().items() if path.name.endswith("codes.py"))
     name = re.search(rf'^([A-Z_]+) = "{code}"$', text, re.MULTILINE)
     if name is None:
         return False
-    others = [path for path in SOURCE.rglob("*.py") if not path.name.endswith("codes.py")]
-    return any(re.search(rf"\b{name[1]}\b", path.read_text()) for path in others)
+    others = [text for path, text in sources().items() if not path.name.endswith("codes.py")]
+    return any(name[1] in text and re.search(rf"\b{name[1]}\b", text) for text in others)
 
 
 def test_every_table_is_on_the_page() -> None:

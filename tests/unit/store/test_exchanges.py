@@ -16,7 +16,7 @@ from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 EXCHANGES = st.builds(
     Exchange,
-    fingerprint=st.text("0123456789abcdef", min_size=64, max_size=64),
+    fingerprint=st.binary(min_size=32, max_size=32).map(bytes.hex),
     stage=TEXT,
     request=st.dictionaries(TEXT, TEXT | st.integers() | st.lists(TEXT, max_size=2), max_size=4),
     response=TEXT,

@@ -16,13 +16,13 @@ from orch23.store.lock_file import lock_text, parse_lock, read_lock, write_lock
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(lambda name: name != "~")
 ENTRIES = st.builds(
     FileEntry,
-    st.builds(Digest, st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0, 10**12)),
+    st.builds(Digest, st.binary(min_size=32, max_size=32).map(bytes.hex), st.integers(0, 10**12)),
     st.booleans(),
 )
 RECORDS = st.builds(
     Record,
     stage=NAMES,
-    key=st.text("0123456789abcdef", min_size=64, max_size=64),
+    key=st.binary(min_size=32, max_size=32).map(bytes.hex),
     manifest=st.dictionaries(NAMES, NAMES | st.integers() | st.lists(NAMES, max_size=3), max_size=4),
     outputs=st.dictionaries(NAMES, ENTRIES, max_size=4),
     originals=st.dictionaries(NAMES, st.none() | ENTRIES, max_size=3),

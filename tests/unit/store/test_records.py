@@ -20,13 +20,13 @@ from orch23.store.strict_json import parse
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 ENTRIES = st.builds(
     FileEntry,
-    st.builds(Digest, st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0, 10**12)),
+    st.builds(Digest, st.binary(min_size=32, max_size=32).map(bytes.hex), st.integers(0, 10**12)),
     st.booleans(),
 )
 RECORDS = st.builds(
     Record,
     stage=NAMES,
-    key=st.text("0123456789abcdef", min_size=64, max_size=64),
+    key=st.binary(min_size=32, max_size=32).map(bytes.hex),
     manifest=st.dictionaries(NAMES, NAMES | st.integers() | st.lists(NAMES, max_size=3), max_size=4),
     outputs=st.dictionaries(NAMES, ENTRIES, max_size=4),
     deleted=st.lists(NAMES, max_size=3).map(tuple),
