@@ -35,6 +35,7 @@ from orch23.store.artifacts import Artifacts
 from orch23.store.author_files import AuthorFiles
 from orch23.store.durable import sweep_temps
 from orch23.store.journal import Journal, new_run_id
+from orch23.store.lock_file import lock_digest
 from orch23.store.opening import Store, open_store
 from orch23.store.run_state import StateFile
 
@@ -303,6 +304,7 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "name": pipeline.name,
             "run_id": run_id,
             "key": run_id.rpartition("-")[2],
+            "lock": lock_digest(session.lock_path),
             "spec_file": spec or "",
             "spec_hash": f"sha256:{digest_bytes(data).sha256}" if data is not None else "",
             "stages": len(plan.order),

@@ -25,7 +25,7 @@ from orch23.plan.graph import (
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
 from orch23.store.history import History, read_history
-from orch23.store.lock_file import read_lock
+from orch23.store.lock_file import lock_digest, read_lock
 from orch23.store.opening import Store
 
 CheckStepOf = Callable[[Stage, LLMStep], tuple[Diagnostic, ...]]
@@ -81,9 +81,9 @@ def open_session(
     """
     plan = check_plan(pipeline, store, machinery)
     place = lock_path(store.root, pipeline.file)
-    history = read_history(store.logs, pipeline.file)
+    history = read_history(store.logs, pipeline.file, lock_digest(place))
     lock = _with_interrupted(read_lock(place), history, store)
-    world = World(plan, store, lock)
+    world = World(plan, store, lock, promised=dict(store.promoter.pending()))
     appraiser = Appraiser(
         world,
         machinery.facts_of,
@@ -167,7 +167,8 @@ def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFil
     records: dict[str, Record] = dict(lock.records)
     for name, key in history.unlocked.items():
         found = next((r for r in store.records.by_key(key) if not r.failed), None)
-        if found is not None:
+        known = records.get(name)
+        if found is not None and (known is None or known.key != key):
             records[name] = replace(found, stage=name)
     return LockFile(records)
 

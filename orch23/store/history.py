@@ -13,7 +13,8 @@ _GREEN = ("built", "restored", "verified", "fresh")
 class History:
     """`failed` maps a stage to the key it failed with when it last ran. The rest is of an interrupted run, if any.
 
-    `unlocked` maps stages it finished to their keys: the lock file does not know of them yet. `reusable` are the
+    `unlocked` maps stages it finished to their keys: the lock file does not know of them yet, and is still the one that
+    the run began with (after a switch of branches it is another, and they are not its). `reusable` are the
     fingerprints of the answers it got, `calls` counts those of them that a provider was asked for.
     """
 
@@ -23,8 +24,8 @@ class History:
     calls: int = 0
 
 
-def read_history(logs: Path, pipeline_file: str) -> History:
-    """Return what the runs of a pipeline leave to the next.
+def read_history(logs: Path, pipeline_file: str, lock: str = "") -> History:
+    """Return what the runs of a pipeline leave to the next. `lock` is the digest of its lock file as it is now.
 
     Raises:
         CorruptStateError: the journal that matters is damaged.
@@ -41,7 +42,7 @@ def read_history(logs: Path, pipeline_file: str) -> History:
     lines = tuple(line for _, run in reversed(cut_off) for line in run)
     return History(
         failed=failed,
-        unlocked=_finished(lines),
+        unlocked=_finished(tuple(line for _, run in reversed(cut_off) if _lock(run) == lock for line in run)),
         reusable=frozenset(_fingerprints(lines)),
         calls=sum(_is_paid(line) for line in lines),
     )
@@ -52,6 +53,10 @@ def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
         fingerprint = line.event.data.get("fingerprint")
         if line.event.type == "llm_response" and isinstance(fingerprint, str):
             yield fingerprint
+
+
+def _lock(lines: tuple[JournalLine, ...]) -> str:
+    return str(lines[0].event.data.get("lock", "")) if lines else ""
 
 
 def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json, digest_json
+from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
@@ -44,6 +44,14 @@ def write_lock(path: Path, lock: LockFile, pipeline_name: str) -> bool:
         pass
     write_atomic(path, data)
     return True
+
+
+def lock_digest(path: Path) -> str:
+    """Return the sha256 of a lock file as it is, in hex; empty where there is none."""
+    try:
+        return digest_bytes(path.read_bytes()).sha256
+    except FileNotFoundError:
+        return ""
 
 
 def lock_text(lock: LockFile, pipeline_name: str) -> str:

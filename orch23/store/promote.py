@@ -64,6 +64,15 @@ class Promoter:
             write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}))
             return self._apply(wanted, expected)
 
+    def pending(self) -> Tree:
+        """Return what a promotion that was interrupted will leave once a build has finished it. Writes nothing."""
+        try:
+            body = fields(unseal(self._redo.read_bytes()), ("new", "old"))
+            new, old = _from_json(body["new"]), _from_json(body["old"])
+        except (FileNotFoundError, ValueError):
+            return {}
+        return {path: entry for path, entry in new.items() if self._current(path) in (entry, old.get(path))}
+
     def recover(self) -> Promoted | None:
         """Finish a promotion that was interrupted; None if none was. Only for the holder of the build lock.
 

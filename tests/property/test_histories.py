@@ -440,8 +440,7 @@ class Histories(RuleBasedStateMachine):
         note(f"done {done}")
         assert done.code in (0, 1, 6, 65), done
         self._note(done)
-        if not half_promoted:  # a build finishes that promotion before it looks; a plan writes nothing
-            self._as_planned(planned, done)
+        self._as_planned(planned, done)
         after = self.rig.files()
         if foreseen is not None:
             self._as_foreseen(foreseen, done, after)

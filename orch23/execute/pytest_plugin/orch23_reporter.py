@@ -5,8 +5,6 @@ Each line is `<mac> <json>`; the key of the mac is read from the socket at impor
 neither a line that a test writes, nor one that it repeats or drops, is taken for ours.
 """
 
-
-
 from __future__ import annotations
 
 import os

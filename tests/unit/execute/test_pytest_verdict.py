@@ -288,6 +288,7 @@ def test_config_pythonpath_paths_and_expect(judge: Judge) -> None:
     assert judge.verdict(files, step).passed
 
 
+@pytest.mark.slow
 def test_a_plugin_is_loaded_only_where_it_is_declared(judge: Judge) -> None:
     files = {"test_a.py": "def test_it(request): assert request.config.pluginmanager.hasplugin('xdist')\n"}
     assert not judge.verdict(files).passed
@@ -311,6 +312,7 @@ def test_a_module_that_was_loaded_from_outside_the_room_fails_the_run(judge: Jud
     assert [(d.code, d.subject) for d in verdict.diagnostics] == [("E307", "todo")]
 
 
+@pytest.mark.slow
 def test_a_module_called_like_one_of_the_standard_library_matters_where_it_is_used(judge: Judge) -> None:
     unused = {"json.py": "X = 1\n", "test_a.py": GREEN}
     assert judge.verdict(unused).passed

@@ -256,6 +256,7 @@ def test_unreadable_files_and_folders_are_read_all_the_same(rooms: Rooms) -> Non
     assert os.stat(written["locked/x"].path).st_mode & 0o400
 
 
+@pytest.mark.slow
 def test_discard_removes_read_only_and_very_deep_trees_and_follows_no_link(rooms: Rooms, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

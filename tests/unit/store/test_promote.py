@@ -321,3 +321,16 @@ def test_the_redo_record_is_there_before_the_first_file_changes_and_until_all_ar
     place.promote(NEW, OLD)
     assert seen == [(True, BEFORE), (True, AFTER)]
     assert not place.redo.exists()
+
+
+def test_what_is_pending_is_what_a_recovery_leaves_and_looking_changes_nothing(place: Place, disk: Any) -> None:
+    crashed(place, disk)
+    (place.root / "src/a.py").write_text("mine")
+    before = place.files()
+    pending = place.promoter().pending()
+    assert place.files() == before
+    assert "src/a.py" not in pending
+    place.promoter().recover()
+    after = Workspace(place.root, None)
+    assert {path: after.entry(path) for path in pending} == dict(pending)
+    assert place.promoter().pending() == {}
