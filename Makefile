@@ -51,7 +51,7 @@ thorough: $(VENV)/.orch23-test ## all tests, with very many examples: many minut
 
 cover: $(VENV)/.orch23-test ## the quick tests with branch coverage
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(WORKERS) $(QUICK)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/coverage run -m pytest -n $(WORKERS) $(QUICK)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -15,6 +15,7 @@ __all__ = ["environment_restored", "golden", "no_network", "project"]
 # No deadlines: a shared machine is slow at times, and pytest's timeout catches what hangs.
 _ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("dev", _ANY_MACHINE, max_examples=50)
+settings.register_profile("quick", _ANY_MACHINE, max_examples=20)  # of `make check`, where coverage slows each example
 # CI tells the example that it found and does not shrink it, which may take minutes: HYPOTHESIS_PROFILE=dev does.
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 settings.register_profile("ci", _ANY_MACHINE, max_examples=100, derandomize=True, phases=_FOUND)
