@@ -138,6 +138,7 @@ def test_patterns_without_sets_meet_exactly_where_a_common_path_can_be_spelt(one
 
 @given(WITH_SETS, PATHS)
 def test_a_literal_path_meets_what_matches_it(pattern: str, path: str) -> None:
+    assume(normal(path) == path)  # as a pattern `./a` means `a`; as a path it is not spelt so
     assert meets(pattern, path) is match(pattern, path)
 
 
