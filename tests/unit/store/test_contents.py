@@ -135,6 +135,7 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
     assert disk.every_point(make, fault, check) >= 5
 
 
+@pytest.mark.slow  # without coverage, whose tracing of starting threads fails now and then in CPython 3.11
 def test_many_threads_may_put_and_read_the_same(contents: Contents) -> None:
     pieces = [str(n % 7).encode() * 1000 for n in range(200)]
     with ThreadPoolExecutor(8) as pool:

@@ -210,6 +210,7 @@ def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lo
     assert disk.every_point(make, fault, check) >= 10
 
 
+@pytest.mark.slow  # without coverage, whose tracing of starting threads fails now and then in CPython 3.11
 def test_many_threads_may_put_one_exchange(exchanges: Exchanges) -> None:
     many = [dataclasses.replace(exchange(), response=str(n)) for n in range(50)]
     with ThreadPoolExecutor(8) as pool:

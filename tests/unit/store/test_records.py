@@ -218,6 +218,7 @@ def test_a_process_goes_on_after_a_full_disk(tmp_path: Path, disk: Any) -> None:
     assert Records(tmp_path / "r").by_key(one.key) == (other, one)
 
 
+@pytest.mark.slow  # without coverage, whose tracing of starting threads fails now and then in CPython 3.11
 def test_many_threads_may_put(tmp_path: Path) -> None:
     records = Records(tmp_path / "r")
     many = [record(str(n % 40)) for n in range(120)]

@@ -294,6 +294,7 @@ def test_names_that_nobody_can_write_and_our_own_temporary_files_are_not_listed(
     assert Workspace(root, None).listing("*") == ("a.py",)
 
 
+@pytest.mark.slow  # without coverage, whose tracing of starting threads fails now and then in CPython 3.11
 def test_many_threads_may_look(root: Path) -> None:
     for number in range(50):
         put(root, f"d{number % 5}/{number}", str(number))
