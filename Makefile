@@ -7,9 +7,17 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# Without compiled files every worker would compile every module and test again.
+unexport PYTHONDONTWRITEBYTECODE
+# Tests make thousands of small files and wait for the disk each time; where memory can hold them, it does.
+ifeq ($(origin TMPDIR), undefined)
+ifneq ($(wildcard /dev/shm/.),)
+export TMPDIR := /dev/shm
+endif
+endif
 # What is installed. A developer's environment (make setup) is editable and is left as it is.
 PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 pipelines prompts specs -type f -not -name '*.pyc')
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
 
 .PHONY: help setup demo test check fmt lint types contracts unit thorough cover bench docs regold build clean
@@ -51,7 +59,7 @@ thorough: $(VENV)/.orch23-test ## all tests, with very many examples: many minut
 
 cover: $(VENV)/.orch23-test ## the quick tests with branch coverage
 	$(BIN)/coverage erase
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/coverage run -m pytest -n $(WORKERS) $(QUICK)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal $(QUICK)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
 _NO_LIMIT = 1 << 63
@@ -162,13 +163,23 @@ def _is_of(kin: Kin, family: Family, *, alone: bool) -> bool:
 
 
 def _is_marked(pid: int) -> bool:
-    """Say whether a process was born, through whatever parents, within `births`."""
+    """Say whether a process was born, through whatever parents, within `births`.
+
+    A helper that is just being started has every signal blocked, ours among them, between its fork and its exec
+    (CPython's fork_exec sees to that); one of those was killed here before it had begun.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_bytes()
+        flags = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[6])
     except OSError:
         return False
     blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
-    return bool(blocked >> (_MARK - 1) & 1)
+    unborn = bool(flags & _PF_FORKNOEXEC) and _blocks(blocked, _MARK - 1)
+    return _blocks(blocked, _MARK) and not unborn
+
+
+def _blocks(mask: int, number: int) -> bool:
+    return bool(mask >> (number - 1) & 1)
 
 
 def _limit_of(pid: int) -> int | None:

@@ -241,7 +241,9 @@ def test_help_loads_nothing_heavy(tmp_path: Path, argv: tuple[str, ...]) -> None
 RUN = "from orch23.cli.main import run; run()"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_a_build_in_good_order(project: Project, number: int, code: int) -> None:
     document = {"version": 1, "stages": {"slow": {"shell": "echo started; sleep 600"}}}
     project.write({"pipeline.yaml": json.dumps(document)})
@@ -257,6 +259,7 @@ def test_a_signal_ends_a_build_in_good_order(project: Project, number: int, code
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_stops_neither_the_build_nor_the_peace(two: Project) -> None:
     process = orch23("build", "--output", "jsonl", cwd=two.root, program=RUN)
     assert process.stdout is not None

@@ -188,6 +188,7 @@ def test_a_build_killed_at_any_step_is_finished_by_the_next_one(project: Project
 # ---- a real process, really killed ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["a command", "a model", "a promotion"])
 def test_a_process_that_is_killed_leaves_nothing_that_the_next_build_cannot_take_up(
     project: Project, moment: str

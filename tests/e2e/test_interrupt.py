@@ -76,6 +76,7 @@ def running(numbers: list[int]) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code", "held"), _SIGNALS)
 def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
     project: Project, number: signal.Signals, code: int, held: str
@@ -99,6 +100,7 @@ def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
     assert noted(project) == []
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait(project: Project) -> None:
     gate = story(project, "wait")
     process = start(project)

@@ -101,7 +101,15 @@ def everything(project: Project) -> dict[str, tuple[int, int, bytes]]:
     return found
 
 
-@pytest.mark.parametrize("state", ["never built", "built", "edited", "cloned"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param("never built", marks=pytest.mark.slow),
+        "built",
+        pytest.param("edited", marks=pytest.mark.slow),
+        pytest.param("cloned", marks=pytest.mark.slow),
+    ],
+)
 def test_reading_writes_no_file_starts_no_process_and_opens_no_socket(project: Project, state: str) -> None:
     story(project)
     if state != "never built":
@@ -119,6 +127,7 @@ def test_reading_writes_no_file_starts_no_process_and_opens_no_socket(project: P
     assert everything(project) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "deed",
     [

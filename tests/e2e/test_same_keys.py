@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.project import Project, files_answer, scripted
 
 _REPOSITORY = str(Path(__file__).parents[2])
@@ -103,6 +105,7 @@ def build(
     return project.files()["pipeline.lock"], keys, project.files()
 
 
+@pytest.mark.slow
 def test_two_places_zones_locales_seeds_orders_masks_and_numbers_of_jobs_give_the_same_keys(tmp_path: Path) -> None:
     here = build(Project(tmp_path / "here"), ("-j1",), TZ="UTC", LANG="C", LC_ALL="C", PYTHONHASHSEED="1")
     there = build(

@@ -353,3 +353,31 @@ def test_children_are_found_without_the_kernels_list_too(
     monkeypatch.setattr(kinship, "_children", look_everywhere)
     shell(tmp_path, f"(env -i setsid sleep {tag} >/dev/null 2>&1 &); sleep 0.2")
     assert alive(tag) == []
+
+
+def _forked(blocked: set[int]) -> int:
+    """Fork a child that has blocked these signals, does not exec, and sleeps until it is killed."""
+    ready, telling = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        os.write(telling, b".")
+        while True:
+            signal.pause()
+    os.read(ready, 1)
+    os.close(ready)
+    os.close(telling)
+    return pid
+
+
+def test_a_helper_between_its_fork_and_its_exec_is_no_orphan_of_a_step() -> None:
+    """There it has every signal blocked, also the one that marks what steps start; it was taken for one and killed."""
+    mark = signal.SIGRTMAX - 7
+    helper, orphan = _forked(set(signal.valid_signals())), _forked({mark})
+    try:
+        assert not kinship._is_marked(helper)
+        assert kinship._is_marked(orphan)
+    finally:
+        for pid in (helper, orphan):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
