@@ -63,6 +63,11 @@ cover: $(VENV)/.orch23-test ## the quick tests with branch coverage
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
+vendor: $(BIN)/python ## fetch the archives that pipelines/sdist.yaml builds from
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary idna idna==3.10 -d vendor
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps flit_core==3.10.1 -d vendor
+	@touch vendor
+
 bench: $(VENV)/.orch23-test ## the benchmarks of bench/
 	@found=0; for script in bench/*.py; do \
 	  [ -e "$$script" ] || continue; found=1; echo "$$script"; $(BIN)/python "$$script"; \

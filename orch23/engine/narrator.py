@@ -47,7 +47,7 @@ class Narrator:
     def ended(self, name: str, end: StageEnd, former: Record | None) -> None:
         """Tell how a stage ended. `former` is its result before this run, if any."""
         began, done, record = self._began.get(name), end.done, end.record
-        same = record is not None and former is not None
+        same = record is not None and former is not None and bool(record.outputs)
         self.observer.notice(
             Event(
                 "stage_finished",

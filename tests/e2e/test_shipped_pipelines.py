@@ -1,0 +1,97 @@
+"""The pipelines that are shipped, built as they stand: from recordings, from archives, offline."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project
+
+HERE = Path(__file__).parents[2]
+QUICKSTART = "pipelines/quickstart.yaml"
+NOBODY = {"HOME": "/nonexistent", "XDG_DATA_HOME": "/nonexistent"}  # no model is installed there
+FUNCTIONS = ("clamp", "count_vowels", "is_leap_year", "sum_digits")
+
+
+@pytest.fixture
+def shipped(project: Project) -> Project:
+    for folder in ("pipelines", "prompts", "specs"):
+        shutil.copytree(HERE / folder, project.root / folder, ignore=shutil.ignore_patterns("*.lock"))
+    return project
+
+
+def actions(project: Project) -> dict[str, str]:
+    planned = project.run("plan", QUICKSTART, "--json", env=NOBODY)
+    return {one["stage"]: one["action"] for one in planned.json()["stages"]}
+
+
+def test_the_quickstart_builds_from_its_recordings_through_a_red_attempt(shipped: Project) -> None:
+    built = shipped.run("build", QUICKSTART, env=NOBODY)
+    assert built.code == 0, built.err
+    finished = {e["role"]: e["data"] for e in shipped.events() if e["type"] == "stage_finished"}
+    assert {name: data["calls"] for name, data in finished.items()} == dict.fromkeys(finished, 0)
+    attempts = [e for e in shipped.events() if e["type"] == "attempt_finished" and e["role"] == "functions@clamp"]
+    assert [e["data"]["passed"] for e in attempts] == [False, True]
+    assert attempts[0]["data"]["kind"] == "verify_failed"
+    assert all(shipped.exists(f"workspace/quickstart/{name}.py") for name in FUNCTIONS)
+    again = shipped.run("build", QUICKSTART, env=NOBODY)
+    assert (again.code, again.err) == (0, "quickstart: up to date (5 stages)\n")
+
+
+def test_an_edit_of_its_spec_touches_one_function_and_a_miss_says_what_to_install(shipped: Project) -> None:
+    shipped.run("build", QUICKSTART, env=NOBODY)
+    spec = shipped.read("specs/quickstart.md")
+    shipped.replace("specs/quickstart.md", "the sum of the decimal digits", "the largest decimal digit")
+    planned = actions(shipped)
+    assert {name for name, action in planned.items() if action == "run"} == {"functions@sum_digits"}
+    assert {name for name, action in planned.items() if action == "maybe"} == {"package"}
+    missed = shipped.run("build", QUICKSTART, env=NOBODY)
+    assert missed.code == 78
+    assert "orch23 model install smollm2" in missed.err
+    assert shipped.run("build", QUICKSTART, "--replay", env=NOBODY).code == 5
+    shipped.write({"specs/quickstart.md": spec})
+    assert set(actions(shipped).values()) == {"fresh"}
+
+
+def test_its_recordings_are_exactly_those_that_it_uses(shipped: Project) -> None:
+    shipped.run("build", QUICKSTART, env=NOBODY)
+    used = {e["data"]["fingerprint"] for e in shipped.events() if e["type"] == "llm_response"}
+    folder = shipped.root / "pipelines/quickstart.transcripts"
+    assert {path.stem for path in folder.glob("*.json")} == used
+    for path in folder.glob("*.json"):
+        assert "local smollm2" in json.loads(path.read_text())["provenance"]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (HERE / "pipelines").glob("*.yaml")))
+def test_each_is_a_valid_pipeline(shipped: Project, name: str) -> None:
+    inputs = {"vendor/idna-3.10.tar.gz": "", "vendor/flit_core-3.10.1-py3-none-any.whl": "", "pyproject.toml": ""}
+    shipped.write({**inputs, "orch23/py.typed": "", "orch23/__init__.py": ""})
+    assert shipped.run("validate", f"pipelines/{name}").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (HERE / "vendor").is_dir(), reason="the archives are not there (make vendor)")
+def test_a_package_of_others_is_built_tested_and_follows_an_edit_of_a_module(shipped: Project) -> None:
+    shutil.copytree(HERE / "vendor", shipped.root / "vendor")
+    name = "pipelines/sdist.yaml"
+    built = shipped.run("build", name)
+    assert built.code == 0, built.err
+    assert shipped.read("workspace/sdist/installed.txt") == "idna-3.10-py3-none-any.whl 3.10\n"
+    report = json.loads(shipped.read("workspace/sdist/tests.json"))
+    assert report["counts"] == {"passed": 32}
+    module = shipped.root / "workspace/sdist/src/idna/core.py"
+    module.touch()
+    assert shipped.run("build", name).err == "sdist: up to date (5 stages)\n"
+    module.write_text(module.read_text() + "\n# an edit\n")
+    assert shipped.run("build", name).code == 6
+    assert shipped.run("accept", name, "unpack").code == 0
+    assert shipped.run("build", name).code == 0
+    ends = {e["role"]: e["data"]["status"] for e in shipped.events() if e["type"] == "stage_finished"}
+    assert ends == {
+        "unpack": "fresh",
+        "metadata": "fresh",
+        "wheel": "built",
+        "tests": "built",
+        "installed": "built",
+    }
