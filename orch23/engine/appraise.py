@@ -48,7 +48,7 @@ class Appraiser:
     def resolve(self, name: str) -> Resolved:
         """Return a stage with its manifest, as the world stands now."""
         stage = self._stage(name)
-        tree = _LossyTree(StageTree(self.world, name))
+        tree = _LossyTree(self.world, name)
         resolved = resolve_stage(
             stage,
             tree,
@@ -180,27 +180,14 @@ class Appraiser:
 
 
 @dataclass(frozen=True, slots=True)
-class _LossyTree:
+class _LossyTree(StageTree):
     """A stage's tree in which lost bytes read as empty and are remembered: a complaint of that stage alone."""
 
-    inner: StageTree
     lost: set[str] = field(default_factory=set)
-
-    def entry(self, path: str) -> FileEntry | None:
-        return self.inner.entry(path)
-
-    def matching(self, pattern: str) -> tuple[str, ...]:
-        return self.inner.matching(pattern)
-
-    def listed(self, pattern: str) -> tuple[str, ...]:
-        return self.inner.listed(pattern)
-
-    def versions(self) -> dict[str, FileEntry]:
-        return self.inner.versions()
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         try:
-            return self.inner.read(path, entry)
+            return self.world.read(path, entry)
         except MissingBytesError:
             self.lost.add(path)
             return b""

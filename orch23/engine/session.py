@@ -14,14 +14,8 @@ from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import (
-    build_plan,
-    extend,
-    inputs_of_nobody,
-    literal_reads,
-    missing_inputs,
-    unknown_needs,
-)
+from orch23.plan.graph import build_plan, extend, unknown_needs
+from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
 from orch23.store.history import History, read_history

@@ -1,6 +1,6 @@
 """Do one stage's work in a worker thread: verify what is recorded, or go through the attempts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from orch23.engine.attempt import Attempted, Attempts, Converse, Keep, Validate
@@ -12,13 +12,13 @@ from orch23.engine.verification import Verifier
 from orch23.engine.world import StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import MissingBytesError
 from orch23.model.event import Observer
 from orch23.model.paths import is_glob, meets
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.graph import extend, literal_reads, missing_inputs, writes_of
+from orch23.plan.graph import extend, writes_of
+from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.resolve.expand import expand
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
@@ -101,20 +101,19 @@ class Worker:
     def _attempts(self, resolved: Resolved) -> Attempts:
         stage, session = resolved.stage, self.session
         tree = StageTree(session.world, stage.name)
-        held = _Held(tree, session, {**resolved.files, **resolved.verify_files, **resolved.base})
-        runner = Runner(stage, resolved.facts, self.executor, held)
+        runner = Runner(stage, resolved.facts, self.executor, tree)
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,
             runner=runner,
-            tree=held,
+            tree=tree,
             trial=lambda files: self._trial(stage, files),
             notice=self.observer.notice,
             previous=self._readable(previous.outputs) if previous else {},
         )
         return Attempts(
             resolved=resolved,
-            tree=held,
+            tree=tree,
             runner=runner,
             verifier=verifier,
             contents=session.store.contents,
@@ -124,7 +123,7 @@ class Worker:
             variables=session.pipeline.vars,
             notice=self.observer.notice,
             keep=self.keep,
-            own=self._own(previous, held),
+            own=self._own(previous, tree),
             hidden=self._hidden(resolved),
             protected=(session.pipeline.file,),
         )
@@ -132,7 +131,7 @@ class Worker:
     def _readable(self, files: Files) -> dict[str, FileEntry]:
         return {path: entry for path, entry in files.items() if self.session.world.has_bytes(path, entry)}
 
-    def _own(self, previous: Record | None, tree: "_Held") -> tuple[GivenInput, ...]:
+    def _own(self, previous: Record | None, tree: StageTree) -> tuple[GivenInput, ...]:
         """Return the stage's last accepted result, for prompts that show it."""
         if previous is None:
             return ()
@@ -204,32 +203,5 @@ class Worker:
         return missing
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A stage's tree that also reads what the stage itself just made, from the store."""
-
-    inner: StageTree
-    session: Session
-    inputs: Mapping[str, FileEntry]
-
-    def entry(self, path: str) -> FileEntry | None:
-        return self.inner.entry(path)
-
-    def matching(self, pattern: str) -> tuple[str, ...]:
-        return self.inner.matching(pattern)
-
-    def listed(self, pattern: str) -> tuple[str, ...]:
-        return self.inner.listed(pattern)
-
-    def versions(self) -> dict[str, FileEntry]:
-        return self.inner.versions()
-
-    def read(self, path: str, entry: FileEntry) -> bytes:
-        try:
-            return self.session.store.contents.read(entry.digest)
-        except MissingBytesError:
-            return self.inner.read(path, entry)
-
-
-def _text_of(tree: _Held, path: str, entry: FileEntry) -> Callable[[], str]:
+def _text_of(tree: StageTree, path: str, entry: FileEntry) -> Callable[[], str]:
     return lambda: tree.read(path, entry).decode("utf-8", errors="replace")

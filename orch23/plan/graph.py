@@ -7,14 +7,14 @@ firmer edges: such a reader sees the chain's files as they were before it (versi
 
 import difflib
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
 import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic, Related
-from orch23.model.paths import is_glob, meets
+from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, Stage
 from orch23.model.plan import Edge, Plan
 from orch23.plan.writers import Writers
@@ -85,49 +85,6 @@ def unknown_needs(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnosti
 def extend(plan: Plan, stage: str, items: tuple[Stage, ...]) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
     """Return a new plan in which one more foreach is expanded, or what is wrong with that."""
     return build_plan(plan.pipeline, {**plan.expansions, stage: items})
-
-
-def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, ...]:
-    """Complain of each literal input that neither exists nor is made. `exists` answers for `literal_reads`."""
-    names = sorted(
-        {path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_}
-    )
-    problems = []
-    for name, node in plan.nodes.items():
-        if isinstance(node, ForeachStage):
-            continue
-        for where, position, path in _required(node):
-            if exists.get(path) or _is_made(plan, name, path) or _own_base(node, path) or _above_made(plan, name, path):
-                continue
-            problems.append(_missing(plan.pipeline, name, (*where, position), path, names))
-    return tuple(problems)
-
-
-def inputs_of_nobody(pipeline: Pipeline, exists: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
-    """Complain of each literal input that is not there and that no stage at all makes: what is sure without a plan."""
-    patterns = sorted({pattern for node in pipeline.stages for pattern in writes_of(node)})
-    return tuple(
-        _missing(pipeline, stage.name, (*where, position), path, patterns)
-        for stage in pipeline.stages
-        if isinstance(stage, Stage)
-        for where, position, path in _required(stage)
-        if not any(meets(pattern, path) for pattern in patterns) and not exists(path)
-    )
-
-
-def _missing(pipeline: Pipeline, name: str, where: tuple[str | int, ...], path: str, names: list[str]) -> Diagnostic:
-    return Diagnostic(
-        "E822",
-        f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
-        pipeline.locate("stages", name, *where),
-        _closest(path, names, "give it to the outputs of the stage that makes it"),
-    )
-
-
-def literal_reads(plan: Plan) -> tuple[str, ...]:
-    """Return the literal paths that must exist or be made."""
-    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
-    return tuple(sorted({path for stage in stages for _, _, path in _required(stage)}))
 
 
 def writes_of(node: Node) -> tuple[str, ...]:
@@ -214,7 +171,7 @@ def _no_such_stage(pipeline: Pipeline, name: str, position: int, need: str, know
         "E827" if "@" in wanted else "E823",
         f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
         pipeline.locate("stages", name, "needs", position),
-        _closest(wanted, known, "`needs` names stages"),
+        closest(wanted, known, "`needs` names stages"),
     )
 
 
@@ -367,34 +324,8 @@ def _cycle(pipeline: Pipeline, graph: "nx.DiGraph[str]") -> list[Diagnostic]:
     return sorted(problems, key=lambda d: d.message)
 
 
-def _required(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, str]]:
-    """Yield where it stands, at which position, and the path, for each literal input that must be there."""
-    for where, declared in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
-        for position, one in enumerate(declared):
-            if not isinstance(one, GlobInput | ListInput) and not one.optional:
-                yield where, position, one.path
-
-
-def _is_made(plan: Plan, name: str, path: str) -> bool:
-    return any(meets(pattern, path) for up in plan.upstream[name] for pattern in writes_of(plan.nodes[up]))
-
-
-def _own_base(stage: Stage, path: str) -> bool:
-    """Say whether the path is one that the stage's own chain writes: it may come from an earlier item."""
-    return stage.chain is not None and any(meets(pattern, path) for pattern in writes_of(stage))
-
-
-def _above_made(plan: Plan, name: str, path: str) -> bool:
-    """Say whether an unexpanded foreach that the stage stands upstream of might hold the path."""
-    return any(
-        isinstance(node, ForeachStage)
-        and node.name not in plan.above.get(name, ())
-        and any(meets(w, path) for w in node.writes)
-        for node in plan.nodes.values()
-    )
-
-
-def _closest(name: str, known: list[str], otherwise: str) -> str:
+def closest(name: str, known: list[str], otherwise: str) -> str:
+    """Return a did-you-mean, or another hint where nothing is near."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else otherwise
 

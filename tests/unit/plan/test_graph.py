@@ -19,7 +19,8 @@ from orch23.model.pipeline import (
     Stage,
     Verify,
 )
-from orch23.plan.graph import build_plan, extend, literal_reads, missing_inputs, reads_of, writes_of
+from orch23.plan.graph import build_plan, extend, reads_of, writes_of
+from orch23.plan.inputs import literal_reads, missing_inputs
 
 
 def stage(name, reads=(), writes=(), **more):
