@@ -170,7 +170,7 @@ class World:
             any(self._chain_of(o) == chain.chain for o in owners) or match_any(self.chain_writes(chain.chain), path)
         ):
             return self.version_before(name, path)
-        if name in owners or (chain is None and isinstance(stage, Stage) and self._is_own(stage, path)):
+        if chain is None and isinstance(stage, Stage) and self._is_own(stage, path):
             return None
         above = self.plan.above.get(name, frozenset())
         visible = [owner for owner in owners if (self._chain_of(owner) or owner) not in above]
