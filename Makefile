@@ -20,7 +20,7 @@ PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 pipelines prompt
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
 
-.PHONY: help setup demo test check fmt lint types contracts unit thorough cover bench docs regold build clean
+.PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs regold build clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -67,11 +67,6 @@ vendor: $(BIN)/python ## fetch the archives that pipelines/sdist.yaml builds fro
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary idna idna==3.10 -d vendor
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps flit_core==3.10.1 -d vendor
 	@touch vendor
-
-bench: $(VENV)/.orch23-test ## the benchmarks of bench/
-	@found=0; for script in bench/*.py; do \
-	  [ -e "$$script" ] || continue; found=1; echo "$$script"; $(BIN)/python "$$script"; \
-	done; [ "$$found" = 1 ] || { echo "bench/ holds no benchmark" >&2; exit 1; }
 
 docs: $(VENV)/.orch23-test ## write the generated pages anew
 	PYTHONPATH=. $(BIN)/python -c "$$PAGES"

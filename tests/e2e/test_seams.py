@@ -18,7 +18,8 @@ def test_an_input_that_is_saved_while_it_is_taken_in_is_taken_as_it_is_then(
     project.write(
         shell("  copy: {inputs: [in.txt], outputs: [out.txt], shell: cp in.txt out.txt}", {"in.txt": "old\n"})
     )
-    take, saved = Contents.put_file, []
+    take = Contents.put_file
+    saved: list[Path] = []
 
     def save_and_take(contents: Contents, path: Path) -> Digest:
         if path.name == "in.txt" and not saved:
@@ -38,7 +39,8 @@ def test_an_input_that_never_rests_ends_the_stage_and_not_the_patience(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.write(shell(COPY, {"in.txt": "0"}))
-    take, saved = Contents.put_file, []
+    take = Contents.put_file
+    saved: list[Path] = []
 
     def save_and_take(contents: Contents, path: Path) -> Digest:
         if path.name != "in.txt":
