@@ -81,17 +81,6 @@ def judge_pytest(exit_code: int, report: bytes | None, expected: Collection[str]
     )
 
 
-def fewer_than_before(verdict: Verdict, last_count: int) -> Diagnostic | None:
-    """Return a warning where fewer tests ran than in the last record of this stage."""
-    now = len(verdict.tests)
-    if now >= last_count:
-        return None
-    message = f"{now} tests ran, {last_count} at the last success"
-    return Diagnostic(
-        "E305", message, hint="look at what became of the others, or name the expected ones", severity=Severity.WARNING
-    )
-
-
 def report_json(verdict: Verdict) -> bytes:
     """Return the `report:` artifact: the same bytes for the same outcomes, with no times and no names of machines."""
     value = {

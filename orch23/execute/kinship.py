@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
 _KILL_WITHIN_S = 5.0
@@ -58,11 +57,6 @@ class Family:
 def become_subreaper() -> bool:
     """Make orphans of our children ours; say if it worked."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def hide_memory() -> bool:
-    """Forbid other processes of this user to read our memory and environment, keys above all; say if it worked."""
-    return _prctl(_PR_SET_DUMPABLE, 0)
 
 
 @contextlib.contextmanager

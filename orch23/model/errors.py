@@ -97,12 +97,3 @@ class MissingBytesError(Exception):
         """Keep the digest that was asked for."""
         super().__init__(sha256)
         self.sha256 = sha256
-
-
-class InterruptedBuildError(Exception):
-    """The build was asked to stop by a signal; `signum` is 2 or 15."""
-
-    def __init__(self, signum: int) -> None:
-        """Keep the signal's number."""
-        super().__init__(signum)
-        self.signum = signum

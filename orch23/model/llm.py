@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, Json, digest_json
+from orch23.model.digest import Json, digest_json
 
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
@@ -171,10 +171,3 @@ class Brief:
     def coded(self) -> tuple[str, ...]:
         """Return the diagnostics by code and subject alone: their wording may be another Python's."""
         return tuple(line.partition(": ")[0] for line in self.diagnostics)
-
-
-@dataclass(frozen=True, slots=True)
-class BlobRef:
-    """A large block of an exchange that is kept apart, by digest."""
-
-    digest: Digest

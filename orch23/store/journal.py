@@ -48,15 +48,6 @@ class RunSummary:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupted:
-    """What an interrupted run had done: the answers it saw, and the attempts it had begun, by stage key."""
-
-    run_id: str
-    fingerprints: frozenset[str] = frozenset()
-    attempts: Mapping[str, int] = field(default_factory=dict)
-
-
 class Journal:
     """Writes `logs/<run>.jsonl`. The file is made with the first event; events may come from any thread.
 
@@ -185,20 +176,6 @@ def runs(logs: Path) -> tuple[RunSummary, ...]:
     return tuple(found)
 
 
-def interrupted_run(logs: Path, pipeline_file: str) -> Interrupted | None:
-    """Return where the pipeline's newest run stopped, or None if it came to an end.
-
-    A run that was interrupted when it had itself taken up an interrupted one stands for both. The attempts of a
-    stage that came to an end count no longer: only a stage that was cut off goes on with what was left.
-
-    Raises:
-        CorruptStateError: a journal that would have to be read is damaged.
-
-    """
-    chain = interrupted_journals(logs, pipeline_file)
-    return _merge(list(chain)) if chain else None
-
-
 def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tuple[JournalLine, ...]], ...]:
     """Return run id and lines of the pipeline's newest runs, newest first, back to one that came to an end.
 
@@ -235,25 +212,6 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
             if lines and _pipeline(lines[0]) == pipeline_file:
                 return lines
     return ()
-
-
-def _merge(chain: list[tuple[str, tuple[JournalLine, ...]]]) -> Interrupted:
-    """Return what runs, given newest first, had done together."""
-    fingerprints: set[str] = set()
-    attempts: dict[str, int] = {}
-    for _, lines in reversed(chain):
-        for event in (line.event for line in lines):
-            match event.type:
-                case "llm_response":
-                    fingerprints.add(str(event.data.get("fingerprint", "")))
-                case "attempt_started":
-                    key, number = str(event.data.get("key", "")), event.data.get("attempt")
-                    attempts[key] = max(attempts.get(key, 0), number if isinstance(number, int) else 1)
-                case "stage_finished" if event.data.get("status") != "cancelled":
-                    attempts.pop(str(event.data.get("key", "")), None)
-                case _:
-                    pass
-    return Interrupted(run_id=chain[0][0], fingerprints=frozenset(fingerprints - {""}), attempts=attempts)
 
 
 def _journals(logs: Path) -> list[Path]:

@@ -16,7 +16,7 @@ from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
 from orch23.store.beneath import leaves, open_file, read_all, split
 from orch23.store.contents import pump
-from orch23.store.durable import discard, is_temp, seal, unseal, write_atomic
+from orch23.store.durable import is_temp, seal, unseal, write_atomic
 from orch23.store.strict_json import fields, mapping, text, whole
 
 RACY_NS = 2_000_000_000
@@ -239,13 +239,6 @@ class Workspace:
         except (OSError, ValueError):
             self._changed = True  # the next save replaces it
             return {}
-
-    def delete_cache(self) -> None:
-        """Forget everything that was seen."""
-        with self._lock:
-            self._seen = {}
-            if self._cache is not None:
-                discard(self._cache)
 
 
 def _stamp_of(found: os.stat_result) -> Stamp:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.verdict import Verdict, fewer_than_before, judge_pytest, report_json
+from orch23.decide.verdict import Verdict, judge_pytest, report_json
 
 X, Y = "test_a.py::test_x", "test_a.py::test_y"
 
@@ -177,14 +177,6 @@ def test_the_same_failure_gives_the_same_bytes() -> None:
         return judge_pytest(1, report(*passed(X), *failed(Y, text=text), status=1), {X, Y}, f"in {seconds}s")
 
     assert red("7f00aa11", "0.12") == red("7f00bb12", "0.12")
-
-
-def test_fewer_tests_than_before_is_a_warning() -> None:
-    verdict = judge_pytest(0, GREEN, {X}, "")
-    assert fewer_than_before(verdict, 2) is None
-    warning = fewer_than_before(verdict, 3)
-    assert warning is not None
-    assert warning.severity == "warning"
 
 
 def test_the_artifact_is_the_same_bytes_and_readable() -> None:

@@ -224,9 +224,8 @@ def test_every_kind_of_error_is_in_the_table_above() -> None:
     assert len(errors.Orch23Error.__subclasses__()) == 9
 
 
-def test_missing_bytes_and_signals_say_what_they_are_about() -> None:
+def test_missing_bytes_say_what_they_are_about() -> None:
     assert errors.MissingBytesError("ab").sha256 == "ab"
-    assert errors.InterruptedBuildError(15).signum == 15
 
 
 def test_digests_sort_by_content() -> None:

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_TYPES, Event
 from orch23.store.journal import (
-    Interrupted,
     Journal,
-    interrupted_run,
+    interrupted_journals,
     new_run_id,
     parse_journal,
     read_journal,
@@ -76,7 +75,7 @@ def test_no_event_no_file(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         read_journal(tmp_path / "logs" / "r.jsonl")
     assert runs(tmp_path / "logs") == ()
-    assert interrupted_run(tmp_path / "logs", "p.yaml") is None
+    assert interrupted_journals(tmp_path / "logs", "p.yaml") == ()
 
 
 def test_every_torn_end_leaves_the_lines_before_it(tmp_path: Path) -> None:
@@ -241,57 +240,47 @@ def run_over(status: str) -> Event:
     return Event("run_finished", "", data={"status": status})
 
 
+def cut_off(logs: Path, pipeline: str = "p.yaml") -> list[tuple[str, list[Event]]]:
+    return [(run, [line.event for line in lines]) for run, lines in interrupted_journals(logs, pipeline)]
+
+
 def test_a_killed_run_is_interrupted(tmp_path: Path) -> None:
-    write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2), answered("f2")])
-    assert interrupted_run(tmp_path, "p.yaml") == Interrupted(
-        run_id="1", fingerprints=frozenset({"f1", "f2"}), attempts={"k": 2}
-    )
-    assert interrupted_run(tmp_path, "q.yaml") is None
+    events = [started(), attempt(1), answered("f1"), attempt(2), answered("f2")]
+    write(tmp_path, "1", events)
+    assert cut_off(tmp_path) == [("1", events)]
+    assert cut_off(tmp_path, "q.yaml") == []
 
 
 @pytest.mark.parametrize("status", ["ok", "failed", "limit"])
 def test_a_run_that_came_to_an_end_is_not_interrupted(tmp_path: Path, status: str) -> None:
     write(tmp_path, "1", [started(), attempt(1)])
     write(tmp_path, "2", [started(), attempt(1), answered("f"), run_over(status)])
-    assert interrupted_run(tmp_path, "p.yaml") is None
+    assert cut_off(tmp_path) == []
 
 
 def test_a_run_that_was_asked_to_stop_is_interrupted(tmp_path: Path) -> None:
-    write(tmp_path, "1", [started(), attempt(1), answered("f"), over("cancelled"), run_over("interrupted")])
-    found = interrupted_run(tmp_path, "p.yaml")
-    assert found is not None
-    assert (dict(found.attempts), set(found.fingerprints)) == ({"k": 1}, {"f"})
-
-
-@pytest.mark.parametrize("status", ["built", "failed", "restored"])
-def test_the_attempts_of_a_stage_that_came_to_an_end_count_no_longer(tmp_path: Path, status: str) -> None:
-    write(tmp_path, "1", [started(), attempt(1), answered("f"), over(status), attempt(1, "other")])
-    found = interrupted_run(tmp_path, "p.yaml")
-    assert found is not None
-    assert found.attempts == {"other": 1}
-    assert found.fingerprints == {"f"}
+    events = [started(), attempt(1), answered("f"), over("cancelled"), run_over("interrupted")]
+    write(tmp_path, "1", events)
+    assert cut_off(tmp_path) == [("1", events)]
 
 
 def test_runs_of_other_pipelines_in_between_do_not_matter(tmp_path: Path) -> None:
     write(tmp_path, "1", [started(), attempt(1)])
     write(tmp_path, "2", [started("q.yaml"), attempt(1, "x"), run_over("ok")])
-    found = interrupted_run(tmp_path, "p.yaml")
-    assert found is not None
-    assert found.run_id == "1"
+    assert [run for run, _ in cut_off(tmp_path)] == ["1"]
 
 
 def test_what_was_interrupted_twice_is_not_forgotten(tmp_path: Path) -> None:
     write(tmp_path, "0", [started(), attempt(4), answered("old"), run_over("failed")])
     write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2)])
     write(tmp_path, "2", [started(), attempt(1, "other")])
-    found = interrupted_run(tmp_path, "p.yaml")
-    assert found == Interrupted(run_id="2", fingerprints=frozenset({"f1"}), attempts={"k": 2, "other": 1})
+    assert [run for run, _ in cut_off(tmp_path)] == ["2", "1"]
 
 
 def test_a_run_killed_before_its_first_line_is_no_run(tmp_path: Path) -> None:
     path = write(tmp_path, "1", [started()])
     path.write_bytes(path.read_bytes()[:10])
-    assert interrupted_run(tmp_path, "p.yaml") is None
+    assert cut_off(tmp_path) == []
     assert runs(tmp_path) == ()
 
 
@@ -299,6 +288,6 @@ def test_a_damaged_journal_that_would_have_to_be_read_stops(tmp_path: Path) -> N
     path = write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2)])
     path.write_bytes(path.read_bytes().replace(b'"attempt":1', b'"attempt":0'))
     with pytest.raises(CorruptStateError):
-        interrupted_run(tmp_path, "p.yaml")
+        interrupted_journals(tmp_path, "p.yaml")
     write(tmp_path, "2", [started(), run_over("ok")])
-    assert interrupted_run(tmp_path, "p.yaml") is None
+    assert cut_off(tmp_path) == []
