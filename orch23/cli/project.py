@@ -5,8 +5,8 @@ from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
+from orch23.model.pipeline import DEFAULT_FILE
 
-DEFAULT_PIPELINE = "pipeline.yaml"
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -29,10 +29,10 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
     for position, argument in enumerate(arguments):
         if argument.endswith(SUFFIXES) and "@" not in argument:
             return here / argument, (*arguments[:position], *arguments[position + 1 :])
-    default = here / DEFAULT_PIPELINE
+    default = here / DEFAULT_FILE
     if not default.is_file():
         hint = "name a pipeline: `orch23 build pipelines/quickstart.yaml`"
-        raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_PIPELINE} here", hint=hint))
+        raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_FILE} here", hint=hint))
     return default, arguments
 
 

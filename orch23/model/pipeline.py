@@ -7,6 +7,9 @@ from typing import Literal, TypeAlias
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 
+DEFAULT_FILE = "pipeline.yaml"
+"""The pipeline that a command line means when it names none."""
+
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
 DEFAULT_TIMEOUT_S = 300.0
 MAX_RETRIES = 50

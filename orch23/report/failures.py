@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from orch23.model.event import Event
-from orch23.model.pipeline import Pipeline
+from orch23.model.pipeline import DEFAULT_FILE, Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.marks import Style
 from orch23.report.stage_line import number_of, sign, text_of, texts_of
@@ -40,7 +40,7 @@ def _failed(pipeline: Pipeline, event: Event, kind: str, style: Style) -> str:
     lines += [f"  $ {visible(command)}{tried}"] if command else []
     excerpt = text_of(data, "failure") or event.message
     lines += [f"  | {line}" for line in _cut(visible(excerpt).strip("\n").split("\n"))]
-    name = visible(event.role)
+    name = _named(pipeline, event)
     if kind == "llm" and attempts:
         lines.append(f"  next: `orch23 show {name} --response`, `orch23 show {name} --prompt`")
     elif attempts:
@@ -49,13 +49,23 @@ def _failed(pipeline: Pipeline, event: Event, kind: str, style: Style) -> str:
 
 
 def _edited(pipeline: Pipeline, event: Event, style: Style) -> str:
-    name = visible(event.role)
+    name = _named(pipeline, event)
     paths = visible(" ".join(texts_of(event.data, "paths")))
+    give_up = " ".join(["orch23 build", *_file(pipeline), "--overwrite-edited"])
     lines = [
         f"  edited by hand: {paths}" if paths else f"  {visible(event.message)}",
-        f"  next: `orch23 accept {name}` verifies the edit and keeps it; `orch23 build --overwrite-edited` gives it up",
+        f"  next: `orch23 accept {name}` verifies the edit and keeps it; `{give_up}` gives it up",
     ]
     return _heading(pipeline, event, style) + "\n".join(lines) + "\n"
+
+
+def _named(pipeline: Pipeline, event: Event) -> str:
+    """Return a stage as a command line names it: after its pipeline, unless that is the one that needs no naming."""
+    return " ".join([*_file(pipeline), visible(event.role)])
+
+
+def _file(pipeline: Pipeline) -> list[str]:
+    return [] if pipeline.file == DEFAULT_FILE else [visible(pipeline.file)]
 
 
 def _cut(lines: list[str]) -> list[str]:

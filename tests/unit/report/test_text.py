@@ -90,7 +90,7 @@ def test_failures_come_last_with_place_excerpt_and_way_on() -> None:
         "✘ code  p.yaml:9:3\n"
         "  $ pytest -q (attempt 3)\n"
         "  | E   assert 2 == 1\n"
-        "  next: `orch23 show code --response`, `orch23 show code --prompt`\n"
+        "  next: `orch23 show p.yaml code --response`, `orch23 show p.yaml code --prompt`\n"
         "\nfailed: the log is logs/r1.jsonl; `orch23 log` shows it\n"
     )
     assert told.count("assert 2 == 1") == 1
@@ -99,7 +99,7 @@ def test_failures_come_last_with_place_excerpt_and_way_on() -> None:
 def test_an_edited_stage_says_what_a_person_can_do() -> None:
     edited = finished("a", "edited", "edited by hand: a.txt", paths=["a.txt"])
     told = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
-    assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept a`" in told
+    assert "! a  p.yaml:4:3\n  edited by hand: a.txt\n  next: `orch23 accept p.yaml a`" in told
     assert " - code  blocked            blocked by a\n" in told
     assert told.endswith("decision: the log is logs/r1.jsonl; `orch23 log` shows it\n")
 
