@@ -26,6 +26,17 @@ class Wanted:
     vars_file: str | None = None
 
 
+def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
+    """Return the settings of a command on one pipeline file."""
+    return Settings(
+        root=project_root(console.here),
+        pipeline_path=path,
+        environ=console.environ,
+        sets=read_sets(wanted.sets),
+        vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
+    )
+
+
 def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = None) -> tuple[Project, tuple[str, ...]]:
     """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
 
@@ -41,14 +52,7 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
         names = ", ".join(f"`{name}`" for name in stages)
         hint = "a pipeline's name ends in .yaml or .yml and comes first"
         raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
-    settings = Settings(
-        root=project_root(console.here),
-        pipeline_path=path,
-        environ=console.environ,
-        sets=read_sets(wanted.sets),
-        vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
-    )
-    project = open_project(settings)
+    project = open_project(settings_of(console, wanted, path))
     told = render(project.loaded.warnings, project.loaded.sources, color=console.err_style.color)
     if told:
         console.tell(told)

@@ -11,7 +11,7 @@ from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
-from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
+from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, RenderStep, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import build_plan, extend, unknown_needs
@@ -204,7 +204,7 @@ def _author_files(stage: Stage) -> list[tuple[tuple[str, ...], str]]:
             (("llm", "schema"), step.schema),
             (("retry", "prompt"), stage.retry.prompt),
         ]
-    elif hasattr(step, "template"):
+    elif isinstance(step, RenderStep):
         files = [(("render", "template"), step.template)]
     return [(field, path) for field, path in files if path is not None]
 
