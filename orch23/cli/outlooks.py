@@ -1,17 +1,21 @@
 """Look at what a build would do, as the values that reports are written from."""
 
+from dataclasses import replace
+
 from orch23.cli.wiring import Project, read_answers
 from orch23.engine.appraise import Appraised
 from orch23.engine.preview import Preview, preview
+from orch23.engine.question import ask, model_of
 from orch23.engine.session import Session
 from orch23.model.decision import Run
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.llm import Request
 from orch23.model.pipeline import LLMStep
 from orch23.plan.select import EVERYTHING, Selection
-from orch23.providers.registry import Providers
+from orch23.providers.adapter import Asking, Setting
+from orch23.providers.registry import request_parameters
 from orch23.report.plan_view import PlanView, plan_view
-from orch23.resolve.prompts import Round, make_request
+from orch23.resolve.prompts import Round
 
 
 def view_of(project: Project, session: Session, selection: Selection = EVERYTHING) -> PlanView:
@@ -46,38 +50,30 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
     stage, step = resolved.stage, resolved.stage.step
     if not isinstance(step, LLMStep) or resolved.broken:
         return None
-    model = stage.retry.escalate[0] if stage.retry.escalate else step.model
-    this = Round(attempt=1, previous=None, brief=None, own=(), given=resolved.given, model=model)
-    providers = Providers(
-        environ=project.settings.environ, root=project.store.root, read_answers=lambda path: read_answers(project, path)
+    this = Round(given=resolved.given, model=model_of(resolved, step, 1))
+    setting = Setting(
+        environ=project.settings.environ,
+        root=project.store.root,
+        read_answers=lambda path: read_answers(project, path),
+        notice=lambda _event: None,
     )
     try:
-        params = providers.request_parameters(step, stage.name, 1)
-    except Orch23Error:
-        return None
-    finally:
-        providers.close()
-    try:
-        request, _ = make_request(
-            stage,
-            step,
-            this,
-            project.machinery.sources,
-            variables=project.pipeline.vars,
-            endpoint=resolved.facts.endpoint,
-            params=params,
+        params = request_parameters(setting, Asking(step, stage.name))
+        request, _ = ask(
+            resolved, step, this, project.machinery.sources, variables=project.pipeline.vars, params=params
         )
-    except MissingBytesError:
+    except (Orch23Error, MissingBytesError):
         return None
     return request
 
 
 def _is_recorded(project: Project, appraised: Appraised) -> bool:
     step = appraised.resolved.stage.step
-    if not isinstance(step, LLMStep) or step.mode == "record":
-        return False
     request = first_request(project, appraised)
-    if request is None:
+    if not isinstance(step, LLMStep) or step.mode == "record" or request is None:
         return False
-    known = project.store.exchanges.get(request.fingerprint(), step.transcripts)
-    return known is not None and (step.mode == "replay" or known.outcome in ("accepted", "accepted_by_hand", "pending"))
+    found = project.store.exchanges.get(request.fingerprint(), step.transcripts)
+    while found is not None and found.superseded:
+        request = replace(request, sample=request.sample + 1)
+        found = project.store.exchanges.get(request.fingerprint(), step.transcripts)
+    return found is not None

@@ -5,14 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from time import monotonic
 
 from orch23 import __version__
+from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
-from orch23.engine.conversation import CallGate, Conversations
+from orch23.engine.conversation import Conversations
 from orch23.engine.facts import FactFinder
+from orch23.engine.ledger import Ledger
 from orch23.engine.session import Machinery, Session, lock_path, open_session, sound_part
 from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
@@ -29,8 +32,10 @@ from orch23.model.event import Event, Observer
 from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.plan.select import EVERYTHING, Selection
-from orch23.providers.registry import Providers, check
+from orch23.providers.adapter import Setting
+from orch23.providers.registry import check
 from orch23.report.fanout import Fanout
+from orch23.report.redacted import Redacted
 from orch23.store.artifacts import Artifacts
 from orch23.store.author_files import AuthorFiles
 from orch23.store.durable import sweep_temps
@@ -54,6 +59,8 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     sets: Mapping[str, str] = field(default_factory=dict)
     vars_file: Path | None = None
+    provider: str | None = None
+    model: str | None = None
     clock: Callable[[], datetime] = wall_clock
 
 
@@ -138,6 +145,9 @@ class BuildRequest:
     forced: tuple[str, ...] = ()
     overwrite_edited: bool = False
     replay: bool = False
+    offline: bool = False
+    resample: tuple[str, ...] = ()
+    budget: Decimal | None = None
 
 
 @contextmanager
@@ -156,28 +166,39 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         store.sweep()
         sweep_committed(project)
         recovered = store.promoter.recover()
-        session = open_reading(project, forced=request.forced, overwrite_edited=request.overwrite_edited)
+        session = open_reading(
+            project, forced=(*request.forced, *request.resample), overwrite_edited=request.overwrite_edited
+        )
         check_input_schemas(project)
         source = project.settings.pipeline_path.read_bytes()
         run_id = new_run_id(project.settings.clock(), digest_bytes(source).sha256[:8])
         journal = Journal(store.logs, run_id, project.settings.clock)
         stack.callback(journal.close)
         folder = store.logs / journal.run_id
-        observer = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
+        secrets = secrets_of(project.settings.environ)
+        fanout = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
+        observer = Redacted(fanout, secrets.redact)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         executor = LocalExecutor(rooms=Rooms(store.rooms, store.sources), contents=store.contents, workers=jobs)
         stack.callback(executor.close)
-        providers = Providers(
-            environ=project.settings.environ, root=store.root, read_answers=lambda path: read_answers(project, path)
+        setting = Setting(
+            environ=project.settings.environ,
+            root=store.root,
+            read_answers=lambda path: read_answers(project, path),
+            notice=observer.notice,
         )
-        stack.callback(providers.close)
+        stack.callback(setting.close)
         conversations = Conversations(
-            providers=providers,
+            setting=setting,
             exchanges=store.exchanges,
-            gate=CallGate(pipeline.stop.max_llm_calls, session.history.calls),
+            meter=Ledger(pipeline.stop.max_llm_calls, session.history.calls),
+            secrets=secrets,
             reusable=session.history.reusable,
             replay=request.replay,
+            offline=request.offline,
+            resample=frozenset(request.resample),
         )
+        artifacts = Artifacts(folder)
         worker = Worker(
             session=session,
             executor=executor,
@@ -185,7 +206,8 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             sources=project.machinery.sources,
             validate=lambda path, value: validate_answer(project, path, value),
             observer=observer,
-            keep=Artifacts(folder).keep,
+            keep=lambda stage, attempt, name, text: artifacts.keep(stage, attempt, name, secrets.redact(text)),
+            secrets=secrets,
         )
         build = Build(
             session=session,

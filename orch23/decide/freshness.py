@@ -25,6 +25,7 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
     "provider": "model_changed",
     "model": "model_changed",
     "endpoint": "model_changed",
+    "api": "model_changed",
     "params": "params_changed",
     "returns": "params_changed",
     "context": "params_changed",

@@ -9,19 +9,24 @@ from typing import Protocol, TypeAlias, assert_never
 
 from orch23.decide.proposal import judge_answer
 from orch23.decide.proposal_codes import DELETE
+from orch23.decide.secrets import Secrets
 from orch23.decide.verdict import report_json
+from orch23.engine.conversation import Answered
 from orch23.engine.failure import Failure, fit, refusal
+from orch23.engine.guarding import egress, guard_request
+from orch23.engine.question import ask, model_of
 from orch23.engine.running import Files, Ran, Runner
+from orch23.engine.spending import Spent
 from orch23.engine.verification import Notice, Verifier, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import Event, EventType
-from orch23.model.llm import ExchangeOutcome, Proposal, Request, Response
+from orch23.model.llm import ExchangeOutcome, Proposal, Request
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep
 from orch23.providers.codes import TIMED_OUT
-from orch23.resolve.prompts import GivenInput, Round, Sources, make_request
+from orch23.resolve.prompts import GivenInput, Round, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
 
@@ -33,8 +38,14 @@ class Conversation(Protocol):
     def params(self) -> Mapping[str, Json]:
         """Give the parameters of this attempt's request."""
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Answered:
         """Answer a request, from the transcripts or from the provider."""
+
+    def is_recorded(self, request: Request) -> bool:
+        """Say whether a request will be answered from the transcripts: then nothing leaves the machine."""
+
+    def pass_over(self, request: Request) -> bool:
+        """Say whether another sample is to be asked for in place of this request's recorded answer."""
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
         """Keep what became of an answer."""
@@ -66,9 +77,7 @@ class Attempted:
     deleted: tuple[str, ...]
     exchanges: tuple[str, ...]
     attempts: int
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    spent: Spent = field(default_factory=Spent)
     failure: Failure | None = None
     note: str = ""
 
@@ -102,9 +111,9 @@ class Attempts:
     own: tuple[GivenInput, ...] = ()
     hidden: frozenset[str] = frozenset()
     protected: tuple[str, ...] = ()
-    _calls: int = 0
+    secrets: Secrets = field(default_factory=Secrets)
     _asked: set[str] = field(default_factory=set)
-    _tokens: list[int] = field(default_factory=lambda: [0, 0])
+    _spent: Spent = field(default_factory=Spent)
 
     def run(self, start: tuple[Files, Failure] | None = None) -> Attempted:
         """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief."""
@@ -195,38 +204,32 @@ class Attempts:
         failure: Failure | None,
         previous: str | None,
     ) -> _Pass:
-        stage, facts = self.resolved.stage, self.resolved.facts
-        model = (
-            stage.retry.escalate[min(attempt, len(stage.retry.escalate)) - 1] if stage.retry.escalate else step.model
-        )
+        stage = self.resolved.stage
         this = Round(
             attempt=attempt,
             previous=previous,
             brief=failure.brief if failure else None,
             own=self.own if step.own_outputs else (),
             given=self._given(start),
-            model=model,
+            model=model_of(self.resolved, step, attempt),
         )
         conversation = self.converse(self.resolved, attempt)
-        request, problems = make_request(
-            stage,
-            step,
-            this,
-            self.sources,
-            variables=self.variables,
-            endpoint=facts.endpoint,
-            params=conversation.params,
+        request, problems = ask(
+            self.resolved, step, this, self.sources, variables=self.variables, params=conversation.params
         )
         if request is None:
             return _Pass(start, laid, refusal("preflight", problems, retryable=False))
-        request = self._unasked(request)
-        fingerprint = request.fingerprint()
+        request, problems = guard_request(self.secrets, request, step, this.given, self.sources)
+        if problems:
+            return _Pass(start, laid, refusal("preflight", problems, retryable=False))
+        request = self._unasked(request, conversation)
         try:
-            response = self._complete(step, conversation, request, attempt)
+            answered = self._complete(step, conversation, request, attempt, this)
         except ProviderError as error:
             if all(diagnostic.code == TIMED_OUT for diagnostic in error.diagnostics):
                 return _Pass(start, laid, refusal("timeout", error.diagnostics), previous)
             raise
+        fingerprint, response = answered.request.fingerprint(), answered.response
         judged = judge_answer(
             response.text,
             response.stop,
@@ -257,10 +260,13 @@ class Attempts:
         )
         return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest())
 
-    def _complete(self, step: LLMStep, conversation: Conversation, request: Request, attempt: int) -> Response:
+    def _complete(
+        self, step: LLMStep, conversation: Conversation, request: Request, attempt: int, this: Round
+    ) -> Answered:
         name, fingerprint = self.resolved.stage.name, request.fingerprint()
         sent = "\n\n".join(message.content for message in request.messages)
         self.keep(name, attempt, "prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
+        recorded = conversation.is_recorded(request)
         self._tell(
             "llm_request",
             f"asking {request.provider} {request.model}",
@@ -268,32 +274,37 @@ class Attempts:
                 "fingerprint": fingerprint,
                 "model": request.model,
                 "provider": request.provider,
+                "endpoint": request.endpoint,
                 "attempt": attempt,
-                "bytes": len(sent.encode("utf-8", "replace")),
+                "recorded": recorded,
+                **egress(request, step, this, self.sources),
             },
         )
-        response = conversation.complete(request, step.timeout_s, _ignore)
+        answered = conversation.complete(request, step.timeout_s, _ignore)
+        response = answered.response
         self.keep(name, attempt, "response.txt", response.text)
-        self._calls += not response.replayed
-        self._tokens[0] += response.usage.input_tokens
-        self._tokens[1] += response.usage.output_tokens
+        self._spent = self._spent.plus(response)
         self._tell(
             "llm_response",
             "answered from the transcripts" if response.replayed else "answered",
             {
-                "fingerprint": fingerprint,
+                "fingerprint": answered.request.fingerprint(),
                 "replayed": response.replayed,
                 "input_tokens": response.usage.input_tokens,
                 "output_tokens": response.usage.output_tokens,
+                "cache_read_tokens": response.usage.cache_read_tokens,
+                "cost": response.cost,
+                "requests": response.requests,
+                "model": response.model,
                 "stop": response.stop,
                 "provenance": response.provenance,
             },
         )
-        return response
+        return answered
 
-    def _unasked(self, request: Request) -> Request:
-        """Return the request, as another sample if this loop has asked it before: its answer is known to fail."""
-        while request.fingerprint() in self._asked:
+    def _unasked(self, request: Request, conversation: Conversation) -> Request:
+        """Return the request, as another sample where its answer is known to fail or is to be asked for anew."""
+        while request.fingerprint() in self._asked or conversation.pass_over(request):
             request = replace(request, sample=request.sample + 1)
         self._asked.add(request.fingerprint())
         return request
@@ -335,9 +346,7 @@ class Attempts:
             deleted=tuple(sorted(path for path in self.resolved.base if path not in last.tree)),
             exchanges=last.exchanges,
             attempts=attempts,
-            calls=self._calls,
-            input_tokens=self._tokens[0],
-            output_tokens=self._tokens[1],
+            spent=self._spent,
             failure=failure,
             note=note,
         )

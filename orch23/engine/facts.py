@@ -10,7 +10,7 @@ from orch23.execute.interpreters import find_interpreter, interpreter_facts, too
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep, Stage
-from orch23.providers.registry import endpoint, parameters
+from orch23.providers.registry import api, endpoint, parameters
 from orch23.resolve.resolution import Facts
 
 
@@ -39,6 +39,7 @@ class FactFinder:
             interpreter=path,
             tools={name: self._tool(name, path) for name in stage.tools},
             endpoint=endpoint(step) if isinstance(step, LLMStep) else "",
+            api=api(step) if isinstance(step, LLMStep) else "",
             params=parameters(step) if isinstance(step, LLMStep) else {},
             checks=self._checks,
         )

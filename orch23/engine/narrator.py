@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from orch23.engine.ends import StageEnd
+from orch23.engine.spending import Spent
 from orch23.model.decision import Decision, Maybe, Restore, Run, VerifyOnly
 from orch23.model.digest import Json
 from orch23.model.event import Event, EventType, Level, Observer
@@ -59,9 +60,7 @@ class Narrator:
                     "key": end.key,
                     "duration_s": round(self.clock() - began, 3) if began is not None else 0.0,
                     "attempts": done.attempts if done else 0,
-                    "calls": done.calls if done else 0,
-                    "input_tokens": done.input_tokens if done else 0,
-                    "output_tokens": done.output_tokens if done else 0,
+                    **_spent(done.spent if done else Spent()),
                     "outputs": list(record.outputs) if record else [],
                     "unchanged": same and _result(record) == _result(former),
                     "failure": end.failure,
@@ -76,3 +75,14 @@ class Narrator:
 
 def _result(record: Record | None) -> tuple[dict[str, str], tuple[str, ...]] | None:
     return None if record is None else ({p: str(e) for p, e in record.outputs.items()}, record.deleted)
+
+
+def _spent(spent: Spent) -> dict[str, Json]:
+    return {
+        "calls": spent.calls,
+        "recorded": spent.recorded,
+        "input_tokens": spent.input_tokens,
+        "output_tokens": spent.output_tokens,
+        "cost": None if spent.unpriced else str(spent.cost),
+        "saved": str(spent.saved),
+    }

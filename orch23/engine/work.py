@@ -1,8 +1,9 @@
 """Do one stage's work in a worker thread: verify what is recorded, or go through the attempts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Attempted, Attempts, Converse, Keep, Validate
 from orch23.engine.failure import Failure
 from orch23.engine.outlook import items_on_pipeline, source_producers
@@ -45,6 +46,7 @@ class Worker:
     validate: Validate
     observer: Observer
     keep: Keep
+    secrets: Secrets = field(default_factory=Secrets)
 
     def work(self, resolved: Resolved, recorded: Record | None) -> Attempted:
         """Return how the stage ended. With a recorded result, verify that first; red briefs the first attempt.
@@ -126,6 +128,7 @@ class Worker:
             own=self._own(previous, tree),
             hidden=self._hidden(resolved),
             protected=(session.pipeline.file,),
+            secrets=self.secrets,
         )
 
     def _readable(self, files: Files) -> dict[str, FileEntry]:

@@ -27,12 +27,16 @@ class Request:
     """One request, ready to send. `identity` is what stands for the messages in the fingerprint.
 
     They differ in the failure brief alone: its excerpt is sent, but only its kind, command and failing ids are
-    identity, so that another Python's wording of a traceback is no new request.
+    identity, so that another Python's wording of a traceback is no new request. `api` names the interface of the
+    endpoint and its version; `schema` is the reduced schema that is sent, None where the provider is sent none.
+    `stable` counts the leading characters of the first message that other requests of the stage share: where a
+    provider may set its mark for prompt caching. It is no part of the fingerprint.
     """
 
     provider: str
     model: str
     endpoint: str
+    api: str = ""
     system: str
     messages: tuple[Message, ...]
     identity: tuple[Message, ...]
@@ -40,12 +44,14 @@ class Request:
     returns: str = "files"
     schema: Json = None
     sample: int = 0
+    stable: int = 0
 
     def parts(self) -> dict[str, Json]:
         """Return everything that the fingerprint is made of, by name."""
         return {
             "provider": self.provider,
             "endpoint": self.endpoint,
+            "api": self.api,
             "model": self.model,
             "system": self.system,
             "messages": [{"role": m.role, "content": m.content} for m in self.identity],
@@ -62,15 +68,27 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens that a provider counted."""
+    """Tokens that a provider counted. `input_tokens` are all of them, those of the prompt cache included."""
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    @property
+    def total(self) -> int:
+        """Give input and output together: what `max_tokens` of a run counts."""
+        return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What a provider answered. `replayed` says that it was a recording and cost nothing now."""
+    """What a provider answered. `replayed` says that it was a recording and cost nothing now.
+
+    `model` is the one that says it answered, `client` the library and its version, `requests` how many requests the
+    transport made for it. `cost` is in US dollars, as a decimal string, by the price table that `prices` names; None
+    where no price is known.
+    """
 
     text: str
     stop: StopReason = "end"
@@ -78,6 +96,11 @@ class Response:
     duration_s: float = 0.0
     provenance: str = ""
     replayed: bool = False
+    model: str = ""
+    client: str = ""
+    requests: int = 1
+    cost: str | None = None
+    prices: str = ""
 
 
 class Provider(Protocol):
@@ -97,7 +120,8 @@ class Exchange:
     """One recorded request and response. Written before the answer is judged, and again with the outcome.
 
     `request` holds `Request.parts()` plus `sent`, the messages as they were sent. An edit accepted by hand is an
-    exchange too: it has no request, and its files are in `files`.
+    exchange too: it has no request, and its files are in `files`. `superseded` says that a later sample was asked for
+    in its place: builds take that one, and results that rest on this one can still be laid from it.
     """
 
     fingerprint: str
@@ -110,6 +134,12 @@ class Exchange:
     diagnostics: tuple[str, ...] = ()
     duration_s: float = 0.0
     provenance: str = ""
+    model: str = ""
+    client: str = ""
+    requests: int = 1
+    cost: str | None = None
+    prices: str = ""
+    superseded: bool = False
     files: Mapping[str, str | None] = field(default_factory=dict)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal, TypeAlias
 
 from orch23.model.diagnostic import Location
@@ -85,9 +86,21 @@ class BriefLimits:
     tail: int = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class OnTruncated:
+    """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
+
+    retries: int = 0
+    factor: int = 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LLMStep:
-    """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd."""
+    """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
+
+    `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
+    `secrets` says what is done with a prompt that holds a secret.
+    """
 
     provider: str
     model: str
@@ -111,6 +124,9 @@ class LLMStep:
     answers: str | None = None
     seed: int | None = None
     temperature: float | None = None
+    api: Literal["responses", "chat"] | None = None
+    on_truncated: OnTruncated | None = None
+    secrets: Literal["refuse", "redact"] = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +220,30 @@ class Retry:
     escalate: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopConditions:
+    """What ends a run, or the attempts of one stage; None means no limit. `max_failed_stages` is of runs alone.
+
+    `max_cost_usd` is in US dollars, `max_tokens` counts input and output together.
+    """
+
+    max_cost_usd: Decimal | None = None
+    max_tokens: int | None = None
+    max_llm_calls: int | None = None
+    max_wall_s: float | None = None
+    max_failed_stages: int | None = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a model costs, in US dollars for a million tokens; cached input as other input where nothing is said."""
+
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+
+
 # ---- stages -----------------------------------------------------------------------------------
 
 
@@ -251,6 +291,7 @@ class Stage:
     salt: str | None = None
     item: Item | None = None
     chain: ChainLink | None = None
+    stop: StopConditions = StopConditions()
 
     @property
     def family(self) -> str:
@@ -288,15 +329,6 @@ class ForeachStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopConditions:
-    """What ends a run, resumable. None means no limit."""
-
-    max_llm_calls: int | None = None
-    max_wall_s: float | None = None
-    max_failed_stages: int | None = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place."""
 
@@ -305,6 +337,7 @@ class Pipeline:
     stages: tuple[Stage | ForeachStage, ...]
     vars: Mapping[str, Json] = field(default_factory=dict)
     stop: StopConditions = StopConditions()
+    prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
     locations: Mapping[str, Location] = field(default_factory=dict)
 

@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import selectors
+import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -15,8 +17,10 @@ from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Provider, Request, Response
+from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
+from orch23.providers.adapter import Adapter, Asking, Setting
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
 _STDERR_KEPT = 64_000
@@ -221,3 +225,42 @@ def _exit_text(code: int) -> str:
 def _last_lines(err: bytes) -> str:
     lines = err.decode("utf-8", "replace").strip().splitlines()
     return "\n".join(lines[-_SHOWN_LINES:])
+
+
+def _make(setting: Setting, asking: Asking) -> Provider:
+    programs = setting.share(Programs, Programs)
+    return Command(argv=asking.step.command, root=setting.root, environ=setting.environ, programs=programs)
+
+
+def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    del environ, root
+    if step.command:
+        return ()
+    hint = "give it as `command: [program, argument]`"
+    return (Diagnostic(codes.NOT_FOUND, "the provider `command` needs a command", hint=hint),)
+
+
+def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    program = step.command[0]
+    if "/" in program:
+        path = (root or Path()) / program
+        found = path.is_file() and os.access(path, os.X_OK)
+    else:
+        found = shutil.which(program, path=environ.get("PATH", "")) is not None
+    if found:
+        return ()
+    where = "no program that can be run" if "/" in program else "not on PATH"
+    return (Diagnostic(codes.NOT_FOUND, f"`{program}` is {where}", hint="install it, or correct `llm.command`"),)
+
+
+ADAPTER = Adapter(
+    make=_make,
+    takes=frozenset({"command", "endpoint_alias"}),
+    parameters=lambda step: {"max_tokens": step.max_tokens},
+    endpoint=lambda step: f"command {shlex.join(step.command)}",
+    api=lambda _step: "orch23 1",
+    pricing="unknown",
+    remote=lambda _step: True,
+    check=_check,
+    ready=_ready,
+)

@@ -18,9 +18,11 @@ from urllib.parse import urlsplit
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.model.llm import Provider, Request, Response, StopReason, Usage
+from orch23.model.pipeline import LLMStep
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers import codes, local_model
+from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
 
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0
@@ -107,7 +109,7 @@ def request_body(request: Request) -> dict[str, Json]:
     messages: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
     messages += [{"role": m.role, "content": m.content} for m in request.messages]
     body: dict[str, Json] = {"messages": messages, "stream": False, "cache_prompt": False, **request.params}
-    if request.returns == "json" and request.schema is not None:
+    if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": request.schema}}
     return body
 
@@ -120,12 +122,9 @@ def server_argv(model: str, environ: Mapping[str, str]) -> tuple[str, ...]:
 
     """
     weights = local_model.installed(model, local_model.data_dir(environ))
-    missing = [] if importlib.util.find_spec("xllamacpp") else ["llama.cpp (xllamacpp) is not installed"]
-    if weights is None:
-        missing.append(f"the weights of {model} are not installed")
+    missing = _missing(model, environ)
     if missing or weights is None:
-        message = f"the local model cannot be asked: {' and '.join(missing)}"
-        raise ConfigurationError(Diagnostic(codes.NO_LOCAL_MODEL, message, hint=_WAYS_OUT))
+        raise ConfigurationError(*missing)
     threads = max(1, (os.cpu_count() or 2) // 2)  # its threads spin: more of them collapse on a busy machine
     script = str(Path(__file__).with_name("local_server.py"))
     return (sys.executable, "-P", script, str(weights), str(threads), str(CONTEXT_TOKENS))
@@ -240,3 +239,55 @@ def _at(value: Json, *path: str | int) -> Json:
 def _count(answer: Json, name: str) -> int:
     found = _at(answer, "usage", name)
     return found if isinstance(found, int) else 0
+
+
+def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Say what keeps a model from being asked: the server's library, the weights."""
+    missing = [] if importlib.util.find_spec("xllamacpp") else ["llama.cpp (xllamacpp) is not installed"]
+    if local_model.installed(model, local_model.data_dir(environ)) is None:
+        missing.append(f"the weights of {model} are not installed")
+    if not missing:
+        return ()
+    message = f"the local model cannot be asked: {' and '.join(missing)}"
+    return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=_WAYS_OUT),)
+
+
+def _make(setting: Setting, asking: Asking) -> Provider:
+    del asking
+    return Local(setting.share(LocalServer, lambda: LocalServer(setting.environ)))
+
+
+def _parameters(step: LLMStep) -> Mapping[str, Json]:
+    return {
+        "max_tokens": step.max_tokens,
+        "seed": DEFAULT_SEED if step.seed is None else step.seed,
+        "temperature": DEFAULT_TEMPERATURE if step.temperature is None else step.temperature,
+    }
+
+
+def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    del environ, root
+    known = [model.name for model in local_model.known_models()]
+    if step.model in known:
+        return ()
+    message = f"the provider `local` has no model `{step.model}`"
+    return (Diagnostic(codes.UNKNOWN_MODEL, message, hint=did_you_mean(step.model, known)),)
+
+
+def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    del root
+    return _missing(step.model, environ)
+
+
+ADAPTER = Adapter(
+    make=_make,
+    takes=frozenset({"seed", "temperature"}),
+    parameters=_parameters,
+    endpoint=lambda _step: "llama.cpp",
+    api=lambda _step: "chat.completions",
+    pricing="free",
+    remote=lambda _step: False,
+    wire=lambda step, schema: schema if step.returns == "json" else None,
+    check=_check,
+    ready=_ready,
+)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -10,8 +10,7 @@ from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
 from orch23.providers import codes
 
-# `pending` was written by a run that died before judging: the answer is there, so it is judged now.
-_REUSED: frozenset[ExchangeOutcome] = frozenset({"accepted", "accepted_by_hand", "pending"})
+Mode: TypeAlias = Literal["cached", "record", "replay"]
 
 
 class Transcripts(Protocol):
@@ -31,14 +30,15 @@ class Transcripts(Protocol):
 class Recorded:
     """A provider with a memory: one stage's view of the transcripts.
 
-    `mode` is that of the step, or `replay` for the whole build. `reusable` are the fingerprints of an interrupted run,
-    whose answers are paid for whatever became of them.
+    `mode` is that of the step, or of the whole build. `cached` takes every answer that is recorded, whatever became of
+    it: so an unchanged failed build costs nothing and fails the same way. `record` asks always, for a further sample;
+    `replay` never asks. `reusable` are the fingerprints of an interrupted run, whose answers `record` takes as its own.
     """
 
     inner: Provider
     store: Transcripts
     stage: str
-    mode: Literal["cached", "record", "replay"] = "cached"
+    mode: Mode = "cached"
     transcripts: str | None = None
     reusable: Container[str] = frozenset()
 
@@ -49,15 +49,31 @@ class Recorded:
             ProviderError: the provider failed, or the mode is `replay` and there is no recording.
 
         """
-        fingerprint = request.fingerprint()
-        known = self.store.get(fingerprint, self.transcripts)
-        if known is not None and self._may_reuse(known):
+        known = self.known(request)
+        if known is not None:
             return _replayed(known)
         if self.mode == "replay":
             raise ProviderError(self._unrecorded(request))
         response = self.inner.complete(request, deadline_s, on_progress)
-        self.store.put(_exchange(fingerprint, self.stage, request, response), self.transcripts)
+        self.store.put(_exchange(request.fingerprint(), self.stage, request, response), self.transcripts)
         return response
+
+    def known(self, request: Request) -> Exchange | None:
+        """Return the recorded exchange that answers a request, None where the provider would be asked."""
+        found = self.store.get(request.fingerprint(), self.transcripts)
+        if found is None or found.superseded:
+            return None
+        return None if self.mode == "record" and found.fingerprint not in self.reusable else found
+
+    def pass_over(self, request: Request) -> bool:
+        """Say whether a further sample of a request is wanted; in `record` that supersedes the recorded answer."""
+        found = self.store.get(request.fingerprint(), self.transcripts)
+        if found is None:
+            return False
+        if self.mode == "record" and not found.superseded and found.fingerprint not in self.reusable:
+            found = replace(found, superseded=True)
+            self.store.put(found, self.transcripts)
+        return found.superseded
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
         """Write what became of an answer; in `replay` it keeps the outcome that it has: replaying changes no file."""
@@ -67,11 +83,6 @@ class Recorded:
         settled = replace(known, outcome=outcome, diagnostics=diagnostics)
         if settled != known:
             self.store.put(settled, self.transcripts)
-
-    def _may_reuse(self, known: Exchange) -> bool:
-        if self.mode == "replay" or known.fingerprint in self.reusable:
-            return True
-        return self.mode == "cached" and known.outcome in _REUSED
 
     def _unrecorded(self, request: Request) -> Diagnostic:
         found = self.store.nearest(self.stage, request.parts(), self.transcripts)
@@ -93,6 +104,11 @@ def _replayed(known: Exchange) -> Response:
         duration_s=known.duration_s,
         provenance=known.provenance,
         replayed=True,
+        model=known.model,
+        client=known.client,
+        requests=known.requests,
+        cost=known.cost,
+        prices=known.prices,
     )
 
 
@@ -108,4 +124,9 @@ def _exchange(fingerprint: str, stage: str, request: Request, response: Response
         outcome="pending",
         duration_s=response.duration_s,
         provenance=response.provenance,
+        model=response.model,
+        client=response.client,
+        requests=response.requests,
+        cost=response.cost,
+        prices=response.prices,
     )

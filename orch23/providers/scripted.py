@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Provider, Request, Response
+from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
+from orch23.providers.adapter import Adapter, Asking, Setting
 
 PROVENANCE = "scripted: written by hand, no model was asked"
 
@@ -51,3 +54,29 @@ class Scripted:
 def _texts(answers: Mapping[str, Sequence[str]], stage: str) -> Sequence[str]:
     own = answers.get(stage)
     return own if own is not None else answers.get(stage.partition("@")[0], ())
+
+
+def _make(setting: Setting, asking: Asking) -> Provider:
+    return Scripted(setting.read_answers(asking.step.answers or ""), asking.stage, asking.attempt)
+
+
+def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    del environ
+    hint = "give it as `answers: FILE`, a mapping of stage to a list of answers"
+    if not step.answers:
+        return (Diagnostic(codes.NO_ANSWER, "the provider `scripted` needs a file of answers", hint=hint),)
+    if root is not None and not (root / step.answers).is_file():
+        return (Diagnostic(codes.NO_ANSWER, f"there is no file `{step.answers}`", hint=hint),)
+    return ()
+
+
+ADAPTER = Adapter(
+    make=_make,
+    takes=frozenset({"answers"}),
+    parameters=lambda step: {"answers": step.answers},
+    endpoint=lambda _step: "scripted",
+    api=lambda _step: "",
+    pricing="free",
+    remote=lambda _step: False,
+    check=_check,
+)

@@ -42,6 +42,7 @@ class Facts:
     interpreter: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
     endpoint: str = ""
+    api: str = ""
     params: Mapping[str, Json] = field(default_factory=dict)
     checks: Mapping[str, int] = field(default_factory=dict)
 
@@ -165,6 +166,7 @@ def _step_aspects(step: Step, facts: Facts) -> dict[str, Json]:
                 "provider": step.provider,
                 "model": step.model,
                 "endpoint": facts.endpoint,
+                "api": facts.api or None,
                 "params": dict(facts.params),
                 "returns": step.returns,
                 "context": [step.max_files, step.max_bytes],

@@ -16,14 +16,16 @@ from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import sweep_temps, write_atomic
-from orch23.store.strict_json import fields, mapping, number, one_of, parse, text, texts, whole
+from orch23.store.strict_json import fields, mapping, number, one_of, parse, text, texts, truth, whole
 
-EXCHANGE_VERSION = 1
-_PARTS = ("provider", "endpoint", "model", "system", "messages", "params", "returns", "schema", "sample")
+EXCHANGE_VERSION = 2
+_PARTS = ("provider", "endpoint", "api", "model", "system", "messages", "params", "returns", "schema", "sample")
 _FIELDS = (
     *("orch23_exchange", "fingerprint", "stage", "request", "response", "stop", "usage", "outcome"),
-    *("diagnostics", "duration_s", "provenance", "files", "sum"),
+    *("diagnostics", "duration_s", "provenance", "model", "client", "requests", "cost", "prices", "superseded"),
+    *("files", "sum"),
 )
+_USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
@@ -177,11 +179,17 @@ def exchange_text(exchange: Exchange) -> str:
         "request": _jsonlike(exchange.request),
         "response": exchange.response,
         "stop": exchange.stop,
-        "usage": {"input_tokens": exchange.usage.input_tokens, "output_tokens": exchange.usage.output_tokens},
+        "usage": {name: getattr(exchange.usage, name) for name in _USAGE},
         "outcome": exchange.outcome,
         "diagnostics": list(exchange.diagnostics),
         "duration_s": float(exchange.duration_s),
         "provenance": exchange.provenance,
+        "model": exchange.model,
+        "client": exchange.client,
+        "requests": exchange.requests,
+        "cost": exchange.cost,
+        "prices": exchange.prices,
+        "superseded": exchange.superseded,
         "files": dict(exchange.files),
     }
     body["sum"] = digest_json(body)
@@ -202,18 +210,24 @@ def parse_exchange(data: bytes) -> Exchange:
     if body["orch23_exchange"] != EXCHANGE_VERSION:
         message = f"is of version {body['orch23_exchange']!r}"
         raise ValueError(message)
-    usage = fields(body["usage"], ("input_tokens", "output_tokens"))
+    usage = fields(body["usage"], _USAGE)
     return Exchange(
         fingerprint=text(body["fingerprint"]),
         stage=text(body["stage"]),
         request=mapping(body["request"]),
         response=text(body["response"]),
         stop=cast("StopReason", one_of(body["stop"], get_args(StopReason))),
-        usage=Usage(whole(usage["input_tokens"]), whole(usage["output_tokens"])),
+        usage=Usage(**{name: whole(usage[name]) for name in _USAGE}),
         outcome=cast("ExchangeOutcome", one_of(body["outcome"], get_args(ExchangeOutcome))),
         diagnostics=texts(body["diagnostics"]),
         duration_s=number(body["duration_s"]),
         provenance=text(body["provenance"]),
+        model=text(body["model"]),
+        client=text(body["client"]),
+        requests=whole(body["requests"]),
+        cost=None if body["cost"] is None else text(body["cost"]),
+        prices=text(body["prices"]),
+        superseded=truth(body["superseded"]),
         files={path: None if held is None else text(held) for path, held in mapping(body["files"]).items()},
     )
 

@@ -30,7 +30,6 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.event import Event
 from orch23.model.llm import Request, Response
-from orch23.providers.registry import Providers
 from orch23.store.contents import Contents
 from orch23.store.exchanges import Exchanges
 from orch23.store.journal import Journal
@@ -234,7 +233,7 @@ def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None
 
     with (
         patch.object(wiring, "LocalExecutor", executor),
-        patch.object(Providers, "make", lambda *_: _Model(calls)),
+        patch("orch23.engine.conversation.make", lambda *_: _Model(calls)),
     ):
         yield
 

@@ -55,7 +55,7 @@ def fields_of(*values):
 def test_schema_reader_and_model_have_the_same_keys():
     definitions = schema()["definitions"]
     assert set(definitions["stage"]["properties"]) == STAGE_KEYS | {"foreach"}
-    renamed = {"step", "item", "chain", "name", "fence", "timeout_s"}
+    renamed = {"step", "item", "chain", "name", "fence", "timeout_s", "stop"}
     assert fields_of(Stage) - renamed <= set(definitions["stage"]["properties"])
     llm = set(definitions["llm"]["properties"])
     assert fields_of(LLMStep) - llm == {"timeout_s", "own_outputs", "max_files", "max_bytes"}

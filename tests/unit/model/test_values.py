@@ -63,6 +63,7 @@ REQUEST_CHANGES: dict[str, object] = {
     "provider": "q",
     "model": "n",
     "endpoint": "e",
+    "api": "a",
     "system": "t",
     "identity": (Message("user", "b"),),
     "params": {"max_tokens": 1},
@@ -79,7 +80,7 @@ def test_whatever_changes_an_answer_changes_the_fingerprint(name: str) -> None:
 
 
 def test_the_messages_as_sent_are_not_in_the_fingerprint_but_what_stands_for_them_is() -> None:
-    assert {f.name for f in fields(Request)} == REQUEST_CHANGES.keys() | {"messages"}
+    assert {f.name for f in fields(Request)} == REQUEST_CHANGES.keys() | {"messages", "stable"}
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
     assert sent.fingerprint() == REQUEST.fingerprint()
 

@@ -129,7 +129,7 @@ def test_a_schema_is_sent_where_json_is_asked_for() -> None:
     messages = body["messages"]
     assert isinstance(messages, list)
     assert len(messages) == 1
-    assert "response_format" not in request_body(request(returns="code", schema={"type": "object"}))
+    assert "response_format" not in request_body(request(returns="json", schema=None))
 
 
 def test_no_key_of_the_environment_reaches_the_child(serve) -> None:

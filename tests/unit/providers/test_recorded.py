@@ -90,7 +90,7 @@ def test_a_call_is_written_pending_before_it_is_returned_and_replayed_after() ->
 @pytest.mark.parametrize(
     ("mode", "reused"),
     [
-        ("cached", {"pending", "accepted", "accepted_by_hand"}),
+        ("cached", set(OUTCOMES)),
         ("record", set()),
         ("replay", set(OUTCOMES)),
     ],

@@ -8,9 +8,10 @@ import pytest
 
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes, registry
+from orch23.providers.adapter import Asking, Setting
 from orch23.providers.command import Command
 from orch23.providers.local import Local
-from orch23.providers.registry import ADAPTERS, Providers
+from orch23.providers.registry import ADAPTERS
 from orch23.providers.scripted import Scripted
 
 STEPS = {
@@ -20,8 +21,8 @@ STEPS = {
 }
 
 
-def providers(answers=None) -> Providers:
-    return Providers(environ={}, root=Path(), read_answers=lambda _file: answers or {})
+def setting(answers=None) -> Setting:
+    return Setting(environ={}, root=Path(), read_answers=lambda _file: answers or {}, notice=lambda _event: None)
 
 
 def step(provider: str, **more) -> LLMStep:
@@ -34,7 +35,7 @@ def test_every_provider_of_the_registry_is_tested_here() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("local", Local), ("command", Command), ("scripted", Scripted)])
 def test_making_a_provider_starts_nothing(name: str, kind: type) -> None:
-    assert isinstance(providers().make(STEPS[name], "code", 1), kind)
+    assert isinstance(registry.make(setting(), Asking(STEPS[name], "code")), kind)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -73,7 +74,7 @@ def test_a_parameter_that_would_be_dropped_is_an_error(name: str, more) -> None:
 
 
 def test_all_complaints_are_collected() -> None:
-    found = registry.check(step("command", seed=1, effort="x", command=("no-such-program",)), {"PATH": "/nowhere"})
+    found = registry.check(step("command", seed=1, effort="x", command=()), {"PATH": "/nowhere"})
     assert [d.code for d in found] == [codes.PARAMETER, codes.PARAMETER, codes.NOT_FOUND]
 
 
@@ -81,10 +82,10 @@ def test_a_commands_program_is_looked_for_on_the_path_or_below_the_root(tmp_path
     program = tmp_path / "ask"
     program.write_text("#!/bin/sh\n")
     relative = step("command", command=("./ask",))
-    assert [d.code for d in registry.check(relative, {}, tmp_path)] == [codes.NOT_FOUND]
+    assert [d.code for d in registry.ready(relative, {}, tmp_path)] == [codes.NOT_FOUND]
     program.chmod(0o755)
-    assert registry.check(relative, {}, tmp_path) == ()
-    assert registry.check(step("command", command=("ask",)), {"PATH": str(tmp_path)}) == ()
+    assert registry.ready(relative, {}, tmp_path) == ()
+    assert registry.ready(step("command", command=("ask",)), {"PATH": str(tmp_path)}) == ()
     assert [d.code for d in registry.check(step("command", command=()), {})] == [codes.NOT_FOUND]
 
 
@@ -114,19 +115,21 @@ def test_the_endpoint_says_who_is_asked() -> None:
 
 
 def test_an_edited_scripted_answer_is_another_request_and_its_attempts_differ() -> None:
-    one = providers({"code": ["a", "b", "a"]})
-    params = [one.request_parameters(STEPS["scripted"], "code", n)["answer"] for n in (1, 2, 3, 4)]
+    one = setting({"code": ["a", "b", "a"]})
+    params = [registry.request_parameters(one, Asking(STEPS["scripted"], "code", n))["answer"] for n in (1, 2, 3, 4)]
     assert params[0] == params[2] != params[1]
     assert params[3] is None
-    other = providers({"code": ["c"]})
-    assert other.request_parameters(STEPS["scripted"], "code", 1)["answer"] != params[0]
+    other = setting({"code": ["c"]})
+    assert registry.request_parameters(other, Asking(STEPS["scripted"], "code", 1))["answer"] != params[0]
 
 
 @pytest.mark.parametrize("name", ["local", "command"])
 def test_other_providers_parameters_do_not_depend_on_the_attempt(name: str) -> None:
-    one = providers()
-    assert one.request_parameters(STEPS[name], "code", 1) == one.request_parameters(STEPS[name], "code@x", 4)
-    assert one.request_parameters(STEPS[name], "code", 1) == registry.parameters(STEPS[name])
+    one = setting()
+    assert registry.request_parameters(one, Asking(STEPS[name], "code", 1)) == registry.request_parameters(
+        one, Asking(STEPS[name], "code@x", 4)
+    )
+    assert registry.request_parameters(one, Asking(STEPS[name], "code", 1)) == registry.parameters(STEPS[name])
 
 
 def test_every_code_is_explained() -> None:

@@ -1,0 +1,36 @@
+"""What the answers of a stage took: calls, tokens, money, and what its recordings saved."""
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from orch23.model.llm import Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Sums over the answers of one stage. Tokens are those of all answers, costs are in US dollars.
+
+    `cost` is what was paid now, `saved` what the recorded answers had cost; `unpriced` says that some had no price.
+    """
+
+    calls: int = 0
+    recorded: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal = Decimal(0)
+    saved: Decimal = Decimal(0)
+    unpriced: bool = False
+
+    def plus(self, response: Response) -> "Spent":
+        """Return the sums with one answer more."""
+        cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
+        return replace(
+            self,
+            calls=self.calls + (not response.replayed),
+            recorded=self.recorded + response.replayed,
+            input_tokens=self.input_tokens + response.usage.input_tokens,
+            output_tokens=self.output_tokens + response.usage.output_tokens,
+            cost=self.cost + (Decimal(0) if response.replayed else cost),
+            saved=self.saved + (cost if response.replayed else Decimal(0)),
+            unpriced=self.unpriced or response.cost is None,
+        )

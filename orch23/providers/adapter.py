@@ -1,0 +1,110 @@
+"""What is known of a provider apart from asking it: data beside each adapter, and what the providers of a run share."""
+
+import difflib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.event import Event
+from orch23.model.llm import Provider
+from orch23.model.pipeline import LLMStep, OnTruncated
+
+ReadAnswers: TypeAlias = Callable[[str], Mapping[str, Sequence[str]]]
+"""Reads the file that `llm.answers` names (YAML, relative to the root): stage or `stage@item` -> answers by attempt."""
+
+Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
+"""Whose prices hold: nobody's, since asking costs nothing; nobody knows; or a vendor's, as the price table calls it."""
+
+
+class Closable(Protocol):
+    """What providers of one run share and what has to be ended with the run: a server, programs, connections."""
+
+    def close(self) -> None:
+        """End it. A build that ends leaves no call running."""
+
+
+Shared = TypeVar("Shared", bound=Closable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the adapters of a run make their providers from.
+
+    `submitted` maps fingerprints to the ids of answers that a provider is working on since an interrupted run; they
+    are paid for and only have to be collected. `notice` takes events, such as the id of a new one.
+    """
+
+    environ: Mapping[str, str]
+    root: Path
+    read_answers: ReadAnswers
+    notice: Callable[[Event], None]
+    submitted: Mapping[str, str] = field(default_factory=dict)
+    _shared: dict[type, Closable] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def share(self, kind: type[Shared], make: Callable[[], Shared]) -> Shared:
+        """Return the one thing of a kind that the providers of this run share, made at the first call."""
+        with self._lock:
+            found = self._shared.get(kind)
+            if not isinstance(found, kind):
+                found = self._shared[kind] = make()
+            return found
+
+    def close(self) -> None:
+        """End all that is shared."""
+        with self._lock:
+            shared = list(self._shared.values())
+        for one in shared:
+            one.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Who asks: the step, the stage, the attempt (from 1)."""
+
+    step: LLMStep
+    stage: str
+    attempt: int = 1
+
+
+def _no_schema(step: LLMStep, schema: Json) -> Json:
+    del step, schema
+    return None
+
+
+def _nothing_wrong(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    del step, environ, root
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """One provider. All but `make` is known without asking anybody and without importing a client library.
+
+    `takes` are the fields of `llm` that only some providers have; `parameters` are hashed, explicit where they have a
+    default; `endpoint` and `api` say who is asked, never with a key or an absolute path; `wire` reduces the step's
+    JSON schema (None if it has none) to what is sent. `check` is what is wrong with a step wherever it runs, `ready`
+    what keeps it from being asked on this machine now; `remote` says that asking leaves the machine, or may.
+    """
+
+    make: Callable[[Setting, Asking], Provider]
+    takes: frozenset[str] = frozenset()
+    parameters: Callable[[LLMStep], Mapping[str, Json]]
+    endpoint: Callable[[LLMStep], str]
+    api: Callable[[LLMStep], str]
+    pricing: Pricing
+    remote: Callable[[LLMStep], bool]
+    wire: Callable[[LLMStep, Json], Json] = _no_schema
+    check: Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]] = _nothing_wrong
+    ready: Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]] = _nothing_wrong
+    on_truncated: OnTruncated = field(default_factory=OnTruncated)
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return a hint with the nearest of the known names, or with all of them."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"known are: {', '.join(known)}"
