@@ -37,7 +37,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E315": (
         "a check was given a wrong option",
         "Under `with:` stands an option that the check does not have, one of the wrong kind, or one that it "
-        "needs is missing. Compare the options with the page of the check.",
+        "needs is missing. Correct the option that is named; the hint says what the check takes.",
     ),
     "E316": (
         "a schema cannot be used",

@@ -8,8 +8,17 @@ import click
 
 from orch23.cli.console import Console, lossy
 from orch23.cli.interrupts import interrupting
-from orch23.cli.options import selection_options, stages_argument, variable_options
+from orch23.cli.options import (
+    budget_option,
+    complete_stage,
+    model_options,
+    selection_options,
+    stages_argument,
+    variable_options,
+)
 from orch23.cli.plan import show_plan
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import UsageError
 from orch23.model.event import Observer
 from orch23.model.pipeline import Pipeline
 from orch23.report.text import TextScreen
@@ -25,8 +34,18 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 @click.option("-q", "--quiet", is_flag=True, help="Only warnings and failures; as --output quiet.")
 @click.option("-v", "--verbose", is_flag=True, help="Every stage, why it runs, and each attempt.")
 @click.option("--replay", is_flag=True, help="Recorded answers only: a request without one is an error, not a call.")
+@click.option("--offline", is_flag=True, help="Ask nobody beyond this machine; recorded answers are used.")
+@click.option(
+    "--resample",
+    metavar="STAGE",
+    multiple=True,
+    shell_complete=complete_stage,
+    help="Ask this stage's model anew, although its answers are recorded. Repeatable.",
+)
 @selection_options
 @variable_options
+@model_options
+@budget_option
 @click.option(
     "--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal."
 )
@@ -42,6 +61,8 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     quiet: bool,
     verbose: bool,
     replay: bool,
+    offline: bool,
+    resample: tuple[str, ...],
     forced: tuple[str, ...],
     only: bool,
     until: bool,
@@ -49,6 +70,9 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     overwrite_edited: bool,
     sets: tuple[str, ...],
     vars_file: str | None,
+    provider: str | None,
+    model: str | None,
+    budget: str | None,
     output: str,
     as_json: bool,
 ) -> int:
@@ -56,20 +80,37 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 
     The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
-    from orch23.cli.opening import Wanted, check_forced, open_wanted, selection_of  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import Wanted, check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, run_build  # noqa: PLC0415 - heavy
     from orch23.plan.graph import build_plan  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file)
+    wanted = Wanted(
+        arguments=arguments,
+        only=only,
+        until=until,
+        downstream=downstream,
+        sets=sets,
+        vars_file=vars_file,
+        provider=provider,
+        model=model,
+    )
+    _check_asking(replay=replay, offline=offline, resample=resample)
+    limit = read_budget(budget)
     if dry_run:
         return show_plan(
-            console, wanted, forced=forced, overwrite_edited=overwrite_edited, as_json=as_json, verbose=verbose
+            console,
+            wanted,
+            forced=(*forced, *resample),
+            overwrite_edited=overwrite_edited,
+            budget=limit,
+            as_json=as_json,
+            verbose=verbose,
         )
     project, stages = open_wanted(console, wanted)
     selection = selection_of(wanted, stages)
     plan, _ = build_plan(project.pipeline)
     if plan is not None:
-        check_forced(plan, forced)
+        check_forced(plan, (*forced, *resample))
         selection.nodes(plan)
     request = BuildRequest(
         selection=selection,
@@ -78,6 +119,9 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         forced=forced,
         overwrite_edited=overwrite_edited,
         replay=replay,
+        offline=offline,
+        resample=resample,
+        budget=limit,
     )
     shown = "jsonl" if as_json else "quiet" if quiet else output
     with contextlib.ExitStack() as handlers:
@@ -87,6 +131,21 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
             screen_of(console, project.pipeline, shown, verbose=verbose),
             lambda ready: handlers.enter_context(interrupting(ready.interrupt)),
         )
+
+
+def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:
+    """Hold the flags on who may be asked to each other. `--offline` and `--resample` go together: a model may be here.
+
+    Raises:
+        UsageError: two contradict each other, or one of them says nothing beside the other.
+
+    """
+    if replay and resample:
+        hint = "leave out --replay to ask anew, or --resample to use what is recorded"
+        raise UsageError(Diagnostic("E641", "`--replay` and `--resample` contradict each other", hint=hint))
+    if replay and offline:
+        hint = "--replay asks nobody at all; --offline lets models on this machine be asked"
+        raise UsageError(Diagnostic("E641", "`--replay` and `--offline` together leave open what is meant", hint=hint))
 
 
 def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: bool = False) -> Observer:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias
 
+from orch23.decide.secrets import secrets_of
 from orch23.report.marks import Style, marks_for
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
@@ -24,11 +25,15 @@ class Console:
 
     def answer(self, text: str) -> None:
         """Write to stdout: what the command was asked for."""
-        _write(sys.stdout, text)
+        _write(sys.stdout, self.plain(text))
 
     def tell(self, text: str) -> None:
         """Write to stderr: progress, warnings, complaints."""
-        _write(sys.stderr, text)
+        _write(sys.stderr, self.plain(text))
+
+    def plain(self, text: str) -> str:
+        """Return a text without the secrets of the environment: nothing that is told or kept holds one."""
+        return secrets_of(self.environ).redact(text)
 
     @property
     def out_style(self) -> Style:

@@ -1,27 +1,55 @@
 """The command `doctor`."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import json_option
+from orch23.cli.options import json_option, model_options, pipeline_argument, variable_options
+from orch23.cli.project import split_arguments
 from orch23.model.digest import Json
-from orch23.model.errors import ExitCode
+from orch23.model.errors import ExitCode, InvalidInputError
+from orch23.model.pipeline import DEFAULT_FILE
+from orch23.report.diagnostics import visible
 from orch23.report.plan_json import document
+
+if TYPE_CHECKING:
+    from orch23.cli.examination import Finding
+    from orch23.cli.opening import Wanted
 
 DOCTOR_VERSION = 1
 
 
 @click.command()
+@pipeline_argument
+@variable_options
+@model_options
+@click.option(
+    "--online", is_flag=True, help="Ask each provider of the pipeline whether it has the model; costs nothing."
+)
 @json_option
 @click.pass_obj
-def doctor(console: Console, *, as_json: bool) -> int:
+def doctor(
+    console: Console,
+    *,
+    arguments: tuple[str, ...],
+    sets: tuple[str, ...],
+    vars_file: str | None,
+    provider: str | None,
+    model: str | None,
+    online: bool,
+    as_json: bool,
+) -> int:
     """Say what works here, and how to get the rest.
 
-    Looks at interpreter, pytest, providers, models and store. Starts nothing, writes nothing.
+    Looks at interpreter, pytest, providers, store, and at the models of PIPELINE, by default pipeline.yaml if there is
+    one. Starts nothing, writes nothing.
     """
     from orch23.cli.examination import examine  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
 
-    found = examine(console.here, console.environ)
+    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
+    found = [*examine(console.here, console.environ), *_of_pipeline(console, wanted, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.answer(document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
@@ -30,6 +58,25 @@ def doctor(console: Console, *, as_json: bool) -> int:
     width = max(len(one.name) for one in found)
     for one in found:
         mark = style.paint(style.marks.done, "good") if one.ok else style.paint(style.marks.edited, "notice")
-        hint = f"  ({one.hint})" if one.hint else ""
-        console.answer(f"{mark} {one.name:<{width}}  {one.value}{hint}\n")
+        hint = f"  ({visible(one.hint)})" if one.hint else ""
+        console.answer(f"{mark} {visible(one.name):<{width}}  {visible(one.value)}{hint}\n")
     return ExitCode.OK
+
+
+def _of_pipeline(console: Console, wanted: "Wanted", *, online: bool) -> "list[Finding]":
+    """Return what is found of a pipeline: whether it is valid, and the models that it may ask."""
+    from orch23.cli.asked_models import model_findings  # noqa: PLC0415 - heavy
+    from orch23.cli.examination import Finding  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
+
+    if not wanted.arguments and not (console.here / DEFAULT_FILE).is_file():
+        hint = f"name one: `orch23 doctor {'--online ' if online else ''}PIPELINE`"
+        return [Finding("pipeline", f"there is no {DEFAULT_FILE} here", ok=not online, hint=hint if online else "")]
+    name = split_arguments(wanted.arguments, console.here)[0].name
+    try:
+        project, _ = open_wanted(console, wanted, most_stages=0)
+    except InvalidInputError as invalid:
+        hint = "`orch23 validate` says all that is wrong"
+        return [Finding("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", ok=False, hint=hint)]
+    findings = model_findings(project.pipeline, console.environ, project.settings.root, online=online)
+    return [Finding("pipeline", name), *findings]

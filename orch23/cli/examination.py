@@ -1,5 +1,6 @@
 """Find out what works on this machine and in this project, by looking alone."""
 
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -27,8 +28,14 @@ class Finding:
     hint: str = ""
 
 
+_VENDORS = (
+    ("anthropic", "ANTHROPIC_API_KEY", "pip install 'anthropic>=2,<3'"),
+    ("openai", "OPENAI_API_KEY", "pip install 'orch23[openai]'"),
+)
+
+
 def examine(here: Path, environ: Mapping[str, str]) -> list[Finding]:
-    """Return what was found."""
+    """Return what was found. Imports no client library, and asks nobody."""
     root = find_root(here.resolve())
     return [
         Finding("orch23", __version__),
@@ -36,6 +43,7 @@ def examine(here: Path, environ: Mapping[str, str]) -> list[Finding]:
         Finding("project", str(root)),
         _writable(root),
         *_interpreter(root, environ),
+        *(_vendor(name, key, way, environ) for name, key, way in _VENDORS),
         Finding("provider scripted", "usable"),
         Finding("provider command", "usable, with a program that the pipeline names"),
         *_local(environ),
@@ -66,6 +74,19 @@ def _interpreter(root: Path, environ: Mapping[str, str]) -> list[Finding]:
         hint = f"{path} -m pip install pytest"
         return [*found, Finding("pytest", "not found beside it", ok=False, hint=hint)]
     return [*found, Finding("pytest", f"version {facts.pytest_major}")]
+
+
+def _vendor(name: str, variable: str, way: str, environ: Mapping[str, str]) -> Finding:
+    """Look for the library and the key, of which nothing is shown."""
+    try:
+        library, hints = f"library {importlib.metadata.version(name)}", []
+    except importlib.metadata.PackageNotFoundError:
+        library, hints = "its library is not installed", [way]
+    key = f"{variable} is set"
+    if not environ.get(variable, "").strip():
+        key = f"{variable} is not set"
+        hints.append(f"set {variable}; recorded answers work without it")
+    return Finding(f"provider {name}", f"{library}, {key}", ok=not hints, hint=", ".join(hints))
 
 
 def _local(environ: Mapping[str, str]) -> list[Finding]:

@@ -2,21 +2,34 @@
 
 from collections.abc import Mapping
 
-from orch23.cli.outlooks import first_request, view_of_preview
+from orch23.cli.outlooks import first_request, view_of_preview, way_of
 from orch23.cli.wiring import Project
+from orch23.decide.difference import difference
+from orch23.decide.secrets import secrets_of
 from orch23.engine.appraise import Appraised
 from orch23.engine.preview import Preview, preview
 from orch23.engine.session import Session
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, Json
+from orch23.model.digest import Digest, Json, digest_json
 from orch23.model.errors import MissingBytesError, NotFoundError
+from orch23.model.llm import Request
 from orch23.model.manifest import Reason, identity_of
 from orch23.model.paths import match_any
+from orch23.model.pipeline import LLMStep
 from orch23.model.record import Record
 from orch23.plan.graph import writes_of
 from orch23.plan.select import Selection
-from orch23.report.explain_view import Aspect, Cause, Explanation, TextDiff, aspects_of, changed, text_diff
+from orch23.report.explain_view import (
+    Aspect,
+    Cause,
+    Explanation,
+    Question,
+    TextDiff,
+    aspects_of,
+    changed,
+    text_diff,
+)
 from orch23.report.plan_view import PlanLine
 from orch23.report.reasons import words
 
@@ -47,15 +60,40 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
     appraised = seen.appraised.get(line.stage)
     if appraised is None:
         return Explanation(line=line, causes=causes)
+    request = first_request(project, appraised)
     then = _former(session, appraised)
     aspects = aspects_of(then.manifest if then else {}, appraised.resolved.manifest)
     return Explanation(
         line=line,
         key_then=then.key if then else "",
         aspects=aspects,
-        diffs=_diffs(project, session, appraised, then, aspects) if then else (),
+        diffs=_diffs(session, appraised, then, aspects, request) if then else (),
         causes=causes,
+        question=_question(project, appraised, request) if request else None,
     )
+
+
+def _question(project: Project, appraised: Appraised, request: Request) -> Question | None:
+    """Return the request of the first attempt, with what the transcripts have for it."""
+    stage, step = appraised.resolved.stage.name, appraised.resolved.stage.step
+    if not isinstance(step, LLMStep):
+        return None
+    way = way_of(project, step, stage, request)
+    missing = way.missing.parts() if way.missing else {}
+    near = project.store.exchanges.nearest(stage, missing, step.transcripts) if missing else None
+    redact = secrets_of(project.settings.environ).redact
+    return Question(
+        fingerprint=request.fingerprint(),
+        parts={name: _short(name, value) for name, value in request.parts().items()},
+        answers=tuple(one.fingerprint for one in way.found),
+        missing=way.missing is not None,
+        difference=difference(near.request, missing, redact) if near else "",
+    )
+
+
+def _short(name: str, value: Json) -> Json:
+    """Return a part of a request as it is told: texts by their digest, since they are long and may be private."""
+    return digest_json(value) if name in ("system", "messages", "schema") and value else value
 
 
 def _former(session: Session, appraised: Appraised) -> Record | None:
@@ -74,7 +112,7 @@ def _former(session: Session, appraised: Appraised) -> Record | None:
 
 
 def _diffs(
-    project: Project, session: Session, appraised: Appraised, then: Record, aspects: tuple[Aspect, ...]
+    session: Session, appraised: Appraised, then: Record, aspects: tuple[Aspect, ...], request: Request | None
 ) -> tuple[TextDiff, ...]:
     found: list[TextDiff] = []
     for name, aspect in changed(aspects).items():
@@ -86,7 +124,7 @@ def _diffs(
         elif name == "command" and isinstance(aspect.then, str) and isinstance(aspect.now, str):
             found.append(text_diff("command", aspect.then, aspect.now))
     if {"prompt", "system"} & changed(aspects).keys():
-        found += _prompt_diffs(project, session, appraised, then)
+        found += _prompt_diffs(session, appraised, then, request)
     return tuple(found)
 
 
@@ -105,13 +143,12 @@ def _text(session: Session, path: str, value: Json) -> str | None:
     return data.decode("utf-8", errors="replace")
 
 
-def _prompt_diffs(project: Project, session: Session, appraised: Appraised, then: Record) -> list[TextDiff]:
+def _prompt_diffs(session: Session, appraised: Appraised, then: Record, request: Request | None) -> list[TextDiff]:
     """Return how the first request differs from the one that the record's first answer was given to."""
     step = appraised.resolved.stage.step
     known = None
     for fingerprint in then.exchanges[:1]:
         known = session.store.exchanges.get(fingerprint, getattr(step, "transcripts", None))
-    request = first_request(project, appraised)
     if known is None or request is None or not known.request:
         return _rendered_diff(session, appraised, then)
     now = request.parts()

@@ -63,8 +63,8 @@ def _usage(wrong: click.ClickException) -> ExitCode:
     context = wrong.ctx if isinstance(wrong, click.UsageError) else None
     usage = f"{context.get_usage()}\n" if context is not None else ""
     command = context.command_path if context is not None else PROGRAM
-    sys.stderr.write(f"{usage}error: {visible(wrong.format_message())}\n")
-    sys.stderr.write(f"  = help: `{command} --help` lists what there is\n")
+    told = f"{usage}error: {visible(wrong.format_message())}\n  = help: `{command} --help` lists what there is\n"
+    Console().tell(told)
     return ExitCode.USAGE
 
 
@@ -93,11 +93,12 @@ def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
 
 def _bug(error: Exception, console: Console) -> ExitCode:
     """Keep the traceback in a file, for the report; the screen gets one line."""
-    text = "".join(traceback.format_exception(error))
+    text = console.plain("".join(traceback.format_exception(error)))
     folder = find_root(console.here.resolve()) / "logs"
     path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8", errors="replace")
         where = f"its traceback is in logs/{path.name}"
     except OSError as refused:

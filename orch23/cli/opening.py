@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from orch23.cli.console import Console
@@ -12,11 +13,12 @@ from orch23.model.errors import UsageError
 from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.report.diagnostics import render
+from orch23.resolve.fields import decimal_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a command line names: stages, how they are meant, values of vars."""
+    """What a command line names: stages, how they are meant, values of vars, who is asked."""
 
     arguments: tuple[str, ...] = ()
     only: bool = False
@@ -24,6 +26,8 @@ class Wanted:
     downstream: bool = False
     sets: tuple[str, ...] = ()
     vars_file: str | None = None
+    provider: str | None = None
+    model: str | None = None
 
 
 def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
@@ -34,6 +38,8 @@ def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
         environ=console.environ,
         sets=read_sets(wanted.sets),
         vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
+        provider=_named("--provider", wanted.provider),
+        model=_named("--model", wanted.model),
     )
 
 
@@ -41,7 +47,7 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
     """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
 
     Raises:
-        UsageError: more names than the command takes, or a `--set` without `=`.
+        UsageError: more names than the command takes, a `--set` without `=`, a flag that names nobody.
         NotFoundError: there is no such pipeline.
         InvalidInputError: the pipeline has complaints.
 
@@ -59,16 +65,13 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
     return project, stages
 
 
-def open_one_stage(
-    console: Console, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None
-) -> tuple[Project, str]:
+def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:
     """Return the project and the one stage that is named.
 
     Raises:
         UsageError: not exactly one is named.
 
     """
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file)
     project, stages = open_wanted(console, wanted, most_stages=1)
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
@@ -99,6 +102,28 @@ def read_sets(sets: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def read_budget(text: str | None) -> Decimal | None:
+    """Return what `--budget` gives: US dollars, exactly as they are written.
+
+    Raises:
+        UsageError: it is no amount, or nothing at all.
+
+    """
+    if text is None:
+        return None
+    amount = decimal_of(text.strip())
+    if amount is None or not amount:
+        hint = "write US dollars, more than 0, as in `--budget 2.50`"
+        raise UsageError(Diagnostic("E641", f"`--budget {text}` is no limit", hint=hint))
+    return amount
+
+
+def _named(flag: str, name: str | None) -> str | None:
+    if name is not None and not name.strip():
+        raise UsageError(Diagnostic("E641", f"`{flag}` names nobody", hint=f"write `{flag} NAME`, or leave it out"))
+    return name
+
+
 def selection_of(wanted: Wanted, stages: tuple[str, ...]) -> Selection:
     """Return the selection that stages and options stand for.
 
@@ -124,7 +149,7 @@ def selection_of(wanted: Wanted, stages: tuple[str, ...]) -> Selection:
 
 
 def check_forced(plan: Plan, forced: tuple[str, ...]) -> None:
-    """Complain of a `--force` that names no stage.
+    """Complain of a `--force` or `--resample` that names no stage.
 
     Raises:
         NotFoundError: with every such name.

@@ -75,6 +75,26 @@ def variable_options(function: _Function) -> _Function:
     return one(file(function))
 
 
+def model_options(function: _Function) -> _Function:
+    """Take `--provider` and `--model`."""
+    provider = click.option(
+        "--provider",
+        metavar="NAME",
+        envvar="ORCH23_PROVIDER",
+        help="Ask this provider in every llm stage, whatever the pipeline says.",
+    )
+    model = click.option(
+        "--model", metavar="NAME", envvar="ORCH23_MODEL", help="Ask this model in every llm stage and attempt."
+    )
+    return provider(model(function))
+
+
+def budget_option(function: _Function) -> _Function:
+    """Take `--budget`."""
+    text = "Spend no more than this, instead of the pipeline's max_cost_usd."
+    return click.option("--budget", metavar="USD", help=text)(function)
+
+
 def selection_options(function: _Function) -> _Function:
     """Take what chooses the stages, besides their names."""
     for take in (

@@ -1,21 +1,37 @@
 """Look at what a build would do, as the values that reports are written from."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 
 from orch23.cli.wiring import Project, read_answers
+from orch23.decide.secrets import secrets_of
 from orch23.engine.appraise import Appraised
+from orch23.engine.conversation import Way, walk
+from orch23.engine.estimate import Ground, estimate
+from orch23.engine.guarding import guard_request
 from orch23.engine.preview import Preview, preview
 from orch23.engine.question import ask, model_of
 from orch23.engine.session import Session
-from orch23.model.decision import Run
+from orch23.model.decision import Expand, Maybe, Run, VerifyOnly
 from orch23.model.errors import MissingBytesError, Orch23Error
+from orch23.model.estimate import Estimate
 from orch23.model.llm import Request
-from orch23.model.pipeline import LLMStep
+from orch23.model.pipeline import LLMStep, Stage
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.providers.adapter import Asking, Setting
+from orch23.providers.codes import UNRECORDED
+from orch23.providers.prices import Prices
+from orch23.providers.recorded import Once, Recorded
 from orch23.providers.registry import request_parameters
+from orch23.providers.unasked import Unasked
 from orch23.report.plan_view import PlanView, plan_view
 from orch23.resolve.prompts import Round
+from orch23.store.history import read_history
+from orch23.store.past import Past, past_of, read_past
+
+_RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
 
 def view_of(project: Project, session: Session, selection: Selection = EVERYTHING) -> PlanView:
@@ -32,16 +48,43 @@ def view_of(project: Project, session: Session, selection: Selection = EVERYTHIN
 def view_of_preview(project: Project, seen: Preview) -> PlanView:
     """Return a preview as the values of a report."""
     keys = {name: appraised.resolved.key for name, appraised in seen.appraised.items()}
-    return plan_view(seen.plan, seen.decisions, keys=keys, recorded=recorded_stages(project, seen), dead=seen.dead)
+    return plan_view(seen.plan, seen.decisions, keys=keys, estimates=estimates_of(project, seen), dead=seen.dead)
 
 
-def recorded_stages(project: Project, seen: Preview) -> tuple[str, ...]:
-    """Return the stages that would run and whose first request has an answer that would be used again."""
-    return tuple(
-        name
-        for name, appraised in seen.appraised.items()
-        if isinstance(appraised.decision, Run) and _is_recorded(project, appraised)
-    )
+def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
+    """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
+    running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
+    past = _past(project, seen, running)
+    tariff_of = cache(Prices(project.pipeline.prices).of)
+    return {name: estimate(_ground(project, seen, name, past_of(past, name)), tariff_of) for name in running}
+
+
+def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, Past]:
+    """Return what the stages took before; by the transcripts where no journal knows: a fresh clone has no journals."""
+    past = read_past(project.store.logs, project.pipeline.file) if running else {}
+    nodes = [seen.plan.nodes[name] for name in running]
+    steps = [node.step for node in nodes if isinstance(node, Stage) and isinstance(node.step, LLMStep)]
+    if not steps or any(one.answers for one in past.values()):
+        return past
+    found: dict[str, Past] = {}
+    for place in sorted({step.transcripts or "" for step in steps}):
+        with suppress(Orch23Error):  # a build says what is wrong with them
+            for stage, usages in project.store.exchanges.usages(place or None).items():
+                found[stage] = Past(answers=tuple((one.input_tokens, one.output_tokens) for one in usages))
+    return {name: replace(past.get(name, Past()), answers=found.get(name, Past()).answers) for name in (*past, *found)}
+
+
+def _ground(project: Project, seen: Preview, name: str, past: Past) -> Ground:
+    node, decision = seen.plan.nodes[name], seen.decisions[name]
+    appraised = seen.appraised.get(name)
+    request = first_request(project, appraised) if appraised is not None else None
+    if request is None or not isinstance(node, Stage) or not isinstance(node.step, LLMStep):
+        return Ground(node=node, decision=decision, past=past)
+    if not isinstance(decision, Run):  # its request will be another one
+        return Ground(node=node, decision=decision, request=request, past=past)
+    way = way_of(project, node.step, name, request)
+    recorded = way.found if way.missing is None else ()
+    return Ground(node=node, decision=decision, request=request, recorded=recorded, past=past)
 
 
 def first_request(project: Project, appraised: Appraised) -> Request | None:
@@ -62,18 +105,22 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
         request, _ = ask(
             resolved, step, this, project.machinery.sources, variables=project.pipeline.vars, params=params
         )
+        if request is not None:  # as it would be sent; what forbids it is told when it is built
+            secrets = secrets_of(project.settings.environ)
+            request, _ = guard_request(secrets, request, stage, this, project.machinery.sources)
     except (Orch23Error, MissingBytesError):
         return None
     return request
 
 
-def _is_recorded(project: Project, appraised: Appraised) -> bool:
-    step = appraised.resolved.stage.step
-    request = first_request(project, appraised)
-    if not isinstance(step, LLMStep) or step.mode == "record" or request is None:
-        return False
-    found = project.store.exchanges.get(request.fingerprint(), step.transcripts)
-    while found is not None and found.superseded:
-        request = replace(request, sample=request.sample + 1)
-        found = project.store.exchanges.get(request.fingerprint(), step.transcripts)
-    return found is not None
+def way_of(project: Project, step: LLMStep, stage: str, request: Request) -> Way:
+    """Return what the transcripts answer to a first request, as a build would find it; nobody is asked."""
+    exchanges = project.store.exchanges
+    refusing = Unasked(
+        store=exchanges, stage=stage, transcripts=step.transcripts, code=UNRECORDED, hint="", redact=lambda text: text
+    )
+    own = read_history(project.store.logs, project.pipeline.file).reusable if step.mode == "record" else ()
+    recorded = Recorded(
+        inner=refusing, store=exchanges, stage=stage, mode=step.mode, transcripts=step.transcripts, once=Once(own)
+    )
+    return walk(recorded, step, request)

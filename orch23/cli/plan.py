@@ -1,11 +1,21 @@
 """The commands `plan` and `status`: what a build would do, told without doing anything."""
 
+from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import exit_code_option, json_option, selection_options, stages_argument, variable_options
+from orch23.cli.options import (
+    budget_option,
+    exit_code_option,
+    json_option,
+    model_options,
+    selection_options,
+    stages_argument,
+    variable_options,
+)
 from orch23.model.errors import ExitCode
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
@@ -19,6 +29,8 @@ if TYPE_CHECKING:
 @stages_argument
 @selection_options
 @variable_options
+@model_options
+@budget_option
 @click.option("-v", "--verbose", is_flag=True, help="Every reason, not only the first.")
 @json_option
 @exit_code_option
@@ -34,6 +46,9 @@ def plan(  # noqa: PLR0913 - a command has as many parameters as options
     overwrite_edited: bool,
     sets: tuple[str, ...],
     vars_file: str | None,
+    provider: str | None,
+    model: str | None,
+    budget: str | None,
     verbose: bool,
     as_json: bool,
     exit_code: bool,
@@ -42,14 +57,24 @@ def plan(  # noqa: PLR0913 - a command has as many parameters as options
 
     Starts nothing, writes nothing.
     """
-    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import Wanted, read_budget  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(arguments=arguments, only=only, until=until, downstream=downstream, sets=sets, vars_file=vars_file)
+    wanted = Wanted(
+        arguments=arguments,
+        only=only,
+        until=until,
+        downstream=downstream,
+        sets=sets,
+        vars_file=vars_file,
+        provider=provider,
+        model=model,
+    )
     return show_plan(
         console,
         wanted,
         forced=forced,
         overwrite_edited=overwrite_edited,
+        budget=read_budget(budget),
         as_json=as_json,
         verbose=verbose,
         exit_code=exit_code,
@@ -59,6 +84,7 @@ def plan(  # noqa: PLR0913 - a command has as many parameters as options
 @click.command()
 @stages_argument
 @variable_options
+@model_options
 @json_option
 @exit_code_option
 @click.pass_obj
@@ -68,13 +94,16 @@ def status(
     arguments: tuple[str, ...],
     sets: tuple[str, ...],
     vars_file: str | None,
+    provider: str | None,
+    model: str | None,
     as_json: bool,
     exit_code: bool,
 ) -> int:
     """Name the stages that are not up to date."""
     from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
 
-    view = _view(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file))
+    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
+    view = _view(console, wanted)
     console.answer(plan_json(view) if as_json else status_text(view, console.out_style))
     return _code(view, exit_code=exit_code)
 
@@ -85,12 +114,15 @@ def show_plan(
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
+    budget: Decimal | None = None,
     as_json: bool = False,
     verbose: bool = False,
     exit_code: bool = False,
 ) -> int:
     """Write a plan; what `plan` and `build -n` share."""
     view = _view(console, wanted, forced=forced, overwrite_edited=overwrite_edited)
+    if budget is not None:
+        view = replace(view, max_cost=budget)  # in the place of the pipeline's, as in a build
     console.answer(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
     return _code(view, exit_code=exit_code)
 

@@ -3,7 +3,7 @@
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import json_option, stage_argument, variable_options
+from orch23.cli.options import json_option, model_options, stage_argument, variable_options
 from orch23.model.errors import ExitCode
 
 _VIEWS = ("prompt", "response", "diff", "cost", "key")
@@ -15,18 +15,21 @@ _VIEWS = ("prompt", "response", "diff", "cost", "key")
 @click.option("--prompt", "view", flag_value="prompt", help="What the model was asked.")
 @click.option("--response", "view", flag_value="response", help="What it answered.")
 @click.option("--diff", "view", flag_value="diff", help="What the last result changed in each output.")
-@click.option("--cost", "view", flag_value="cost", help="Calls and tokens of each attempt.")
+@click.option("--cost", "view", flag_value="cost", help="Calls, tokens and money, by run.")
 @click.option("--key", "view", flag_value="key", help="The key of the last result, with all that is in it.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of this attempt; by default of the last.")
 @click.option("--run", metavar="RUN", help="Of this run; by default of the newest that has it.")
+@model_options
 @json_option
 @click.pass_obj
-def show(
+def show(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
     arguments: tuple[str, ...],
     sets: tuple[str, ...],
     vars_file: str | None,
+    provider: str | None,
+    model: str | None,
     view: str | None,
     attempt: int | None,
     run: str | None,
@@ -36,11 +39,12 @@ def show(
 
     Without an option: all that is kept of the attempt.
     """
-    from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import Wanted, open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.showing import Asked, shown  # noqa: PLC0415 - heavy
     from orch23.report.plan_json import document  # noqa: PLC0415 - beside it
 
-    project, stage = open_one_stage(console, arguments, sets, vars_file)
+    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
+    project, stage = open_one_stage(console, wanted)
     told = shown(project, Asked(stage=stage, view=view or "all", attempt=attempt, run=run))
     console.answer(document({"orch23_show": 1, **told.facts, "text": told.text}) if as_json else told.text)
     return ExitCode.OK

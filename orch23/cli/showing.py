@@ -1,21 +1,27 @@
-"""Find what is kept of a stage's attempts: in the artifacts of a run, else in the exchanges of its record."""
+"""Find what is kept of a stage's attempts: artifacts of a run, else the exchanges that its journal or record names."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orch23.cli.costs import costs_of, costs_text, facts_of
+from orch23.cli.outlooks import first_request, way_of
 from orch23.cli.runs import chosen_run
 from orch23.cli.wiring import Project, open_reading
+from orch23.decide.secrets import secrets_of
+from orch23.engine.preview import Preview, preview
 from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
+from orch23.model.event import Event
+from orch23.model.llm import Exchange
+from orch23.model.pipeline import ForeachStage, LLMStep
 from orch23.model.record import Record
 from orch23.plan.select import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.explain_view import text_diff
-from orch23.report.figures import count
 from orch23.store.artifacts import Artifacts
 from orch23.store.journal import read_journal, runs
 
@@ -24,6 +30,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "response": ("response.txt",),
     "all": ("prompt.txt", "response.txt", "output.txt", "failure.txt"),
 }
+_MOST_ITEMS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,38 +60,143 @@ def shown(project: Project, asked: Asked) -> Shown:
     """
     session = open_reading(project)
     Selection(targets=(asked.stage,)).nodes(session.world.plan)
+    if asked.view == "cost":
+        return _cost(project, asked)
+    seen = preview(session)
+    node = seen.plan.nodes.get(asked.stage)
+    if node is None or isinstance(node, ForeachStage):
+        raise _no_item(seen, asked.stage)
     match asked.view:
         case "key":
-            return _key(_record(session, asked.stage), asked.stage)
+            return _key(session, seen, asked.stage)
         case "diff":
             return _diff(session, _record(session, asked.stage), asked.stage)
-        case "cost":
-            return _cost(project, asked)
         case _:
-            return _artifacts(project, asked) or _exchange(session, asked)
+            step = node.step if isinstance(node.step, LLMStep) else None
+            return _Search(project, session, seen, step, asked).found()
 
 
-# ---- artifacts of a run --------------------------------------------------------------------------
+def _no_item(seen: Preview, stage: str) -> NotFoundError:
+    items = [name for name in seen.plan.nodes if name.startswith(f"{stage}@")]
+    more = ", ..." if len(items) > _MOST_ITEMS else ""
+    hint = f"name one of its items: {', '.join(items[:_MOST_ITEMS])}{more}" if items else "it has no items yet"
+    return NotFoundError(Diagnostic("E664", f"`{stage}` is a foreach, and runs as its items", hint=hint))
 
 
-def _artifacts(project: Project, asked: Asked) -> Shown | None:
-    for run in _runs(project, asked):
-        place = Artifacts(project.store.logs / run).place(asked.stage, 1).parent
-        attempts = _attempts(place)
-        number = asked.attempt or (attempts[-1] if attempts else None)
-        if number not in attempts:
-            continue
-        found = [(name, _read(place / f"attempt-{number}" / name)) for name in _FILES[asked.view]]
-        parts = [(name, text) for name, text in found if text is not None]
-        if parts:
-            facts: dict[str, Json] = {"stage": asked.stage, "run": run, "attempt": number}
-            return Shown(_joined(parts, f"attempt {number} of {run}"), facts)
-    if asked.run is not None or asked.attempt is not None:
-        what = f"attempt {asked.attempt}" if asked.attempt else "attempt"
-        where = f" in run {asked.run}" if asked.run else ""
-        message = f"no {what} of `{asked.stage}` is kept{where}"
-        raise NotFoundError(Diagnostic("E664", message, hint="`orch23 log` shows what ran"))
-    return None
+# ---- what was asked and answered -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The exchange of an attempt, and where it was named."""
+
+    exchange: Exchange
+    facts: Mapping[str, Json]
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Looks where texts of one stage may be: nearest to what happened first."""
+
+    project: Project
+    session: Session
+    seen: Preview
+    step: LLMStep | None
+    asked: Asked
+
+    def found(self) -> Shown:
+        """Return the texts."""
+        artifacts = self._artifacts()
+        if artifacts is not None:
+            return artifacts
+        for kept in self._exchanges():
+            exchange, files = kept.exchange, _FILES[self.asked.view]
+            parts = {"prompt.txt": _sent(exchange), "response.txt": exchange.response}
+            found = [(name, self._readable(parts[name])) for name in files if name in parts]
+            facts: dict[str, Json] = {
+                "stage": self.asked.stage,
+                **kept.facts,
+                "exchange": exchange.fingerprint,
+                "outcome": exchange.outcome,
+                "provenance": exchange.provenance,
+            }
+            whose = f" ({visible(exchange.provenance)})" if exchange.provenance else ""
+            return Shown(_joined(found, f"{kept.title}{whose}"), facts)
+        raise self._nothing()
+
+    def _artifacts(self) -> Shown | None:
+        stage, attempt = self.asked.stage, self.asked.attempt
+        for run in _runs(self.project, self.asked):
+            place = Artifacts(self.project.store.logs / run).place(stage, 1).parent
+            attempts = _attempts(place)
+            number = attempt or (attempts[-1] if attempts else None)
+            if number not in attempts:
+                continue
+            texts = [(name, _read(place / f"attempt-{number}" / name)) for name in _FILES[self.asked.view]]
+            parts = [(name, self._readable(text)) for name, text in texts if text is not None]
+            if parts:
+                told = self._told(run, number)
+                whose = f" ({visible(told)})" if told else ""
+                facts: dict[str, Json] = {"stage": stage, "run": run, "attempt": number, "provenance": told}
+                return Shown(_joined(parts, f"attempt {number} of {run}{whose}"), facts)
+        return None
+
+    def _exchanges(self) -> Iterator[_Kept]:
+        """Give the exchanges that there are, the most telling first."""
+        for run in _runs(self.project, self.asked):
+            for event in reversed(self._answers(run)):
+                attempt = event.data.get("attempt")
+                if self.asked.attempt in (None, attempt):
+                    facts: dict[str, Json] = {"run": run, "attempt": attempt}
+                    yield from self._kept(event.data.get("fingerprint"), facts, f"attempt {attempt} of {run}")
+        if self.asked.run is not None or self.asked.attempt is not None:
+            return
+        record = _known_record(self.session, self.asked.stage)
+        for fingerprint in reversed(record.exchanges if record else ()):
+            yield from self._kept(fingerprint, {}, f"exchange {fingerprint[:12]}")
+        appraised = self.seen.appraised.get(self.asked.stage)
+        request = first_request(self.project, appraised) if appraised is not None else None
+        if request is not None and self.step is not None:
+            for exchange in reversed(way_of(self.project, self.step, self.asked.stage, request).found):
+                yield _Kept(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build takes")
+
+    def _kept(self, fingerprint: Json, facts: Mapping[str, Json], title: str) -> Iterator[_Kept]:
+        place = self.step.transcripts if self.step else None
+        found = self.session.store.exchanges.get(fingerprint, place) if isinstance(fingerprint, str) else None
+        if found is not None and found.request:
+            yield _Kept(found, facts, title)
+
+    def _answers(self, run: str) -> list[Event]:
+        return [event for event in _events(self.project, run, self.asked.stage) if event.type == "llm_response"]
+
+    def _told(self, run: str, attempt: int) -> str:
+        """Return who answered at an attempt."""
+        told = [event.data for event in self._answers(run) if event.data.get("attempt") == attempt]
+        return str(told[-1].get("provenance", "")) if told else ""
+
+    def _readable(self, text: str) -> str:
+        return visible(secrets_of(self.project.settings.environ).redact(text))
+
+    def _nothing(self) -> NotFoundError:
+        stage, attempt, run = self.asked.stage, self.asked.attempt, self.asked.run
+        if run is None and attempt is None:
+            text = f"`{stage}` has no result yet, and no attempt of it is kept"
+            hint = f"`orch23 build {stage}` makes one; only llm stages have prompts and answers"
+            return NotFoundError(Diagnostic("E664", text, hint=hint))
+        what = f"attempt {attempt}" if attempt else "attempt"
+        where = f" in run {run}" if run else ""
+        message = f"no {what} of `{stage}` is kept{where}"
+        return NotFoundError(Diagnostic("E664", message, hint="`orch23 log` shows what ran"))
+
+
+def _sent(exchange: Exchange) -> str:
+    """Return what was sent, as the artifact of an attempt has it."""
+    sent = exchange.request.get("sent") or exchange.request.get("messages")
+    system = exchange.request.get("system")
+    said = sent if isinstance(sent, list | tuple) else ()
+    messages = [str(one.get("content", "")) for one in said if isinstance(one, Mapping)]
+    return "\n\n".join([*([system] if isinstance(system, str) and system else []), *messages])
 
 
 def _runs(project: Project, asked: Asked) -> list[str]:
@@ -106,48 +218,42 @@ def _read(path: Path) -> str | None:
 
 def _joined(parts: list[tuple[str, str]], title: str) -> str:
     if len(parts) == 1:
-        return _ended(visible(parts[0][1]))
-    return "".join(f"---- {name.removesuffix('.txt')}, {title} ----\n{_ended(visible(text))}" for name, text in parts)
+        return _ended(parts[0][1])
+    return "".join(f"---- {name.removesuffix('.txt')}, {title} ----\n{_ended(text)}" for name, text in parts)
 
 
 def _ended(text: str) -> str:
     return text if text.endswith("\n") or not text else f"{text}\n"
 
 
-# ---- the record and its exchanges ------------------------------------------------------------------
+# ---- the record ----------------------------------------------------------------------------------
+
+
+def _known_record(session: Session, stage: str) -> Record | None:
+    return session.lock.records.get(stage) or session.store.records.last(stage)
 
 
 def _record(session: Session, stage: str) -> Record:
-    record = session.lock.records.get(stage) or session.store.records.last(stage)
+    record = _known_record(session, stage)
     if record is None:
-        hint = f"`orch23 build {stage}` makes one; `orch23 explain {stage}` says why it is missing"
+        hint = f"`orch23 build {stage}` makes one; `orch23 show {stage}` has what was tried so far"
         raise NotFoundError(Diagnostic("E664", f"`{stage}` has no result yet", hint=hint))
     return record
 
 
-def _exchange(session: Session, asked: Asked) -> Shown:
-    record = _record(session, asked.stage)
-    node = session.world.plan.nodes.get(asked.stage)
-    transcripts = getattr(getattr(node, "step", None), "transcripts", None)
-    for fingerprint in reversed(record.exchanges):
-        exchange = session.store.exchanges.get(fingerprint, transcripts)
-        if exchange is None:
-            continue
-        sent = exchange.request.get("sent") or exchange.request.get("messages")
-        messages = (
-            [str(one.get("content", "")) for one in sent if isinstance(one, Mapping)] if isinstance(sent, list) else []
+def _key(session: Session, seen: Preview, stage: str) -> Shown:
+    """Return the key of the last result; where there is none, the one that a build would have now."""
+    record, appraised = _known_record(session, stage), seen.appraised.get(stage)
+    if record is not None:
+        key, manifest, note = record.key, record.manifest, ""
+    elif appraised is not None:
+        key, manifest, note = appraised.resolved.key, appraised.resolved.manifest, "  (no result has it yet)"
+    else:
+        raise NotFoundError(
+            Diagnostic("E664", f"`{stage}` has no key yet", hint="it is known when the stages before it have run")
         )
-        parts = {"prompt.txt": "\n\n".join(messages), "response.txt": exchange.response}
-        found = [(name, parts[name]) for name in _FILES[asked.view] if parts.get(name)]
-        facts: dict[str, Json] = {"stage": asked.stage, "exchange": fingerprint, "outcome": exchange.outcome}
-        return Shown(_joined(found, f"exchange {fingerprint[:12]}"), facts)
-    hint = "artifacts of runs are in logs/; only llm stages have prompts and answers"
-    raise NotFoundError(Diagnostic("E664", f"nothing is kept of `{asked.stage}`", hint=hint))
-
-
-def _key(record: Record, stage: str) -> Shown:
-    lines = [record.key, *(f"  {visible(name)}  {_value(value)}" for name, value in record.manifest.items())]
-    facts: dict[str, Json] = {"stage": stage, "key": record.key, "manifest": dict(record.manifest)}
+    lines = [f"{key}{note}", *(f"  {visible(name)}  {_value(value)}" for name, value in manifest.items())]
+    facts: dict[str, Json] = {"stage": stage, "key": key, "manifest": dict(manifest), "has_result": record is not None}
     return Shown("\n".join(lines) + "\n", facts)
 
 
@@ -183,7 +289,7 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
     if entry is None:
         return ""
     try:
-        return session.store.sources.read(path, entry).decode("utf-8", errors="replace")
+        return session.world.read(path, entry).decode("utf-8", errors="replace")
     except MissingBytesError:
         return None
 
@@ -192,24 +298,16 @@ def _text(session: Session, path: str, entry: FileEntry | None) -> str | None:
 
 
 def _cost(project: Project, asked: Asked) -> Shown:
-    for run in _runs(project, asked):
-        events = [
-            line.event for line in read_journal(project.store.logs / f"{run}.jsonl") if line.event.role == asked.stage
-        ]
-        answers = [event.data for event in events if event.type == "llm_response"]
-        if not answers:
-            continue
-        paid = [data for data in answers if data.get("replayed") is not True]
-        tokens = [[_whole(data.get(name)) for data in answers] for name in ("input_tokens", "output_tokens")]
-        saved = len(answers) - len(paid)
-        text = f"{asked.stage} in {run}: {count(len(paid), 'call')}, {count(saved, 'recorded answer')}, "
-        text += f"{sum(tokens[0]):,}+{sum(tokens[1]):,} tokens; prices are not known to this version\n"
-        facts: dict[str, Json] = {"stage": asked.stage, "run": run, "calls": len(paid), "recorded_answers": saved}
-        return Shown(text, {**facts, "input_tokens": sum(tokens[0]), "output_tokens": sum(tokens[1])})
-    raise NotFoundError(
-        Diagnostic("E664", f"no run asked a model for `{asked.stage}`", hint="`orch23 runs` lists the runs")
-    )
+    told = ((run, read_journal(project.store.logs / f"{run}.jsonl")) for run in _runs(project, asked))
+    costs = costs_of(((run, [line.event for line in lines]) for run, lines in told), asked.stage)
+    if not costs:
+        where = f"run {asked.run}" if asked.run else "no run"
+        verb = "did not ask" if asked.run else "asked"
+        text = f"{where} {verb} a model for `{asked.stage}`"
+        raise NotFoundError(Diagnostic("E664", text, hint="`orch23 runs` lists the runs"))
+    return Shown(costs_text(visible(asked.stage), costs), facts_of(asked.stage, costs))
 
 
-def _whole(value: Json) -> int:
-    return value if isinstance(value, int) else 0
+def _events(project: Project, run: str, stage: str) -> list[Event]:
+    path = project.store.logs / f"{run}.jsonl"
+    return [line.event for line in read_journal(path) if line.event.role == stage] if path.is_file() else []

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -16,6 +17,8 @@ from orch23.engine.commit import Committer
 from orch23.engine.conversation import Conversations
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
+from orch23.engine.preview import preview
+from orch23.engine.readiness import Readiness
 from orch23.engine.session import Machinery, Session, lock_path, open_session, sound_part
 from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
@@ -23,17 +26,21 @@ from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.load.data import parse_yaml_data, validate_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
+from orch23.load.swap import Swap
 from orch23.load.yaml_text import ParsedText
 from orch23.load.yaml_text import parse as parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import InvalidInputError
 from orch23.model.event import Event, Observer
-from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage
+from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage, StopConditions
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.providers.adapter import Setting
-from orch23.providers.registry import check
+from orch23.providers.codes import NO_ANSWER
+from orch23.providers.prices import Prices, plain
+from orch23.providers.recorded import Once
+from orch23.providers.registry import check, unfit_fields
 from orch23.report.fanout import Fanout
 from orch23.report.redacted import Redacted
 from orch23.store.artifacts import Artifacts
@@ -91,16 +98,32 @@ def open_project(settings: Settings) -> Project:
     facts = FactFinder(settings.root, settings.environ)
     files = AuthorFiles(settings.root, store.workspace)
 
-    def check_provider(stage: Stage, step: LLMStep) -> tuple[Diagnostic, ...]:
-        del stage
+    def check_provider(step: LLMStep) -> tuple[Diagnostic, ...]:
         return check(step, settings.environ, settings.root)
 
     machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
     try:
-        loaded = load_pipeline(settings.pipeline_path, settings.root, sets=settings.sets, vars_file=settings.vars_file)
+        loaded = load_pipeline(
+            settings.pipeline_path,
+            settings.root,
+            sets=settings.sets,
+            vars_file=settings.vars_file,
+            swap=swap_of(settings),
+        )
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery)
+
+
+def swap_of(settings: Settings) -> Swap:
+    """Return who is asked in place of what the pipeline says.
+
+    Raises:
+        InvalidInputError: the command line names a provider that there is not.
+
+    """
+    unfit = unfit_fields(settings.provider) if settings.provider is not None else frozenset[str]()
+    return Swap(settings.provider, settings.model, unfit)
 
 
 def _with_the_rest(error: InvalidPipelineError, store: Store, machinery: Machinery) -> InvalidPipelineError:
@@ -158,6 +181,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         BusyError: another build holds the lock.
         InvalidInputError: the plan has complaints.
         CorruptStateError: the lock file, the journal or the store is damaged.
+        ConfigurationError, ProviderError: a model would surely be asked that cannot be, or may not.
 
     """
     store, pipeline = project.store, project.pipeline
@@ -166,9 +190,13 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         store.sweep()
         sweep_committed(project)
         recovered = store.promoter.recover()
-        session = open_reading(
-            project, forced=(*request.forced, *request.resample), overwrite_edited=request.overwrite_edited
+        open_again = partial(
+            open_reading,
+            project,
+            forced=(*request.forced, *request.resample),
+            overwrite_edited=request.overwrite_edited,
         )
+        session = open_again()
         check_input_schemas(project)
         source = project.settings.pipeline_path.read_bytes()
         run_id = new_run_id(project.settings.clock(), digest_bytes(source).sha256[:8])
@@ -186,14 +214,24 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             root=store.root,
             read_answers=lambda path: read_answers(project, path),
             notice=observer.notice,
+            submitted=session.history.submitted,
         )
         stack.callback(setting.close)
+        ledger = Ledger(
+            limits=run_limits(pipeline, request.budget),
+            limits_of=lambda name: stage_limits(session, name),
+            prices=Prices(pipeline.prices),
+            notice=observer.notice,
+            clock=monotonic,
+            before=session.history.spent,
+        )
+        stack.callback(ledger.close)
         conversations = Conversations(
             setting=setting,
             exchanges=store.exchanges,
-            meter=Ledger(pipeline.stop.max_llm_calls, session.history.calls),
+            meter=ledger,
             secrets=secrets,
-            reusable=session.history.reusable,
+            once=Once(session.history.reusable),
             replay=request.replay,
             offline=request.offline,
             resample=frozenset(request.resample),
@@ -208,22 +246,41 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             observer=observer,
             keep=lambda stage, attempt, name, text: artifacts.keep(stage, attempt, name, secrets.redact(text)),
             secrets=secrets,
+            pace=ledger.pace,
         )
         build = Build(
             session=session,
             worker=worker,
             committer=Committer(session),
             executor=executor,
+            ledger=ledger,
             observer=observer,
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
         )
+        Readiness(
+            pipeline=pipeline,
+            conversations=conversations,
+            sources=project.machinery.sources,
+            budget=request.budget,
+        ).check(session.world.plan, lambda: preview(open_again(), request.selection))
         observer.notice(_started(project, session, journal.run_id, jobs, executor.sandbox))
         left = recovered.foreign if recovered else ()
         for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event("healed", line, level="warning"))
         stack.callback(store.workspace.save_cache)
         yield build
+
+
+def run_limits(pipeline: Pipeline, budget: Decimal | None) -> StopConditions:
+    """Return the limits of a run. A budget of the command line stands in the place of the pipeline's."""
+    return pipeline.stop if budget is None else replace(pipeline.stop, max_cost_usd=budget)
+
+
+def stage_limits(session: Session, name: str) -> StopConditions:
+    """Return the limits of a stage, which may have come with the expansion of a foreach stage since the run began."""
+    node = session.world.plan.nodes[name]
+    return node.stop if isinstance(node, Stage) else StopConditions()
 
 
 def sweep_committed(project: Project) -> None:
@@ -249,7 +306,13 @@ def run_build(project: Project, request: BuildRequest, screen: Observer, on_read
             Event(
                 "run_finished",
                 result.status,
-                data={"status": result.status, "exit_code": int(result.exit_code), "stages": counts},
+                data={
+                    "status": result.status,
+                    "exit_code": int(result.exit_code),
+                    "stages": counts,
+                    "saved": plain(result.saved),
+                    **build.ledger.totals(),
+                },
             )
         )
         return int(result.exit_code)
@@ -270,7 +333,8 @@ def read_answers(project: Project, path: str) -> Mapping[str, Sequence[str]]:
         raise InvalidInputError(*problems)
     if not isinstance(value, Mapping) or not all(_is_answers(one) for one in value.values()):
         hint = "write stage names, each with a list of answers (text)"
-        raise InvalidInputError(Diagnostic("E832", f"`{path}` is no mapping of stages to lists of answers", hint=hint))
+        message = f"`{path}` is no mapping of stages to lists of answers"
+        raise InvalidInputError(Diagnostic(NO_ANSWER, message, hint=hint))
     return {name: [str(one) for one in answers] for name, answers in value.items() if isinstance(answers, Sequence)}
 
 

@@ -6,8 +6,7 @@ from orch23.model.pipeline import BriefLimits
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"), ""),
-    (re.compile(r"[^\s'\"=:(\[]*/rooms/[0-9a-f]{16}(?=/|\b)"), "/room"),
-    (re.compile(r"pytest-of-[^/\s]+/pytest-\d+"), "pytest-of-user/pytest-N"),
+    (re.compile(r"pytest-of-[^/\s]{1,64}/pytest-\d+"), "pytest-of-user/pytest-N"),
     (
         re.compile(r"/(?:var/)?tmp/(?:tmp[A-Za-z0-9_]{6,}|[A-Za-z0-9_-]*\.[A-Za-z0-9]{6,10})(?=[/\s'\":,)]|$)"),
         "/tmp/TMP",  # noqa: S108 - a name to show, not a place to write
@@ -18,6 +17,13 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?m)^=+ (.*?) =+$"), r"== \1 =="),
     (re.compile(r"\r\n?"), "\n"),
 )
+
+
+# Room folders are found by their end and cut at where their path begins: to search for the beginning of each would take
+# time with the square of a long line.
+_ROOM = re.compile(r"/rooms/[0-9a-f]{16}(?=/|\b)")
+_BEGINNING = re.compile(r"[^\s'\"=:(\[]*\Z")
+_LONGEST_PATH = 4096
 
 
 def shorten(text: str, limits: BriefLimits | None = None) -> str:
@@ -36,6 +42,24 @@ def normalise(text: str, rooms: tuple[str, ...] = ()) -> str:
     for room in sorted(rooms, key=len, reverse=True):
         if room:
             text = text.replace(room.rstrip("/"), "/room")
-    for pattern, form in _RULES:
+    colours, *rules = _RULES
+    text = _without_room_folders(colours[0].sub(colours[1], text))
+    for pattern, form in rules:
         text = pattern.sub(form, text)
     return text
+
+
+def _without_room_folders(text: str) -> str:
+    parts: list[str] = []
+    done = 0
+    for found in _ROOM.finditer(text):
+        path = _BEGINNING.search(text[max(done, found.start() - _LONGEST_PATH) : found.start()])
+        parts += [text[done : found.start() - len(path[0] if path else "")], "/room"]
+        done = found.end()
+    return "".join((*parts, text[done:]))
+
+
+def shown(text: str, limit: int = 120) -> str:
+    """Give a text from outside as it may be printed: escaped and bounded."""
+    plain = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: limit + 1])
+    return plain if len(plain) <= limit else f"{plain[:limit]}..."

@@ -22,6 +22,7 @@ AGENT_ERROR = "E217"
 NO_CODE = "E218"
 TRUNCATED = "E219"
 REFUSED = "E220"
+DIFF = "E221"
 
 CODES: Mapping[str, tuple[str, str]] = {
     NOT_JSON: (
@@ -47,25 +48,29 @@ CODES: Mapping[str, tuple[str, str]] = {
     UNSAFE_PATH: (
         "an unsafe path",
         "A proposed path must be plain: relative, POSIX, Unicode NFC, no `..`, no control or invisible characters, no "
-        "name that another system would refuse. Unsafe paths are refused, never cleaned up.",
+        "name that another system would refuse. Unsafe paths are refused, never cleaned up; the next attempt is told. "
+        "If it comes back, write the paths out in the prompt.",
     ),
     DUPLICATE_PATH: (
         "a path is proposed twice",
-        "Two entries name the same file, perhaps apart from upper and lower case or Unicode form. Which one is meant "
-        "cannot be known; each file may be there once, in full.",
+        "Two entries, or an entry and an existing file, name the same file apart from upper and lower case or Unicode "
+        "form. Which one is meant cannot be known, so the next attempt is told to name each file once, in full.",
     ),
     FILE_AND_DIRECTORY: (
         "a path is both a file and a directory",
-        "One entry makes a file of a path that another entry, or an existing file, needs as a directory.",
+        "One entry makes a file of a path that another entry, or an existing file, needs as a directory. Another name "
+        "for one of the two is needed; the next attempt is told.",
     ),
     PROTECTED: (
         "a protected file",
         "Files that steer tools (configuration, hooks, prompts, specs, the pipeline) are written only where "
-        "`allowed_paths.write` or `outputs` names them literally; a glob does not admit them.",
+        "`allowed_paths.write` or `outputs` names them literally; a glob does not admit them. Name the file there, if "
+        "the stage shall write it.",
     ),
     DELETE: (
         "a delete that is not allowed",
-        "Deletes are off unless `allowed_paths.delete` lists them, and only a file that exists can be deleted.",
+        "Deletes are off unless `allowed_paths.delete` lists them, and only a file that exists can be deleted. List "
+        "the path there, or say in the prompt that nothing is to be deleted.",
     ),
     TOO_LARGE: (
         "the proposal is too large",
@@ -73,7 +78,9 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     BAD_TEXT: (
         "text that cannot be stored",
-        "The content holds half of a surrogate pair or a NUL character, so it is no text file in UTF-8.",
+        "The content holds half of a surrogate pair or a NUL character, or the existing file is no text in UTF-8, so "
+        "that the model was shown it with holes and would destroy it. A `shell` stage can make binary files; a model "
+        "cannot.",
     ),
     STALE_BASE: (
         "a proposal for another version of the file",
@@ -87,13 +94,14 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     ELIDED: (
         "code left out",
-        'A placeholder such as "rest of code unchanged" stands where text should be. Files are written whole, so what '
-        "is left out would be lost. If the file is too long for the model, split it.",
+        'A placeholder such as "rest of code unchanged", or a bare `...`, stands where text should be and was not '
+        "there before. Files are written whole, so what is left out would be lost. If the file is too long for the "
+        "model, split it.",
     ),
     UNPARSABLE: (
         "the file does not parse",
-        "A proposed Python file is not valid Python (as the Python that runs orch23 reads it). The line is named; the "
-        "next attempt is told. A file that did not parse before is not held to this.",
+        "A proposed Python, JSON or TOML file does not parse (Python as the one that runs orch23 reads it). The line "
+        "is named; the next attempt is told. A file that did not parse before is not held to this.",
     ),
     NAMES_LOST: (
         "definitions lost",
@@ -117,5 +125,10 @@ CODES: Mapping[str, tuple[str, str]] = {
     REFUSED: (
         "the model refused",
         "The model declined to answer. Asking again does not help; change the prompt or the model.",
+    ),
+    DIFF: (
+        "a diff in place of a file",
+        "A file is answered whole, never as a unified diff, a patch, or blocks to search and replace. Say so in the "
+        "prompt; a file whose name ends in `.diff` or `.patch` may be one.",
     ),
 }

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orch23.decide import proposal_codes as codes
+from orch23.decide.excerpt import shown
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.strict_json import MAX_DEPTH, StrictJsonError, parse
@@ -56,15 +57,14 @@ def read_json(text: str) -> tuple[Json, Diagnostic | None]:
 
 def stated_error(value: Json) -> str | None:
     """Return the reason with which a model says that it cannot do its work, or None: the two forms of the union."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not value.keys() <= _ENVELOPE_KEYS:
         return None
-    if value.get("status") == "error" and value.keys() <= {"status", "reason", "error"}:
-        return str(value.get("reason") or value.get("error") or "no reason given")
+    if any(value.get(key) for key in ("writes", "edits", "files", "deletes")):
+        return None
     error = value.get("error")
-    if isinstance(error, str) and error.strip() and value.keys() <= {"error", "summary", "reason", "status"}:
+    if isinstance(error, str) and error.strip():
         return error
-    empty = not value.get("writes") and not value.get("edits") and not value.get("files") and not value.get("deletes")
-    return error if isinstance(error, str) and error.strip() and empty and value.keys() <= _ENVELOPE_KEYS else None
+    return str(value.get("reason") or "no reason given") if value.get("status") == "error" else None
 
 
 def read_envelope(value: Json) -> Envelope:
@@ -74,14 +74,13 @@ def read_envelope(value: Json) -> Envelope:
     lists = [key for key in ("writes", "edits", "files") if key in value]
     if not lists and "deletes" not in value and not value.keys() & {"error", "summary"}:
         return _read_entries(value, "")
-    faults: list[Diagnostic] = []
     unknown = sorted(value.keys() - _ENVELOPE_KEYS)
-    if unknown:
-        faults.append(_shape(unknown[0], "unknown key", "files are listed in `writes`"))
+    faults = [_shape(key, "unknown key", "files are listed in `writes`") for key in unknown]
     if len(lists) > 1:
         faults.append(_shape(lists[1], f"`{lists[0]}` and `{lists[1]}` say the same; one is enough"))
-    if value.get("error") not in (None, ""):
-        faults.append(_shape("error", "an answer has either files or an error, not both"))
+    if value.get("error") not in (None, "") or value.get("status") == "error":
+        hint = "leave the files out, or the error"
+        faults.append(_shape("error", "an answer has either files or an error, not both", hint))
     summary = value.get("summary")
     if summary is not None and not isinstance(summary, str):
         faults.append(_shape("summary", f"a text is expected, not {_kind(summary)}"))
@@ -92,13 +91,25 @@ def read_envelope(value: Json) -> Envelope:
 
 def first_block(text: str) -> Block | None:
     """Return the first fenced code block of an answer in Markdown, or None."""
+    text = text.replace("\r\n", "\n")
     opened = _FENCE.search(text)
     if opened is None:
         return None
     marks = opened["marks"]
-    closing = re.compile(rf"^[ ]{{0,3}}{re.escape(marks[0])}{{{len(marks)},}}[ \t]*$", re.MULTILINE)
-    closed = closing.search(text, opened.end())
+    fences = re.compile(rf"^[ ]{{0,3}}{re.escape(marks[0])}{{{len(marks)},}}[ \t]*(?P<info>[^\n`]*)$", re.MULTILINE)
+    found = list(fences.finditer(text, opened.end()))
+    closed = _closing(found) or next((one for one in found if not one["info"]), None)
     return Block(text[opened.end() : closed.start() if closed else len(text)], closed is not None)
+
+
+def _closing(fences: list[re.Match[str]]) -> re.Match[str] | None:
+    """Return the fence that closes a block in which further blocks are opened by fences with a language."""
+    depth = 1
+    for fence in fences:
+        depth += 1 if fence["info"] else -1
+        if depth == 0:
+            return fence
+    return None
 
 
 def _read_entries(value: Json, where: str) -> Envelope:
@@ -155,8 +166,11 @@ def _read_deletes(value: Json) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]
     return tuple(path for path in value if isinstance(path, str)), faults
 
 
-def _shape(where: str, message: str, hint: str | None = None) -> Diagnostic:
-    return Diagnostic(codes.WRONG_SHAPE, message, subject=where or None, hint=hint)
+_FORM = 'answer {"summary": "...", "writes": [{"path": "...", "base_sha256": null, "content": "..."}], "deletes": []}'
+
+
+def _shape(where: str, message: str, hint: str = _FORM) -> Diagnostic:
+    return Diagnostic(codes.WRONG_SHAPE, message, subject=shown(where) or None, hint=hint)
 
 
 def _kind(value: Json) -> str:

@@ -253,7 +253,8 @@ def _missing(folded: _Report, expected: Iterable[str]) -> Iterator[Diagnostic]:
             "E305", _why_lost(name, folded), hint="collect it, or name what is meant in `expect`", subject=name
         )
     if len(lost) > _SHOWN:
-        yield Diagnostic("E305", f"{len(lost) - _SHOWN} more expected tests were not collected")
+        more = f"{len(lost) - _SHOWN} more expected tests were not collected"
+        yield Diagnostic("E305", more, hint="collect them, or name what is meant in `expect`")
     for name, place in folded.skipped_by_code[:_SHOWN]:
         message = "was skipped by the code under test"
         yield Diagnostic("E305", message, _location(place), hint="only a test may skip itself", subject=name)

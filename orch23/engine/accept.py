@@ -2,12 +2,13 @@
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.build import Build
+from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import Outlook
 from orch23.engine.running import Files
 from orch23.model.decision import Edited
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import ExitCode, NotFoundError, UsageError
+from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, UsageError
 from orch23.model.event import Event
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import LLMStep, Stage
@@ -19,6 +20,7 @@ def accept(build: Build, stage: str) -> ExitCode:
     """Verify and record the edited outputs of a stage. An item of a chain stands for what it was the last to make.
 
     Raises:
+        InvalidInputError: a secret stands in the edit.
         NotFoundError: there is no such stage, or it is not known yet.
         UsageError: nothing of it was edited, or a stage before it has to run first.
 
@@ -65,6 +67,10 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> ExitCode:
             )
         world.settle(other, record)
         world.unsettled.discard(other)
+    texts = {path: session.store.workspace.read(path) or b"" for path in paths}
+    secret = guard_edit(build.worker.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()})
+    if secret:
+        raise InvalidInputError(*secret)
     world.forget(name)
     world.unsettled.discard(name)
     resolved = session.appraiser.resolve(name)

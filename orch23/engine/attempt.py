@@ -3,24 +3,26 @@
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, assert_never
 
 from orch23.decide.proposal import judge_answer
 from orch23.decide.proposal_codes import DELETE
 from orch23.decide.secrets import Secrets
 from orch23.decide.verdict import report_json
-from orch23.engine.conversation import Answered
-from orch23.engine.failure import Failure, fit, refusal
-from orch23.engine.guarding import egress, guard_request
+from orch23.engine.conversation import Answered, Listener
+from orch23.engine.failure import Failure, fit, likeness, refusal
+from orch23.engine.guarding import author_files, guard_manifest, guard_proposal, guard_request, watched
 from orch23.engine.question import ask, model_of
 from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.spending import Spent
+from orch23.engine.telling import Keep, Telling
 from orch23.engine.verification import Notice, Verifier, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry, Json
-from orch23.model.errors import ProviderError
+from orch23.model.digest import Digest, FileEntry, Json, digest_json
+from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import Event, EventType
 from orch23.model.llm import ExchangeOutcome, Proposal, Request
 from orch23.model.paths import is_glob
@@ -38,21 +40,27 @@ class Conversation(Protocol):
     def params(self) -> Mapping[str, Json]:
         """Give the parameters of this attempt's request."""
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Answered:
-        """Answer a request, from the transcripts or from the provider."""
+    @property
+    def mode(self) -> str:
+        """Give what holds for recorded answers."""
+
+    def choose(self, request: Request) -> Request:
+        """Return a request as the first sample that this way through the attempts has not used, nor may pass over."""
+
+    def complete(
+        self, request: Request, deadline_s: float, on_progress: Callable[[int], None], listener: Listener
+    ) -> Answered:
+        """Answer a chosen request, from the transcripts or from the provider."""
 
     def is_recorded(self, request: Request) -> bool:
-        """Say whether a request will be answered from the transcripts: then nothing leaves the machine."""
-
-    def pass_over(self, request: Request) -> bool:
-        """Say whether another sample is to be asked for in place of this request's recorded answer."""
+        """Say whether a chosen request will be answered from the transcripts: then nothing leaves the machine."""
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
         """Keep what became of an answer."""
 
 
-Converse: TypeAlias = Callable[[Resolved, int], Conversation]
-"""Open the conversation of a stage's attempt."""
+Converse: TypeAlias = Callable[[Resolved, int, set[str]], Conversation]
+"""Open the conversation of a stage's attempt; all of them share the fingerprints that were asked."""
 
 Validate: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
 """Judge a value by the schema file at a path."""
@@ -63,10 +71,6 @@ class Bytes(Protocol):
 
     def put_bytes(self, data: bytes) -> Digest:
         """Keep some bytes."""
-
-
-Keep: TypeAlias = Callable[[str, int, str, str], None]
-"""Keep an artifact for people: stage, attempt, file name, text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,7 @@ class Attempts:
     variables: Mapping[str, Json]
     notice: Notice
     keep: Keep
+    pace: Callable[[str], None]
     own: tuple[GivenInput, ...] = ()
     hidden: frozenset[str] = frozenset()
     protected: tuple[str, ...] = ()
@@ -129,6 +134,7 @@ class Attempts:
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         for attempt in range(1, retry.max + 2):
+            self.pace(stage.name)
             self._begin(attempt)
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
             laid = last.exchanges if retry.start_from == "current" else ()
@@ -138,11 +144,26 @@ class Attempts:
             self._end(attempt, failure)
             if failure is None:
                 return self._done(last, attempt, None)
-            same = [*same, failure.brief.identity()]
+            same = [*same, likeness(failure)]
             if stop := self._stop(failure, same, last.proposal in seen and last.proposal is not None):
                 return self._done(last, attempt, failure, stop)
             seen |= {last.proposal} if last.proposal else set()
         return self._done(last, retry.max + 1, failure, "retries exhausted" if retry.max else "")
+
+    def forbidden(self) -> Attempted | None:
+        """Return how a stage ends before any of its inputs is taken into the store: what of it would leave a secret.
+
+        Every request is looked at again before it is sent, with what the attempts before have added.
+        """
+        problems, step = guard_manifest(self.secrets, self.resolved), self.resolved.stage.step
+        if not problems and isinstance(step, LLMStep) and not self.resolved.broken:
+            with contextlib.suppress(MissingBytesError):  # whoever takes the inputs in will say so
+                this = self._round(step, 1, self.resolved.base, None, None)
+                params = self.converse(self.resolved, 1, set()).params
+                request, _ = ask(self.resolved, step, this, self.sources, variables=self.variables, params=params)
+                if request is not None:
+                    _, problems = guard_request(self.secrets, request, self.resolved.stage, this, self.sources)
+        return self._done(_Pass({}, ()), 0, refusal("preflight", problems, retryable=False)) if problems else None
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
         """Verify a recorded result as it is, for a verification that changed."""
@@ -205,31 +226,23 @@ class Attempts:
         previous: str | None,
     ) -> _Pass:
         stage = self.resolved.stage
-        this = Round(
-            attempt=attempt,
-            previous=previous,
-            brief=failure.brief if failure else None,
-            own=self.own if step.own_outputs else (),
-            given=self._given(start),
-            model=model_of(self.resolved, step, attempt),
-        )
-        conversation = self.converse(self.resolved, attempt)
+        this = self._round(step, attempt, start, failure, previous)
+        conversation = self.converse(self.resolved, attempt, self._asked)
         request, problems = ask(
             self.resolved, step, this, self.sources, variables=self.variables, params=conversation.params
         )
-        if request is None:
+        if request is not None:
+            request, problems = guard_request(self.secrets, request, stage, this, self.sources)
+        if request is None or problems:
             return _Pass(start, laid, refusal("preflight", problems, retryable=False))
-        request, problems = guard_request(self.secrets, request, step, this.given, self.sources)
-        if problems:
-            return _Pass(start, laid, refusal("preflight", problems, retryable=False))
-        request = self._unasked(request, conversation)
         try:
-            answered = self._complete(step, conversation, request, attempt, this)
+            answered = self._complete(step, conversation, conversation.choose(request), this)
         except ProviderError as error:
             if all(diagnostic.code == TIMED_OUT for diagnostic in error.diagnostics):
                 return _Pass(start, laid, refusal("timeout", error.diagnostics), previous)
             raise
         fingerprint, response = answered.request.fingerprint(), answered.response
+        base = {path: self._shown(path, entry) for path, entry in {**self.resolved.files, **start}.items()}
         judged = judge_answer(
             response.text,
             response.stop,
@@ -237,18 +250,23 @@ class Attempts:
             cwd=stage.cwd,
             fence=stage.fence,
             outputs=stage.outputs,
-            base={path: self._text(path, entry) for path, entry in {**self.resolved.files, **start}.items()},
+            base=base,
             validate=(lambda value: self.validate(step.schema or "", value)) if step.schema else None,
             hidden=self.hidden,
             protected=self.protected,
         )
         if not isinstance(judged, Proposal):
-            refused = refusal(judged.kind, judged.diagnostics)
+            refused = refusal(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
             conversation.settle(fingerprint, judged.outcome, refused.brief.diagnostics)
-            return _Pass(start, laid, refused, response.text)
+            return _Pass(start, laid, refused, response.text, digest_json(ascii(response.text)))
         stray = [_undeletable(path) for path in judged.deletes if path not in start]
         if stray:
             refused = refusal("write_scope_violation", stray)
+            conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
+            return _Pass(start, laid, refused, response.text, judged.digest())
+        marked = guard_proposal(self.secrets, judged, base)
+        if marked:
+            refused = refusal("llm_output_invalid", marked)
             conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
             return _Pass(start, laid, refused, response.text)
         conversation.settle(fingerprint, "accepted", ())
@@ -260,54 +278,35 @@ class Attempts:
         )
         return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest())
 
-    def _complete(
-        self, step: LLMStep, conversation: Conversation, request: Request, attempt: int, this: Round
-    ) -> Answered:
-        name, fingerprint = self.resolved.stage.name, request.fingerprint()
-        sent = "\n\n".join(message.content for message in request.messages)
-        self.keep(name, attempt, "prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
-        recorded = conversation.is_recorded(request)
-        self._tell(
-            "llm_request",
-            f"asking {request.provider} {request.model}",
-            {
-                "fingerprint": fingerprint,
-                "model": request.model,
-                "provider": request.provider,
-                "endpoint": request.endpoint,
-                "attempt": attempt,
-                "recorded": recorded,
-                **egress(request, step, this, self.sources),
-            },
+    def _complete(self, step: LLMStep, conversation: Conversation, request: Request, this: Round) -> Answered:
+        telling = Telling(
+            stage=self.resolved.stage.name,
+            files=author_files(self.resolved.stage, this),
+            this=this,
+            mode=conversation.mode,
+            sources=self.sources,
+            notice=self.notice,
+            keep=self.keep,
+            is_recorded=conversation.is_recorded,
+            spent=self._spent,
         )
-        answered = conversation.complete(request, step.timeout_s, _ignore)
-        response = answered.response
-        self.keep(name, attempt, "response.txt", response.text)
-        self._spent = self._spent.plus(response)
-        self._tell(
-            "llm_response",
-            "answered from the transcripts" if response.replayed else "answered",
-            {
-                "fingerprint": answered.request.fingerprint(),
-                "replayed": response.replayed,
-                "input_tokens": response.usage.input_tokens,
-                "output_tokens": response.usage.output_tokens,
-                "cache_read_tokens": response.usage.cache_read_tokens,
-                "cost": response.cost,
-                "requests": response.requests,
-                "model": response.model,
-                "stop": response.stop,
-                "provenance": response.provenance,
-            },
-        )
-        return answered
+        try:
+            return conversation.complete(request, step.timeout_s, _ignore, telling)
+        finally:
+            self._spent = telling.spent
 
-    def _unasked(self, request: Request, conversation: Conversation) -> Request:
-        """Return the request, as another sample where its answer is known to fail or is to be asked for anew."""
-        while request.fingerprint() in self._asked or conversation.pass_over(request):
-            request = replace(request, sample=request.sample + 1)
-        self._asked.add(request.fingerprint())
-        return request
+    def _round(self, step: LLMStep, attempt: int, start: Files, failure: Failure | None, previous: str | None) -> Round:
+        """Return what an attempt adds to the prompt; it knows afterwards what the prompt has read of it."""
+        return watched(
+            Round(
+                attempt=attempt,
+                previous=previous,
+                brief=failure.brief if failure else None,
+                own=self.own if step.own_outputs else (),
+                given=self._given(start),
+                model=model_of(self.resolved, step, attempt),
+            )
+        )
 
     # ---- values ---------------------------------------------------------------------------
 
@@ -351,8 +350,9 @@ class Attempts:
             note=note,
         )
 
-    def _text(self, path: str, entry: FileEntry) -> str:
-        return self.tree.read(path, entry).decode("utf-8", errors="replace")
+    def _shown(self, path: str, entry: FileEntry) -> str:
+        """Return a file as answers are judged against it: bytes that are no UTF-8 are kept as lone surrogates."""
+        return self.tree.read(path, entry).decode("utf-8", errors="surrogateescape")
 
     # ---- telling --------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
@@ -11,6 +11,7 @@ from orch23.engine.commit import Committer
 from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, exit_code
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
+from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
 from orch23.engine.outlook import expand_now, needs_intermediate
 from orch23.engine.running import CancelledBuildError, Executor
@@ -71,6 +72,7 @@ class Build:
     worker: Worker
     committer: Committer
     executor: Executor
+    ledger: Ledger
     observer: Observer
     clock: Clock
     options: BuildOptions
@@ -106,7 +108,7 @@ class Build:
             try:
                 message = self._messages.get(timeout=timeout)
             except queue.Empty:
-                self._stop(ExitCode.LIMIT, f"stop condition reached: max_wall {limit:g} s")
+                self._stop(ExitCode.LIMIT, str(wall_is_over(limit or 0.0)))
                 self.executor.cancel()
                 limit = None
                 continue
@@ -177,7 +179,9 @@ class Build:
             plan, problems = extend(world.plan, node.name, expansion.stages)
         if plan is None or expansion is None:
             text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
-            self._fail(node.name, StageEnd(status="failed", text=text, code=ExitCode.INVALID, failure=text))
+            self._fail(
+                node.name, StageEnd(status="failed", text=text, code=ExitCode.INVALID, failure=text, problems=problems)
+            )
             return
         world.extend(plan)
         self._wanted = self.options.selection.nodes(plan)
@@ -254,12 +258,12 @@ class Build:
                 self._fail(name, _problems(resolved, lost))
             case CancelledBuildError():
                 self._end(name, StageEnd(status="cancelled", text="cancelled", key=resolved.key))
+            case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
+                self._fail(name, _problems(resolved, *outcome.diagnostics, code=outcome.exit_code))
             case LimitError():
                 text = "a stop condition was reached"
                 self._end(name, StageEnd(status="cancelled", text=text, key=resolved.key))
                 self._stop(ExitCode.LIMIT, str(outcome))
-            case ProviderError() | ConfigurationError() | SafetyError():
-                self._fail(name, _problems(resolved, *outcome.diagnostics, code=outcome.exit_code))
             case _:
                 raise outcome if isinstance(outcome, Exception) else TypeError(outcome)
 
@@ -296,6 +300,7 @@ class Build:
             key=resolved.key,
             done=done,
             failure=failure.brief.excerpt,
+            problems=failure.diagnostics,
             kind=failure.kind,
             command=failure.brief.command,
         )
@@ -306,14 +311,16 @@ class Build:
         self._end(name, end)
 
     def _end(self, name: str, end: StageEnd) -> None:
+        end = replace(end, paid=self.ledger.paid(name))
         self._ends[name] = end
         self._frontier.end(name)
         self._narrator.ended(name, end, self.session.lock.records.get(name))
 
     def _stop(self, code: ExitCode, text: str) -> None:
-        """Start nothing more. What runs goes on, unless the caller has it killed."""
+        """Start nothing more, and ask no model any more. What runs goes on, unless the caller has it killed."""
         if self._stopped is None:
             self._stopped = code
+            self.ledger.close()
             self._narrator.warn(text, data={"exit_code": int(code)})
 
     def _result(self) -> BuildResult:
@@ -337,7 +344,7 @@ class Build:
 def _problems(resolved: Resolved, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:
     """Return the end of a stage that these problems stopped."""
     text = "\n".join(str(d) for d in problems)
-    return StageEnd(status="failed", text=text, code=code, key=resolved.key, failure=text)
+    return StageEnd(status="failed", text=text, code=code, key=resolved.key, failure=text, problems=problems)
 
 
 def _unless_foreign(end: StageEnd, foreign: tuple[str, ...]) -> StageEnd:

@@ -39,8 +39,48 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E501": (
         "the limit of calls is reached",
-        "`stop_conditions.max_llm_calls` were made in this run. Raise it; a further build goes on where this one "
-        "stopped.",
+        "`stop_conditions.max_llm_calls` of the run, or of the stage that is named, were made. Recorded answers do not "
+        "count, nor do requests that nobody worked on (a full server's 429). Raise it; a further build goes on where "
+        "this one stopped, and answers that are paid for are not asked for again.",
+    ),
+    "E502": (
+        "the budget is spent",
+        "Before each request the most that it can cost is set aside, and this one would not fit into "
+        "`stop_conditions.max_cost_usd` of the run (or `--budget`), or of the stage that is named. It was not sent. "
+        "Raise the limit, or lower `llm.max_tokens`, which is most of what a request can cost; a further build goes on "
+        "where this one stopped. docs/budgets.md tells how it is counted.",
+    ),
+    "E503": (
+        "the limit of tokens is reached",
+        "Before each request the most tokens that it can take, in and out, are set aside, and this one would not fit "
+        "into `stop_conditions.max_tokens` of the run, or of the stage that is named. It was not sent. Raise the "
+        "limit, or lower `llm.max_tokens`; a further build goes on where this one stopped.",
+    ),
+    "E504": (
+        "the wall time is over",
+        "`stop_conditions.max_wall` of the run, or of the stage that is named, has passed. Nothing more is begun; what "
+        "was finished is kept. Raise it; a further build goes on where this one stopped, with its time counted anew.",
+    ),
+    "E601": (
+        "the prompt would send a secret",
+        "The request, as it would be sent, holds the value of one of your environment's secrets, or something of the "
+        "form of a vendor's key. Nothing was sent and nothing recorded; the place is named, the value never is. Take "
+        "it out of the file, or write `llm.secrets: redact` to send the prompt with `[redacted NAME]` in its place. "
+        "docs/secrets.md says what counts as a secret and what to do if it is none.",
+    ),
+    "E602": (
+        "a secret would be stored with the result",
+        "What a stage is made of (its command, `env`, parameters, endpoint, item) is kept in the store and in the lock "
+        "file, which is committed, and an edit that you accept is kept with the transcripts. A secret stands in it. "
+        "Take it out of there: a step gets no secrets, and a provider takes its key from the environment of whoever "
+        "runs orch23.",
+    ),
+    "E603": (
+        "an answer that held a secret",
+        "A secret was in the model's answer and was taken out before it was recorded, so the proposed file is not what "
+        "the model meant. The next attempt is told. Let the code read the value from the environment. In a project "
+        "that sends its prompts with `llm.secrets: redact` it also means that a file with a secret would be rewritten "
+        "without it: keep that file out of the fence.",
     ),
     "E642": (
         "there is nothing to accept",

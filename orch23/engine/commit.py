@@ -105,13 +105,16 @@ class Committer:
         return record
 
     def _originals(self, resolved: Resolved, done: Attempted) -> dict[str, FileEntry | None]:
-        """Return version 0 of each path that a chain wrote, its bytes kept with the transcripts."""
+        """Return version 0 of each path that a chain wrote, its bytes kept with the transcripts.
+
+        What was not there when the stage was resolved is none: somebody made it while the model answered.
+        """
         if resolved.stage.chain is None:
             return {}
-        store, step = self.session.store, resolved.stage.step
+        store, world, step = self.session.store, self.session.world, resolved.stage.step
         found: dict[str, FileEntry | None] = {}
         for path in (*done.outputs, *done.deleted):
-            entry = self.session.world.original(path)
+            entry = world.original(path) if path in resolved.base or path in world.originals() else None
             found[path] = entry
             if entry is not None:
                 data = self.session.world.read(path, entry)

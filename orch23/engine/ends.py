@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from orch23.engine.attempt import Attempted
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
 from orch23.model.record import Record
 
@@ -22,6 +24,14 @@ _GRAVITY = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """What a stage took in this run: calls, with those that brought nothing, and US dollars (None: not known)."""
+
+    calls: int = 0
+    cost: Decimal | None = Decimal(0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEnd:
     """How one stage ended in this run, with the facts that the event `stage_finished` tells."""
@@ -31,8 +41,10 @@ class StageEnd:
     code: ExitCode = ExitCode.OK
     key: str = ""
     done: Attempted | None = None
+    paid: Paid = Paid()
     record: Record | None = None
     failure: str = ""
+    problems: tuple[Diagnostic, ...] = ()
     kind: str = ""
     command: str = ""
     by: tuple[str, ...] = ()
@@ -50,6 +62,11 @@ class BuildResult:
 
     stages: Mapping[str, StageEnd]
     exit_code: ExitCode
+
+    @property
+    def saved(self) -> Decimal:
+        """Give what the recorded answers had cost that were used instead of asking."""
+        return sum((end.done.spent.saved for end in self.stages.values() if end.done), Decimal(0))
 
     @property
     def status(self) -> str:

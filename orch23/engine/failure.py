@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from orch23.decide.excerpt import normalise, shorten
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
 from orch23.model.llm import Brief
 from orch23.model.pipeline import BriefLimits, LLMStep, Stage
 
@@ -58,9 +59,30 @@ def command_failed(
 def fit(failure: Failure, stage: Stage) -> Failure:
     """Cut the excerpt to the stage's limits and add what the stage is bound to."""
     limits = stage.step.brief if isinstance(stage.step, LLMStep) else BriefLimits()
-    constraints = (f"write only: {', '.join(stage.fence.write)}",) if stage.fence.write else ()
-    brief = replace(failure.brief, excerpt=shorten(failure.brief.excerpt, limits), constraints=constraints)
+    excerpt = shorten(failure.brief.excerpt, limits)
+    brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))
     return replace(failure, brief=brief)
+
+
+def likeness(failure: Failure) -> dict[str, Json]:
+    """Return what two failures share that are the same: where nothing in them has a name, what was printed."""
+    brief = failure.brief
+    return {**brief.identity(), "excerpt": "" if brief.failing or brief.diagnostics else brief.excerpt}
+
+
+def _constraints(stage: Stage) -> tuple[str, ...]:
+    """Return the fence as an answer has to name it: relative to the stage's `cwd`."""
+    lines = [
+        f"{what}: {', '.join(inside)}"
+        for what, patterns in (("write only", stage.fence.write), ("never write", stage.fence.protect))
+        if (inside := [_below(one, stage.cwd) for one in patterns if not below(one, stage.cwd).startswith("../")])
+    ]
+    return tuple(lines) if stage.cwd in ("", ".") else (*lines, f"paths are relative to: {stage.cwd}")
+
+
+def _below(pattern: str, folder: str) -> str:
+    short = below(pattern, folder)
+    return f"{short}/" if pattern.endswith("/") and not short.endswith("/") else short
 
 
 def below(path: str, folder: str) -> str:
@@ -70,5 +92,5 @@ def below(path: str, folder: str) -> str:
 
 def _coded(diagnostic: Diagnostic) -> str:
     subject = f" {diagnostic.subject}" if diagnostic.subject else ""
-    fix = f" Fix: {diagnostic.hint}" if diagnostic.hint else ""
-    return f"[{diagnostic.code}]{subject}: {diagnostic.message}.{fix}"
+    fix = f" Fix: {diagnostic.hint.removesuffix('.')}." if diagnostic.hint else ""
+    return f"[{diagnostic.code}]{subject}: {diagnostic.message.removesuffix('.')}.{fix}"

@@ -44,7 +44,7 @@ def _lay_one(resolved: Resolved, exchange: Exchange, tree: dict[str, bytes]) -> 
         return True
     if not isinstance(stage.step, LLMStep):
         return False
-    shown = {path: data.decode("utf-8", errors="replace") for path, data in tree.items()}
+    shown = {path: data.decode("utf-8", errors="surrogateescape") for path, data in tree.items()}
     judged = judge_answer(
         exchange.response,
         exchange.stop,

@@ -1,43 +1,281 @@
 """Count calls, tokens and money: reserved before a request is sent, settled after, never over a limit."""
 
-import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from threading import Condition
 
+from orch23.engine.ends import Paid
+from orch23.engine.running import CancelledBuildError
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import LimitError
+from orch23.model.digest import Json
+from orch23.model.errors import ConfigurationError, LimitError
+from orch23.model.event import Event, EventType
 from orch23.model.llm import Request, Response
+from orch23.model.pipeline import StopConditions
+from orch23.providers.prices import FREE, Prices, Tariff, plain, unknown_price, worst_case
+from orch23.store.history import Tally
+
+_ONWARD = "a further build goes on where this one stopped"
+_NOTHING = Tally()
+
+
+class StageLimitError(LimitError):
+    """A limit of one stage was reached: it fails, and the others go on as after any failure."""
 
 
 @dataclass(slots=True)
+class _Account:
+    """What the run, or one stage of it, may take, has taken, and has set aside for requests under way.
+
+    `own` is the part of what was taken that interrupted runs did not take, `unpriced` counts those requests in it of
+    which nobody knows the price.
+    """
+
+    owner: str
+    limits: StopConditions
+    spent: Tally = _NOTHING
+    held: Tally = _NOTHING
+    own: Tally = _NOTHING
+    unpriced: int = 0
+
+    def misfit(self, worst: Tally) -> Diagnostic | None:
+        """Return which limit a request could pass, if any."""
+        limits, taken = self.limits, self.spent.plus(self.held)
+        if limits.max_llm_calls is not None and taken.calls + worst.calls > limits.max_llm_calls:
+            message = f"max_llm_calls is {limits.max_llm_calls}, and {self.spent.calls} were made"
+            return self._refusal("E501", "max_llm_calls", message)
+        if limits.max_cost_usd is not None and taken.cost + worst.cost > limits.max_cost_usd:
+            message = (
+                f"max_cost_usd is ${plain(limits.max_cost_usd)}, ${plain(self.spent.cost)} is spent, "
+                f"and the next request could cost ${plain(worst.cost)}"
+            )
+            alone = worst.cost > limits.max_cost_usd
+            return self._refusal("E502", "max_cost_usd", message, f"${plain(worst.cost)}" if alone else "")
+        if limits.max_tokens is not None and taken.tokens + worst.tokens > limits.max_tokens:
+            message = (
+                f"max_tokens is {limits.max_tokens:,}, {self.spent.tokens:,} are spent, "
+                f"and the next request could take {worst.tokens:,}"
+            )
+            alone = worst.tokens > limits.max_tokens
+            return self._refusal("E503", "max_tokens", message, f"{worst.tokens:,}" if alone else "")
+        return None
+
+    def _refusal(self, code: str, key: str, message: str, alone: str = "") -> Diagnostic:
+        """Complain of a limit. `alone` is what one request could take, if the limit is less than that."""
+        budget = " or --budget" if key == "max_cost_usd" and not self.owner else ""
+        raised = f"raise stop_conditions.{key}{' of the stage' if self.owner else ''}{budget}"
+        less = f" to {alone} at least, or lower llm.max_tokens: this request alone is too much" if alone else ""
+        return Diagnostic(code, message, hint=f"{raised}{less or f'; {_ONWARD}'}", subject=self.owner or None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reservation:
+    """One request under way: the most that it can take, and whether anybody pays for it by a price that is known."""
+
+    fingerprint: str
+    worst: Tally
+    tariff: Tariff | None
+
+
+@dataclass(slots=True, kw_only=True)
 class Ledger:
-    """The one counter of a run, used by all threads."""
+    """The one counter of a run, used by all threads.
 
-    limit: int | None
-    made: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    `limits` are those of the run, `limits_of` gives those of a stage; `before` is what interrupted runs took that this
+    one goes on from. `clock` is monotonic, in seconds. Its events are told one after the other, in the order of what
+    they tell, so whatever a journal holds when the machine dies is never over a limit.
+    """
 
-    def reserve(self, _stage: str, _request: Request) -> None:
-        """Count one call.
+    limits: StopConditions
+    limits_of: Callable[[str], StopConditions]
+    prices: Prices
+    notice: Callable[[Event], None]
+    clock: Callable[[], float]
+    before: Mapping[str, Tally] = field(default_factory=dict)
+    _run: _Account = field(init=False)
+    _stages: dict[str, _Account] = field(default_factory=dict)
+    _under_way: dict[str, _Reservation] = field(default_factory=dict)
+    _began: dict[str, float] = field(default_factory=dict)
+    _closed: bool = False
+    _changed: Condition = field(default_factory=Condition)
+
+    def __post_init__(self) -> None:
+        """Begin with what interrupted runs took."""
+        spent = _NOTHING
+        for tally in self.before.values():
+            spent = spent.plus(tally)
+        self._run = _Account("", self.limits, spent)
+
+    # ---- money ----------------------------------------------------------------------------
+
+    def reserve(self, stage: str, request: Request) -> None:
+        """Set aside one call with the most that it can take; wait while it does not fit and others are under way.
 
         Raises:
-            LimitError: it would be one too many; it is not made.
+            LimitError: it does not fit, and nothing is under way that could make room.
+            StageLimitError: it does not fit into what the stage may take, or its wall time is over.
+            ConfigurationError: its price is not known, and there is a limit of cost.
+            CancelledBuildError: the build stops.
 
         """
-        with self._lock:
-            if self.limit is not None and self.made >= self.limit:
-                hint = "raise stop_conditions.max_llm_calls; a further build goes on where this one stopped"
-                raise LimitError(Diagnostic("E501", f"max_llm_calls: {self.limit} calls were made", hint=hint))
-            self.made += 1
+        tariff = self.prices.of(request.provider, request.model)
+        worst = worst_case(request, tariff)
+        limits = self.limits_of(stage)
+        if worst.cost is None and not (self.limits.max_cost_usd is None and limits.max_cost_usd is None):
+            raise ConfigurationError(unknown_price(request.provider, request.model, stage))
+        most = Tally(1, worst.tokens, worst.cost or Decimal(0))
+        with self._changed:
+            own = self._stages.setdefault(stage, _Account(stage, limits, self.before.get(stage, _NOTHING)))
+            while self._has_to_wait(own, most):
+                self._changed.wait(self._left_s(stage))
+            reservation = _Reservation(request.fingerprint(), most, tariff)
+            self._tell("call_reserved", stage, reservation, most)
+            own.held, self._run.held = own.held.plus(most), self._run.held.plus(most)
+            self._under_way[stage] = reservation
 
-    def priced(self, _request: Request, response: Response) -> Response:
-        """Return an answer with what it cost."""
-        return response
+    def priced(self, request: Request, response: Response) -> Response:
+        """Return an answer with what it cost: in full what was reserved, if the provider does not say what it took."""
+        tariff = self.prices.of(request.provider, request.model)
+        if tariff is None:
+            return replace(response, cost=None, prices="")
+        if _is_counted(response) or tariff is FREE:
+            return replace(response, cost=plain(tariff.cost(response.usage)), prices=tariff.source)
+        most = worst_case(request, tariff).cost
+        source = f"{tariff.source}, at most: the provider counted no tokens"
+        return replace(response, cost=None if most is None else plain(most), prices=source)
 
     def settle(self, stage: str, response: Response) -> None:
-        """Count what an answer took instead of what was reserved."""
+        """Count what an answer took instead of what was reserved: the truth, also where that is more."""
+        with self._changed:
+            held = self._under_way[stage]
+            counted = _is_counted(response) or held.tariff is FREE
+            cost = Decimal(response.cost) if response.cost is not None else Decimal(0)
+            truth = Tally(1, response.usage.total if counted else held.worst.tokens, cost)
+            self._close(stage, truth, unpriced=response.cost is None)
+        if truth.tokens > held.worst.tokens or truth.cost > held.worst.cost:
+            text = (
+                f"the provider counted {truth.tokens:,} tokens, ${plain(truth.cost)}, where a request of this size "
+                f"could take {held.worst.tokens:,}, ${plain(held.worst.cost)}; what it counted is what holds"
+            )
+            self.notice(Event("warning", text, role=stage, level="warning", data={"fingerprint": held.fingerprint}))
 
     def release(self, stage: str) -> None:
-        """Give a reservation back."""
+        """Give a reservation back: nothing was charged, and the call is not counted."""
+        with self._changed:
+            self._close(stage, _NOTHING, released=True)
 
     def forfeit(self, stage: str) -> None:
-        """Count a reservation in full."""
+        """Count a reservation in full; do nothing if the stage has none."""
+        with self._changed:
+            if stage in self._under_way:
+                held = self._under_way[stage]
+                self._close(stage, held.worst, unpriced=held.tariff is None, forfeited=True)
+
+    def close(self) -> None:
+        """Let nobody reserve any more, and wake who waits to."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def totals(self) -> dict[str, Json]:
+        """Return what this run took, what interrupted ones took before, and the limits, as `run_finished` tells it."""
+        with self._changed:
+            limits = self.limits
+            return {
+                **_told(self._run.own),
+                "unpriced": self._run.unpriced,
+                "before": _told(self._run.spent.minus(self._run.own)),
+                "limits": {
+                    "max_llm_calls": limits.max_llm_calls,
+                    "max_tokens": limits.max_tokens,
+                    "max_cost_usd": None if limits.max_cost_usd is None else plain(limits.max_cost_usd),
+                    "max_wall_s": limits.max_wall_s,
+                },
+            }
+
+    def paid(self, stage: str) -> Paid:
+        """Return what a stage took in this run."""
+        with self._changed:
+            account = self._stages.get(stage)
+            return (
+                Paid() if account is None else Paid(account.own.calls, None if account.unpriced else account.own.cost)
+            )
+
+    def _has_to_wait(self, own: _Account, most: Tally) -> bool:
+        """Say whether a request must wait for others, which may take less than they could; or refuse it."""
+        if self._closed:
+            raise CancelledBuildError
+        self._left_s(own.owner)
+        refusal = own.misfit(most)
+        if refusal is not None:  # a stage has one request under way at most: nothing of its own could make room
+            raise StageLimitError(refusal)
+        refusal = self._run.misfit(most)
+        if refusal is not None and not self._under_way:
+            raise LimitError(refusal)
+        return refusal is not None
+
+    def _close(
+        self, stage: str, truth: Tally, *, unpriced: bool = False, forfeited: bool = False, released: bool = False
+    ) -> None:
+        """Put what a request took in the place of what was set aside for it, and wake who waits for the difference."""
+        held, own = self._under_way.pop(stage), self._stages[stage]
+        for account in (own, self._run):
+            account.held, account.spent = account.held.minus(held.worst), account.spent.plus(truth)
+            account.own, account.unpriced = account.own.plus(truth), account.unpriced + unpriced
+        self._changed.notify_all()
+        self._tell("call_settled", stage, held, truth, forfeited=forfeited, released=released)
+
+    def _tell(self, kind: EventType, stage: str, held: _Reservation, tally: Tally, **more: Json) -> None:
+        cost: Json = None if held.tariff is None else plain(tally.cost)
+        told = {"fingerprint": held.fingerprint, **_told(tally), "cost": cost, **more}
+        text = f"up to {tally.tokens:,} tokens" if kind == "call_reserved" else f"{tally.tokens:,} tokens"
+        self.notice(Event(kind, text, role=stage, level="debug", data=told))
+
+    # ---- time -----------------------------------------------------------------------------
+
+    def pace(self, stage: str) -> None:
+        """Let a stage begin an attempt; its wall time begins with the first.
+
+        Raises:
+            StageLimitError: its wall time is over.
+
+        """
+        with self._changed:
+            self._left_s(stage)
+
+    def deadline_s(self, stage: str, asked_s: float) -> float:
+        """Return how long a request of a stage may take: as asked, or what is left of its wall time.
+
+        Raises:
+            StageLimitError: nothing is left of it.
+
+        """
+        with self._changed:
+            left_s = self._left_s(stage)
+        return asked_s if left_s is None else min(asked_s, left_s)
+
+    def _left_s(self, stage: str) -> float | None:
+        limit = self.limits_of(stage).max_wall_s
+        if limit is None:
+            return None
+        left_s = self._began.setdefault(stage, self.clock()) + limit - self.clock()
+        if left_s <= 0:
+            raise StageLimitError(wall_is_over(limit, stage))
+        return left_s
+
+
+def wall_is_over(limit_s: float, stage: str | None = None) -> Diagnostic:
+    """Complain that the wall time of the run, or of one stage, is over."""
+    owner = "the stage" if stage else "the run"
+    hint = f"raise stop_conditions.max_wall of {owner}; {_ONWARD}"
+    return Diagnostic("E504", f"max_wall of {owner} is {limit_s:g} s, and they are over", hint=hint, subject=stage)
+
+
+def _is_counted(response: Response) -> bool:
+    """Say whether a provider counted the tokens of its answer: one that counts none of a text counts nothing."""
+    return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)
+
+
+def _told(tally: Tally) -> dict[str, Json]:
+    return {"calls": tally.calls, "tokens": tally.tokens, "cost": plain(tally.cost)}

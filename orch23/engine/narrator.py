@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from orch23.engine.ends import StageEnd
+from orch23.engine.ends import Paid, StageEnd
 from orch23.engine.spending import Spent
 from orch23.model.decision import Decision, Maybe, Restore, Run, VerifyOnly
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.event import Event, EventType, Level, Observer
 from orch23.model.record import Record
+from orch23.providers.prices import plain
 from orch23.store.promote import Promoted
 
 
@@ -60,10 +62,11 @@ class Narrator:
                     "key": end.key,
                     "duration_s": round(self.clock() - began, 3) if began is not None else 0.0,
                     "attempts": done.attempts if done else 0,
-                    **_spent(done.spent if done else Spent()),
+                    **_spent(done.spent if done else Spent(), end.paid),
                     "outputs": list(record.outputs) if record else [],
                     "unchanged": same and _result(record) == _result(former),
                     "failure": end.failure,
+                    "problems": [_problem(one) for one in end.problems],
                     "kind": end.kind,
                     "command": end.command,
                     "by": list(end.by),
@@ -77,12 +80,18 @@ def _result(record: Record | None) -> tuple[dict[str, str], tuple[str, ...]] | N
     return None if record is None else ({p: str(e) for p, e in record.outputs.items()}, record.deleted)
 
 
-def _spent(spent: Spent) -> dict[str, Json]:
+def _problem(problem: Diagnostic) -> Json:
+    return {"code": problem.code, "message": problem.message, "subject": problem.subject, "hint": problem.hint}
+
+
+def _spent(spent: Spent, paid: Paid) -> dict[str, Json]:
+    """Return the figures of a stage. Who fails, or is cut off, has paid for it all the same."""
     return {
-        "calls": spent.calls,
+        "calls": paid.calls,
         "recorded": spent.recorded,
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
-        "cost": None if spent.unpriced else str(spent.cost),
+        "cost": None if spent.unpriced or paid.cost is None else plain(paid.cost),
         "saved": str(spent.saved),
+        "by_hand": spent.by_hand,
     }

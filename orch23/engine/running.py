@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
@@ -26,6 +26,9 @@ from orch23.model.pipeline import PytestStep, ShellStep, Stage
 from orch23.resolve.commands import display_command, pytest_command, shell_command
 from orch23.resolve.resolution import Facts
 from orch23.resolve.tree import Tree
+
+_NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
+_PATH = "check that the program exists: PATH is set by orch23, not inherited"
 
 
 class Executor(Protocol):
@@ -91,8 +94,7 @@ class Runner:
             case InputsChanged(paths=paths):
                 raise MissingBytesError(", ".join(paths))
             case EngineUnavailable(reason=reason):
-                hint = "check that the program exists: PATH is set by orch23, not inherited"
-                problem = Diagnostic("E309", f"`{command}` could not be started: {reason}", hint=hint)
+                problem = Diagnostic("E309", f"`{command}` could not be started: {reason}", hint=_PATH)
                 return command_failed("exception", command, exit_code=None, output=reason, diagnostics=(problem,))
             case _ as never:
                 assert_never(never)
@@ -104,7 +106,8 @@ class Runner:
             command = pytest_command(step)
             argv, env = command.argv, {**self.stage.env, **command.env}
         if not self.facts.interpreter:
-            problem = Diagnostic("E309", "no Python interpreter was found", subject=self.stage.name)
+            hint = "make a virtual environment at `.venv`, or name an interpreter in `python:`"
+            problem = Diagnostic("E309", "no Python interpreter was found", hint=hint, subject=self.stage.name)
             raise ConfigurationError(problem)
         return Action(
             argv=argv,
@@ -136,7 +139,9 @@ class Runner:
                 diagnostics=verdict.diagnostics,
             )
         if result.exit_code != 0:
-            return command_failed("verify_failed", command, exit_code=result.exit_code, output=result.output.text)
+            text = result.output.text
+            failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=text)
+            return replace(failed, diagnostics=_not_there(command, result.exit_code))  # what was printed says it, too
         return Ran(command, result)
 
     def _expected(self, step: PytestStep, files: Files) -> tuple[str, ...]:
@@ -150,3 +155,10 @@ class Runner:
             if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/"))
         }
         return tuple(sorted(expected_tests(texts, step.paths)))
+
+
+def _not_there(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
+    """Return the usual reason of the exit codes with which a shell, or a step itself, has not started a program."""
+    if exit_code not in _NOT_STARTED:
+        return ()
+    return (Diagnostic("E309", f"a program of `{command}` could not be started", hint=_PATH),)

@@ -1,7 +1,7 @@
 """Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
 
 import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from orch23.plan.graph import build_plan, extend, unknown_needs
 from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
+from orch23.resolve.steps import declared_llm
 from orch23.store.history import History, read_history
 from orch23.store.lock_file import lock_digest, read_lock
 from orch23.store.opening import Store
 
-CheckStepOf = Callable[[Stage, LLMStep], tuple[Diagnostic, ...]]
+CheckStepOf = Callable[[LLMStep], tuple[Diagnostic, ...]]
 """Say what keeps a stage's provider from being asked, as far as can be known before any stage starts."""
 
 
@@ -87,7 +88,7 @@ def open_session(
         overwrite_edited=overwrite_edited,
         failed_before=history.failed,
     )
-    _expand_sources(appraiser)
+    _expand_sources(appraiser, machinery.check_provider)
     return Session(pipeline=pipeline, store=store, lock_path=place, lock=lock, history=history, appraiser=appraiser)
 
 
@@ -134,7 +135,7 @@ def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:
     return missing_inputs(plan, {path: store.workspace.entry(path) is not None for path in literal_reads(plan)})
 
 
-def _expand_sources(appraiser: Appraiser) -> None:
+def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
     """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once."""
     world = appraiser.world
     problems: list[Diagnostic] = []
@@ -147,6 +148,8 @@ def _expand_sources(appraiser: Appraiser) -> None:
         plan, found = (None, expansion.problems)
         if not expansion.problems:
             plan, found = extend(world.plan, node.name, expansion.stages)
+            if declared_llm(node) is None:
+                found = (*found, *_item_providers(world.plan.pipeline, expansion.stages, check))
         problems += found
         if plan is not None:
             world.extend(plan)
@@ -154,6 +157,14 @@ def _expand_sources(appraiser: Appraiser) -> None:
         problems += nobody_makes(world.plan, world.store)
     if problems:
         raise InvalidInputError(*problems)
+
+
+def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckStepOf) -> Iterator[Diagnostic]:
+    """Give what is wrong with the llm steps of items that differ in them."""
+    for item in items:
+        if isinstance(item.step, LLMStep):
+            for one in _provider(pipeline, item.name, item.step, check):
+                yield replace(one, subject=item.name)
 
 
 def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFile:
@@ -211,8 +222,13 @@ def _author_files(stage: Stage) -> list[tuple[tuple[str, ...], str]]:
 
 def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
     problems: list[Diagnostic] = []
-    for stage in pipeline.stages:
-        if isinstance(stage, Stage) and isinstance(stage.step, LLMStep):
-            place = pipeline.locate("stages", stage.name, "llm", "provider")
-            problems += [replace(d, location=d.location or place) for d in machinery.check_provider(stage, stage.step)]
+    for node in pipeline.stages:
+        step = node.step if isinstance(node, Stage) else declared_llm(node)
+        if isinstance(step, LLMStep):
+            problems += _provider(pipeline, node.name, step, machinery.check_provider)
     return problems
+
+
+def _provider(pipeline: Pipeline, name: str, step: LLMStep, check: CheckStepOf) -> list[Diagnostic]:
+    place = pipeline.locate("stages", name, "llm", "provider")
+    return [replace(one, location=one.location or place) for one in check(step)]

@@ -4,13 +4,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from orch23.model.llm import Response
+from orch23.providers.scripted import PROVENANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """Sums over the answers of one stage. Tokens are those of all answers, costs are in US dollars.
 
-    `cost` is what was paid now, `saved` what the recorded answers had cost; `unpriced` says that some had no price.
+    `cost` is what was paid now, `saved` what the recorded answers had cost; `unpriced` says that some now had no price.
+    `by_hand` counts the answers that a person wrote: no model was ever asked for them.
     """
 
     calls: int = 0
@@ -20,6 +22,7 @@ class Spent:
     cost: Decimal = Decimal(0)
     saved: Decimal = Decimal(0)
     unpriced: bool = False
+    by_hand: int = 0
 
     def plus(self, response: Response) -> "Spent":
         """Return the sums with one answer more."""
@@ -32,5 +35,6 @@ class Spent:
             output_tokens=self.output_tokens + response.usage.output_tokens,
             cost=self.cost + (Decimal(0) if response.replayed else cost),
             saved=self.saved + (cost if response.replayed else Decimal(0)),
-            unpriced=self.unpriced or response.cost is None,
+            unpriced=self.unpriced or (response.cost is None and not response.replayed),
+            by_hand=self.by_hand + (response.provenance == PROVENANCE),
         )

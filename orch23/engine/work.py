@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.attempt import Attempted, Attempts, Converse, Keep, Validate
+from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
 from orch23.engine.failure import Failure
 from orch23.engine.outlook import items_on_pipeline, source_producers
 from orch23.engine.running import Executor, Files, Runner
 from orch23.engine.session import Session
+from orch23.engine.telling import Keep
 from orch23.engine.verification import Verifier
 from orch23.engine.world import StageTree
 from orch23.model.diagnostic import Diagnostic
@@ -46,6 +47,7 @@ class Worker:
     validate: Validate
     observer: Observer
     keep: Keep
+    pace: Callable[[str], None]
     secrets: Secrets = field(default_factory=Secrets)
 
     def work(self, resolved: Resolved, recorded: Record | None) -> Attempted:
@@ -58,8 +60,11 @@ class Worker:
             ProviderError, LimitError, ConfigurationError: what stops more than this stage.
 
         """
-        self._take_in(resolved)
         attempts = self._attempts(resolved)
+        forbidden = attempts.forbidden()
+        if forbidden is not None:
+            return forbidden
+        self._take_in(resolved)
         if recorded is None:
             return attempts.run()
         self._hold(recorded)
@@ -125,6 +130,7 @@ class Worker:
             variables=session.pipeline.vars,
             notice=self.observer.notice,
             keep=self.keep,
+            pace=self.pace,
             own=self._own(previous, tree),
             hidden=self._hidden(resolved),
             protected=(session.pipeline.file,),

@@ -45,14 +45,27 @@ CODES: Mapping[str, tuple[str, str]] = {
         "FIFOs, sockets and devices cannot be promoted. Make them below TMPDIR, or name them in `scratch`.",
     ),
     "E612": ("a result holds a hard link", "Each file must be its own. Copy the file instead of linking it."),
-    "E613": ("a result holds a setuid or setgid file", "Results carry an executable bit and nothing more."),
+    "E613": (
+        "a result holds a setuid or setgid file",
+        "Results carry an executable bit and nothing more. Take the bits away at the end of the command: `chmod "
+        "u-s,g-s`.",
+    ),
     "E614": (
         "a result has a name that no project can hold",
         "Names are UTF-8, without control characters, and at most 200 bytes long. Choose another name.",
     ),
-    "E615": ("a result has too many files", "More files than the cap. Write fewer, or name them in `scratch`."),
-    "E616": ("a result is nested too deep", "More levels than the cap. Write to flatter directories."),
-    "E617": ("a result is too large", "More bytes than the cap, as their sizes say. Write less into the room."),
+    "E615": (
+        "a result has too many files",
+        "There are over 100,000 files and directories. Write fewer, or name them in `scratch`.",
+    ),
+    "E616": (
+        "a result is nested too deep",
+        "Directories stand in each other over more than 64 levels. Write to flatter ones.",
+    ),
+    "E617": (
+        "a result is too large",
+        "The files are over 4 GiB together, as their sizes say. Write less into the room, or name it in `scratch`.",
+    ),
     "E619": (
         "processes of a step could not be killed",
         "They were sent SIGKILL and still exist, which a process stuck in the kernel can do. End them by hand.",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
 _KILL_WITHIN_S = 5.0
@@ -57,6 +58,15 @@ class Family:
 def become_subreaper() -> bool:
     """Make orphans of our children ours; say if it worked."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def hide_memory() -> bool:
+    """Keep our memory, and the environment that we were started with, from our children; say if it worked.
+
+    A program that runs as the same user could read the keys of the caller from /proc otherwise. What a child executes
+    is its own again. Against a step that runs as root only a sandbox helps.
+    """
+    return _prctl(_PR_SET_DUMPABLE, 0)
 
 
 @contextlib.contextmanager

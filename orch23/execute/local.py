@@ -95,6 +95,7 @@ class LocalExecutor:
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="orch23-action")
         kinship.become_subreaper()
+        kinship.hide_memory()
 
     @property
     def sandbox(self) -> str:

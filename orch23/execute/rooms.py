@@ -121,7 +121,7 @@ class Rooms:
         """
         marker = secrets.token_hex(8)
         room = Room(self.folder / marker, marker)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             for part in (room.root, room.work, room.home, room.tmp):
                 part.mkdir(mode=0o700)

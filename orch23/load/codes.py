@@ -60,9 +60,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`pytest` and `ensures`; a foreach has `from` or `in`. Keep one; make two stages where two are needed.",
     ),
     "E815": (
-        "a duration or count that cannot be read",
+        "a duration, count or amount that cannot be read",
         "A duration is a number of seconds, or a number with a unit: `300s`, `45m`, `2h`, `1h30m`. A count is a whole "
-        "number that may end in `k` (thousands) or `M` (millions): `600k`.",
+        "number that may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number or a "
+        "decimal in quotes: `2.50`, `'0.000125'`.",
     ),
     "E840": (
         "an undefined name in an expression",
@@ -98,7 +99,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The stage promises an output that its own `allowed_paths.protect` forbids; protect is stronger than write. "
         "Remove one of the two.",
     ),
-    "E853": ("an output is named twice", "The stage lists the same output two times. Remove one."),
+    "E853": (
+        "an output is named twice",
+        "The stage lists the same output two times, perhaps once with a `./`. Remove one.",
+    ),
     "E854": (
         "a stage reads its own output",
         "An input of the stage is also its output, so each run would make the next one necessary. Give the result "
@@ -150,6 +154,13 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "W801": (
         "a retry limit was clamped",
-        "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest of these is used.",
+        "`retry.max` is the number of attempts after the first, from 0 to 50. The nearest of these is used; write that "
+        "one, or split the stage so that fewer attempts will do.",
+    ),
+    "W802": (
+        "fields of another provider were dropped",
+        "`--provider` and `--model` put another provider or model in the place of what the llm stages say. Fields that "
+        "only the former provider takes, the address at which it was found, and the models of `retry.escalate` would "
+        "mean nothing to the new one. To keep them, change the pipeline instead.",
     ),
 }

@@ -116,7 +116,11 @@ def _words(error: _Error) -> tuple[str, str, str | None]:
             return _no_alternative(error)
         case "pattern" | "format":
             code = error.schema.get("x-code", "E812")
-            return code, f"{_name(error)} is {shown(error.instance)}, which is malformed", _meaning(error)
+            return (
+                code,
+                f"{_name(error)} is {shown(error.instance)}, which is malformed",
+                error.schema.get("x-form") or _meaning(error),
+            )
         case None | "not":
             return "E812", f"{_name(error)} may not be {shown(error.instance)}", _meaning(error)
         case _:
@@ -227,6 +231,7 @@ def _meaning(error: _Error) -> str | None:
 
 def _description(error: _Error, key: str) -> str | None:
     below = error.schema.get("properties", {}).get(key, {})
+    below = below.get("else", below) if isinstance(below, Mapping) else below  # there is room for an expression
     text = below.get("description") if isinstance(below, Mapping) else None
     return f"add `{key}`: {text}" if text else None
 

@@ -11,6 +11,8 @@ from orch23.load.yaml_text import ParsedText, parse
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 
+_FLATTER = "write a flatter schema, and no `$ref` that leads back to itself"
+
 
 def parse_yaml_data(text: str, file: str) -> tuple[Json, tuple[Diagnostic, ...]]:
     """Return the value of a YAML file, and what is wrong with its text (then the value may be None, or a part)."""
@@ -32,7 +34,7 @@ def validate_data(
         found = complaints(value, cast("Mapping[str, Any]", schema_json))
     except RecursionError:
         message = "the schema refers to itself without end, or the data is nested too deeply"
-        return (Diagnostic("E861", message, Location(file, 1, 1)),)
+        return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)
     except Exception as error:  # noqa: BLE001 - a reference that leads nowhere, or a pattern that is none
         hint = "`$ref` may only point inside the schema itself, as in `#/definitions/name`"
         return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), hint),)
@@ -54,7 +56,7 @@ def schema_faults(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
         message = f"this is no JSON schema of draft 7: {_first_line(error)}"
         return (Diagnostic("E861", message, Location(file, 1, 1), f"see `{where}`"),)
     except RecursionError:
-        return (Diagnostic("E861", "the schema is nested too deeply", Location(file, 1, 1)),)
+        return (Diagnostic("E861", "the schema is nested too deeply", Location(file, 1, 1), _FLATTER),)
     return ()
 
 

@@ -8,14 +8,16 @@ from typing import cast
 from orch23.load.complaints import Complaint, complaints
 from orch23.load.schema import relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
+from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
 from orch23.load.yaml_text import ParsedText, decode, parse
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage, StopConditions
+from orch23.model.pipeline import ForeachStage, Pipeline, Price, Stage, StopConditions
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
+from orch23.resolve.limits import read_prices, read_run_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,14 @@ class InvalidPipelineError(InvalidInputError):
 
 
 def load_pipeline(
-    path: Path, root: Path, *, sets: Mapping[str, str] | None = None, vars_file: Path | None = None
+    path: Path,
+    root: Path,
+    *,
+    sets: Mapping[str, str] | None = None,
+    vars_file: Path | None = None,
+    swap: Swap = NO_SWAP,
 ) -> Loaded:
-    """Read a pipeline of the project at `root`.
+    """Read a pipeline of the project at `root`. `swap` says who is asked in place of what it says itself.
 
     Raises:
         NotFoundError: there is no such file, or the file of vars is missing.
@@ -68,7 +75,7 @@ def load_pipeline(
     sources = {file: text} if vars_text is None else {file: text, vars_name: vars_text}
     if refused or vars_refused:
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
-    parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name)
+    parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources)
@@ -95,7 +102,13 @@ def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
 
 
 def parse_pipeline(
-    text: str, file: str, *, sets: Mapping[str, str] | None = None, vars_text: str | None = None, vars_name: str = ""
+    text: str,
+    file: str,
+    *,
+    sets: Mapping[str, str] | None = None,
+    vars_text: str | None = None,
+    vars_name: str = "",
+    swap: Swap = NO_SWAP,
 ) -> Parsed:
     """Turn the text of a pipeline into its value. Pure; never raises for a bad text."""
     parsed = parse(text, file)
@@ -106,10 +119,10 @@ def parse_pipeline(
     broken = [Diagnostic(one.code, one.message, parsed.place(one.path, one.key), one.hint) for one in found]
     refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
-    reading = Reading(parsed, variables.values, variables.broken)
+    reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
     stages = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
-    stop, jobs = _limits(tree, reading) if not broken else (StopConditions(), None)
-    noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics)
+    limits = _limits(tree, reading) if not broken else _Limits()
+    noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
     name = tree.get("name")
     pipeline = Pipeline(
@@ -117,8 +130,9 @@ def parse_pipeline(
         file=file,
         stages=stages,
         vars=variables.values,
-        stop=stop,
-        jobs=jobs,
+        stop=limits.stop,
+        prices=limits.prices,
+        jobs=limits.jobs,
         locations=parsed.positions,
     )
     if not errors(diagnostics):
@@ -181,24 +195,25 @@ def _stages(
     return tuple(found)
 
 
-def _limits(tree: Mapping[str, Json], reading: Reading) -> tuple[StopConditions, int | None]:
-    """Return what ends a run, and how many stages run at once."""
-    body = {key: tree[key] for key in ("stop_conditions", "jobs") if key in tree}
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What the top level says beside the stages: what ends a run, what models cost, how many stages run at once."""
+
+    stop: StopConditions = field(default_factory=StopConditions)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    jobs: int | None = None
+
+
+def _limits(tree: Mapping[str, Json], reading: Reading) -> _Limits:
+    body = {key: tree[key] for key in ("stop_conditions", "prices", "jobs") if key in tree}
     if reading.spoils(body):
-        return StopConditions(), None
+        return _Limits()
     rendered = render_watched(body, {"vars": reading.variables}, "")
     for error in rendered.errors:
         reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
     top = Fields(cast("Mapping[str, Json]", rendered.tree), "")
-    stop = top.below("stop_conditions")
-    stop.only(("max_llm_calls", "max_wall", "max_failed_stages"))
-    conditions = StopConditions(
-        max_llm_calls=stop.count("max_llm_calls", 1) if stop.has("max_llm_calls") else None,
-        max_wall_s=stop.duration("max_wall"),
-        max_failed_stages=stop.count("max_failed_stages", 1),
-    )
-    jobs = top.whole("jobs", 1)
+    limits = _Limits(read_run_limits(top), read_prices(top), top.whole("jobs", 1))
     if not rendered.errors:
         for problem in top.problems:
             reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))
-    return conditions, jobs
+    return limits

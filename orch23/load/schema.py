@@ -105,9 +105,11 @@ def _sections(whole: Schema) -> Iterator[tuple[str, Schema]]:
         for key, node in owner["properties"].items():
             for below in _mappings(node, whole):
                 title = f"`llm.{key}`" if owner is whole["definitions"]["llm"] else f"`{key}`"
+                title += " of a stage" if owner is stage and key in whole["properties"] else ""
                 if "properties" in below and title not in seen and key not in ("defaults", "stages"):
                     seen[title] = None
                     yield title, below
+    yield "A model's price in `prices`", whole["definitions"]["price"]
     yield "An input", whole["definitions"]["input"]["oneOf"][1]
     yield "A step of `verify`", whole["definitions"]["step"]
     yield "A condition in a list", whole["definitions"]["conditions"]["oneOf"][1]["items"]

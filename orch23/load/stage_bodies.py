@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
+from orch23.load.swap import Swapping
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
@@ -25,6 +26,7 @@ class Reading:
     parsed: ParsedText
     variables: Mapping[str, Json]
     broken: frozenset[str] = frozenset()
+    swapping: Swapping = field(default_factory=Swapping)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
 
@@ -66,6 +68,7 @@ def read_stage(name: str, raw: Mapping[str, Json], defaults: Json, reading: Read
     rendered = render_watched(body, {"vars": reading.variables}, f"stages/{name}")
     if _note_errors(rendered, reading):
         return None
+    rendered = reading.swapping.apply(name, rendered)
     built = make_stage(name, cast("Mapping[str, Json]", rendered.tree))
     for problem in built.problems:
         reading.note(replace(problem, path=written_at(problem.path, rendered.moved)))
@@ -129,7 +132,8 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     unknown = render_watched(rest, names, at, watch=foreach.name)
     if _note_errors(unknown, reading):
         return None
-    body_left = render_watched(rest, names, at, defer=foreach.name)
+    unknown = reading.swapping.apply(name, unknown)
+    body_left = reading.swapping.apply(name, render_watched(rest, names, at, defer=foreach.name))
     stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree))
     ok = _try_unknown(name, unknown, reading)
     if foreach.values:

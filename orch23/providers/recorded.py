@@ -1,14 +1,13 @@
 """Answer from the transcripts where they may, and record what a provider answers before anyone judges it."""
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
-from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
-from orch23.providers import codes
 
 Mode: TypeAlias = Literal["cached", "record", "replay"]
 
@@ -22,8 +21,39 @@ class Transcripts(Protocol):
     def put(self, exchange: Exchange, transcripts: str | None, /) -> None:
         """Keep an exchange durably, in place of an earlier one of the same request."""
 
-    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None, /) -> tuple[Exchange, str] | None:
-        """Return the exchange of a stage that is most like these parts, and the first part in which it differs."""
+    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None, /) -> Exchange | None:
+        """Return the exchange of a stage that is most like these parts, and is another."""
+
+
+class Once:
+    """Sees to it that a run asks each request once, though several stages ask it at the same time.
+
+    `taken` are the fingerprints whose answers `record` takes as its own: those that this run recorded, and those that
+    an interrupted one had asked for anew.
+    """
+
+    def __init__(self, taken: Container[str] = frozenset()) -> None:
+        """Start a run that takes over these fingerprints."""
+        self._taken = taken
+        self._recorded: set[str] = set()
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, fingerprint: object) -> bool:
+        """Say whether an answer is the run's own."""
+        return fingerprint in self._recorded or fingerprint in self._taken
+
+    @contextmanager
+    def asking(self, fingerprint: str) -> Iterator[None]:
+        """Let one thread at a time ask for a request."""
+        with self._lock:
+            lock = self._locks.setdefault(fingerprint, threading.Lock())
+        with lock:
+            yield
+
+    def recorded(self, fingerprint: str) -> None:
+        """Note that the run recorded an answer."""
+        self._recorded.add(fingerprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +61,8 @@ class Recorded:
     """A provider with a memory: one stage's view of the transcripts.
 
     `mode` is that of the step, or of the whole build. `cached` takes every answer that is recorded, whatever became of
-    it: so an unchanged failed build costs nothing and fails the same way. `record` asks always, for a further sample;
-    `replay` never asks. `reusable` are the fingerprints of an interrupted run, whose answers `record` takes as its own.
+    it: so an unchanged failed build costs nothing and fails the same way. `record` asks for a further sample of what
+    is recorded, and takes only what is its own by `once`. In `replay`, `inner` is one that refuses.
     """
 
     inner: Provider
@@ -40,60 +70,59 @@ class Recorded:
     stage: str
     mode: Mode = "cached"
     transcripts: str | None = None
-    reusable: Container[str] = frozenset()
+    once: Once = field(default_factory=Once)
 
     def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
         """Return the recorded answer, or the provider's, which is on disk before this returns.
 
         Raises:
-            ProviderError: the provider failed, or the mode is `replay` and there is no recording.
+            ProviderError: the provider failed, or may not be asked.
 
         """
         known = self.known(request)
         if known is not None:
             return _replayed(known)
-        if self.mode == "replay":
-            raise ProviderError(self._unrecorded(request))
-        response = self.inner.complete(request, deadline_s, on_progress)
-        self.store.put(_exchange(request.fingerprint(), self.stage, request, response), self.transcripts)
+        fingerprint = request.fingerprint()
+        with self.once.asking(fingerprint):
+            known = self.known(request)  # by now, another stage may have asked the same thing
+            if known is not None:
+                return _replayed(known)
+            response = self.inner.complete(request, deadline_s, on_progress)
+            self.store.put(_exchange(fingerprint, self.stage, request, response), self.transcripts)
+            self.once.recorded(fingerprint)
         return response
 
     def known(self, request: Request) -> Exchange | None:
         """Return the recorded exchange that answers a request, None where the provider would be asked."""
         found = self.store.get(request.fingerprint(), self.transcripts)
-        if found is None or found.superseded:
-            return None
-        return None if self.mode == "record" and found.fingerprint not in self.reusable else found
+        return None if found is None or self._passes(found) else found
 
-    def pass_over(self, request: Request) -> bool:
-        """Say whether a further sample of a request is wanted; in `record` that supersedes the recorded answer."""
+    def passes(self, request: Request) -> bool:
+        """Say whether a request has a recorded answer that is not to be used: then its next sample is asked for."""
         found = self.store.get(request.fingerprint(), self.transcripts)
-        if found is None:
-            return False
-        if self.mode == "record" and not found.superseded and found.fingerprint not in self.reusable:
-            found = replace(found, superseded=True)
-            self.store.put(found, self.transcripts)
-        return found.superseded
+        return found is not None and self._passes(found)
+
+    def supersede(self, fingerprint: str) -> None:
+        """Note that a later sample stands in for an answer. Not before there is one: a failed call changes nothing."""
+        found = self.store.get(fingerprint, self.transcripts)
+        if found is not None and not found.superseded:
+            self.store.put(replace(found, superseded=True), self.transcripts)
 
     def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
-        """Write what became of an answer; in `replay` it keeps the outcome that it has: replaying changes no file."""
+        """Write what became of an answer.
+
+        Two kinds of answers keep the outcome that they have: in `replay` all, since replaying changes no file, and
+        those that another stage had asked for, since the two may judge them differently.
+        """
         known = self.store.get(fingerprint, self.transcripts)
-        if known is None or (known.outcome != "pending" and self.mode == "replay"):
+        if self.mode == "replay" or known is None or (known.outcome != "pending" and known.stage != self.stage):
             return
         settled = replace(known, outcome=outcome, diagnostics=diagnostics)
         if settled != known:
             self.store.put(settled, self.transcripts)
 
-    def _unrecorded(self, request: Request) -> Diagnostic:
-        found = self.store.nearest(self.stage, request.parts(), self.transcripts)
-        if found is None:
-            message = "no answer is recorded for this stage"
-        else:
-            exchange, part = found
-            nearest = exchange.fingerprint[:12]
-            message = f"no answer is recorded for this request; the nearest ({nearest}) differs in {part}"
-        hint = "build without --replay to ask the model, or undo the change"
-        return Diagnostic(codes.UNRECORDED, message, subject=self.stage, hint=hint)
+    def _passes(self, found: Exchange) -> bool:
+        return found.superseded or (self.mode == "record" and found.fingerprint not in self.once)
 
 
 def _replayed(known: Exchange) -> Response:

@@ -1,19 +1,43 @@
-"""Take secrets out of an answer before anyone records or judges it."""
+"""Take secrets out of an answer, and out of a failure, before anyone records or judges it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
 
 
 @dataclass(frozen=True, slots=True)
 class Redacting:
-    """A provider whose answers hold no secret of the caller's environment."""
+    """A provider whose answers and complaints hold no secret of the caller's environment."""
 
     inner: Provider
     redact: Callable[[str], str]
 
     def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
-        """Answer a request."""
-        response = self.inner.complete(request, deadline_s, on_progress)
-        return replace(response, text=self.redact(response.text), provenance=self.redact(response.provenance))
+        """Answer a request.
+
+        Raises:
+            ProviderError: the provider failed; what it said of that, which may echo a header, is redacted too.
+
+        """
+        try:
+            response = self.inner.complete(request, deadline_s, on_progress)
+        except ProviderError as error:
+            raise ProviderError(*(self._plain(one) for one in error.diagnostics)) from None
+        return replace(
+            response,
+            text=self.redact(response.text),
+            provenance=self.redact(response.provenance),
+            model=self.redact(response.model),
+            client=self.redact(response.client),
+        )
+
+    def _plain(self, complaint: Diagnostic) -> Diagnostic:
+        return replace(
+            complaint,
+            message=self.redact(complaint.message),
+            hint=None if complaint.hint is None else self.redact(complaint.hint),
+            subject=None if complaint.subject is None else self.redact(complaint.subject),
+        )

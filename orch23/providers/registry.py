@@ -6,17 +6,19 @@ from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes
+from orch23.model.errors import InvalidInputError
 from orch23.model.llm import Provider
 from orch23.model.pipeline import LLMStep, OnTruncated
-from orch23.providers import codes, command, local, scripted
+from orch23.providers import anthropic_messages, codes, command, local, openai_adapter, scripted
 from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
 from orch23.providers.scripted import Scripted
 
 _SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command answers seed temperature api"
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
-_LATER = frozenset({"anthropic", "openai"})
 
 ADAPTERS: Mapping[str, Adapter] = {
+    "anthropic": anthropic_messages.ADAPTER,
+    "openai": openai_adapter.ADAPTER,
     "local": local.ADAPTER,
     "command": command.ADAPTER,
     "scripted": scripted.ADAPTER,
@@ -67,6 +69,19 @@ def ready(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
     return ADAPTERS[step.provider].ready(step, environ, root)
 
 
+def unfit_fields(provider: str) -> frozenset[str]:
+    """Return the fields of `llm` that a provider does not take and others do.
+
+    Raises:
+        InvalidInputError: there is no such provider.
+
+    """
+    adapter = ADAPTERS.get(provider)
+    if adapter is None:
+        raise InvalidInputError(_unknown(provider))
+    return frozenset(_SPECIFIC) - adapter.takes
+
+
 def parameters(step: LLMStep) -> Mapping[str, Json]:
     """Return the parameters that go into the stage key and the fingerprint, explicit where they have a default."""
     return ADAPTERS[step.provider].parameters(step)
@@ -93,13 +108,8 @@ def on_truncated(step: LLMStep) -> OnTruncated:
 
 
 def _unknown(name: str) -> Diagnostic:
-    if name in _LATER:
-        message = f"the provider `{name}` comes in a later version"
-        hint = "until then, `provider: command` runs a program that asks it"
-    else:
-        message = f"there is no provider `{name}`"
-        hint = did_you_mean(name, sorted(ADAPTERS))
-    return Diagnostic(codes.UNKNOWN_PROVIDER, message, hint=hint)
+    hint = did_you_mean(name, sorted(ADAPTERS))
+    return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 
 
 def _strange(name: str, provider: str) -> Diagnostic:

@@ -1,7 +1,7 @@
 """Write for programs why a stage is as it is: one JSON document of a versioned shape."""
 
 from orch23.model.digest import Json
-from orch23.report.explain_view import Explanation
+from orch23.report.explain_view import Explanation, Question
 from orch23.report.plan_json import document, stage_document
 
 EXPLAIN_VERSION = 1
@@ -20,5 +20,16 @@ def explain_json(told: Explanation) -> str:
             "aspects": aspects,
             "causes": [{"stage": one.stage, "depth": one.depth, "text": one.clause} for one in told.causes],
             "diffs": [{"subject": one.subject, "diff": "\n".join(one.lines)} for one in told.diffs],
+            "request": _question(told.question) if told.question else None,
         }
     )
+
+
+def _question(asked: Question) -> Json:
+    return {
+        "fingerprint": asked.fingerprint,
+        "parts": dict(asked.parts),
+        "answers": list(asked.answers),
+        "missing": asked.missing,
+        "difference": asked.difference or None,
+    }

@@ -2,7 +2,7 @@
 
 from orch23.model.decision import Edited, Fresh
 from orch23.report.diagnostics import visible
-from orch23.report.explain_view import Aspect, Cause, Explanation, TextDiff
+from orch23.report.explain_view import Aspect, Cause, Explanation, Question, TextDiff
 from orch23.report.marks import Style, Tone
 from orch23.report.plan_text import sign
 from orch23.report.reasons import brief_value, why
@@ -24,6 +24,7 @@ def explain_text(told: Explanation, style: Style) -> str:
     if told.causes:
         out += [_cause(cause, line.stage) for cause in told.causes]
     out += _key(told, style)
+    out += _question(told.question) if told.question else []
     for diff in told.diffs:
         out += ["", *_diff(diff, style)]
     return "\n".join(out) + "\n"
@@ -54,6 +55,17 @@ def _aspect(aspect: Aspect, style: Style) -> str:
         return style.paint(f"    {name}  {brief_value(aspect.now)}", "quiet")
     then, now = brief_value(aspect.then), brief_value(aspect.now)
     return style.paint(f"  {_SIGNS[aspect.change]} {name}  {then} {style.marks.arrow} {now}", "notice")
+
+
+def _question(asked: Question) -> list[str]:
+    name = f"request {asked.fingerprint[:12]}"
+    if not asked.missing:
+        state = f"answered by {', '.join(one[:12] for one in asked.answers)}, which is recorded"
+    elif asked.answers:
+        state = "its recorded answer was cut off; the one with more room is not recorded"
+    else:
+        state = f"not recorded{'; next to the nearest, ' + visible(asked.difference) if asked.difference else ''}"
+    return ["", f"{name}: {state}", *(f"    {part}  {brief_value(value)}" for part, value in asked.parts.items())]
 
 
 def _diff(diff: TextDiff, style: Style) -> list[str]:

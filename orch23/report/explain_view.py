@@ -50,6 +50,21 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """The request that the first attempt of a stage makes: its parts, long texts by their digest.
+
+    `answers` are the recorded exchanges that it leads to. Where it also leads to one that is not recorded, `difference`
+    says how that one differs from the nearest that is; `missing` says that there is such a one.
+    """
+
+    fingerprint: str
+    parts: Mapping[str, Json]
+    answers: tuple[str, ...] = ()
+    missing: bool = False
+    difference: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Everything that there is to say on why a stage is as it is. `key_then` is empty where it never had a result."""
 
@@ -58,6 +73,7 @@ class Explanation:
     aspects: tuple[Aspect, ...] = ()
     diffs: tuple[TextDiff, ...] = ()
     causes: tuple[Cause, ...] = ()
+    question: Question | None = None
 
 
 def aspects_of(then: Manifest, now: Manifest) -> tuple[Aspect, ...]:

@@ -1,10 +1,11 @@
 """Tell what went wrong in a build, once it is over: each stage with its place, its last failure and what to do next."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orch23.model.event import Event
 from orch23.model.pipeline import DEFAULT_FILE, Pipeline
 from orch23.report.diagnostics import visible
+from orch23.report.figures import count
 from orch23.report.marks import Style
 from orch23.report.stage_line import number_of, sign, text_of, texts_of
 
@@ -40,12 +41,35 @@ def _failed(pipeline: Pipeline, event: Event, kind: str, style: Style) -> str:
     lines += [f"  $ {visible(command)}{tried}"] if command else []
     excerpt = text_of(data, "failure") or event.message
     lines += [f"  | {line}" for line in _cut(visible(excerpt).strip("\n").split("\n"))]
+    lines += _ways_out(event, excerpt)
     name = _named(pipeline, event)
+    lines += _pinned(pipeline, event)
     if kind == "llm" and attempts:
         lines.append(f"  next: `orch23 show {name} --response`, `orch23 show {name} --prompt`")
     elif attempts:
         lines.append(f"  next: `orch23 show {name}` has all of its output")
     return _heading(pipeline, event, style) + "\n".join(lines) + "\n"
+
+
+def _pinned(pipeline: Pipeline, event: Event) -> list[str]:
+    """Return that a failure rests on recorded answers alone, so that building again changes nothing, and what does."""
+    recorded = int(number_of(event.data, "recorded"))
+    if not recorded or number_of(event.data, "calls"):
+        return []
+    answers = f"{count(recorded, 'answer')} {'is' if recorded == 1 else 'are'}"
+    again = " ".join(["orch23 build", *_file(pipeline), "--resample", visible(event.role)])
+    return [f"  nobody was asked: its {answers} recorded; `{again}` asks anew"]
+
+
+def _ways_out(event: Event, excerpt: str) -> list[str]:
+    """Return the code and the hint of what is wrong, where it has a hint that the excerpt does not say already."""
+    problems = event.data.get("problems")
+    found: dict[str, str] = {}
+    for one in problems if isinstance(problems, Sequence) else ():
+        hint = text_of(one, "hint") if isinstance(one, Mapping) else ""
+        if isinstance(one, Mapping) and hint and f"[{text_of(one, 'code')}]" not in excerpt:
+            found.setdefault(text_of(one, "code"), hint)
+    return [f"  = {visible(f'{code}: {hint}')}" for code, hint in found.items()]
 
 
 def _edited(pipeline: Pipeline, event: Event, style: Style) -> str:

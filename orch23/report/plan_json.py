@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 
 from orch23.model.decision import Decision, Expand, Maybe
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.estimate import Calls, Estimate
 from orch23.model.manifest import Reason
-from orch23.report.plan_view import Calls, PlanLine, PlanView
+from orch23.report.plan_view import PlanLine, PlanView
 from orch23.report.reasons import why, words
 
 PLAN_VERSION = 1
@@ -31,6 +33,7 @@ def plan_document(view: PlanView) -> dict[str, Json]:
         "models": list(view.models),
         "llm_calls": _calls(view.calls),
         "max_llm_calls": view.max_llm_calls,
+        "max_cost_usd": _amount(view.max_cost),
         "dead_files": list(view.dead),
         "stages": [stage_document(line) for line in view.lines],
     }
@@ -48,8 +51,27 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         "waiting_on": list(decision.waiting_on) if isinstance(decision, Maybe | Expand) else [],
         "would_write": list(line.outputs),
         "llm_calls": _calls(line.calls),
+        "estimate": estimate_document(line.estimate),
         "key": line.key or None,
         "location": place_document(line.place),
+    }
+
+
+def estimate_document(estimate: Estimate) -> dict[str, Json]:
+    """Return what a stage may take as plain values; null is: not known. Amounts are decimal strings."""
+    return {
+        "input_tokens": estimate.input_tokens,
+        "output_tokens": estimate.output_tokens,
+        "earlier_answers": estimate.answers,
+        "price": estimate.price,
+        "cost_usd": {
+            "min": _amount(estimate.least_cost),
+            "likely": _amount(estimate.likely_cost),
+            "max": _amount(estimate.most_cost),
+        },
+        "saved": {"calls": estimate.saved_calls, "cost_usd": _amount(estimate.saved_cost)},
+        "duration_s": estimate.duration_s,
+        "earlier_runs": estimate.runs,
     }
 
 
@@ -78,6 +100,10 @@ def place_document(place: Location | None) -> Json:
 def document(value: Mapping[str, Json]) -> str:
     """Return a value as the one JSON document that a `--json` command writes."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+
+
+def _amount(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")
 
 
 def _calls(calls: Calls) -> dict[str, Json]:

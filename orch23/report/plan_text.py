@@ -4,9 +4,10 @@ from typing import assert_never
 
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.report.diagnostics import visible
+from orch23.report.estimate_text import estimate_lines
 from orch23.report.figures import count, counts
 from orch23.report.marks import Marks, Style, Tone
-from orch23.report.plan_view import Calls, PlanLine, PlanView
+from orch23.report.plan_view import PlanLine, PlanView
 from orch23.report.reasons import in_short, why
 
 _MOST_PATHS = 8
@@ -82,11 +83,7 @@ def _line(line: PlanLine, width: int, style: Style, *, verbose: bool) -> list[st
 
 
 def _footer(view: PlanView) -> list[str]:
-    out = []
-    if any(line.kind == "llm" and line.calls != Calls() for line in view.lines):
-        calls = view.calls
-        limit = f"; limit {view.max_llm_calls}" if view.max_llm_calls is not None else ""
-        out.append(f" LLM calls {_range(calls)}{limit}")
+    out = estimate_lines(view)
     sure = [path for line in view.lines if isinstance(line.decision, Run | Restore) for path in line.outputs]
     maybe = [p for line in view.lines if isinstance(line.decision, Maybe | Expand) for p in line.outputs]
     writes = " ".join(part for part in (_paths(sure), f"({_paths(maybe)})" if maybe else "") if part)
@@ -99,12 +96,6 @@ def _dead(view: PlanView) -> list[str]:
     if not view.dead:
         return []
     return [f" would take away {_paths(list(view.dead))}: no stage makes {'it' if len(view.dead) == 1 else 'them'} now"]
-
-
-def _range(calls: Calls) -> str:
-    if calls.most is None:
-        return f"at least {calls.least}; the most is unknown until the items are known"
-    return str(calls.least) if calls.least == calls.most else f"{calls.least} to {calls.most}"
 
 
 def _paths(paths: list[str]) -> str:

@@ -2,24 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal, TypeAlias, assert_never
 
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Location
-from orch23.model.digest import Json
+from orch23.model.estimate import NOTHING, Calls, Estimate
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep, RenderStep, ShellStep, Stage
 from orch23.model.plan import Plan
 
 Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
-
-
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """How many requests a stage may make: at least, and at most where that is known."""
-
-    least: int = 0
-    most: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +22,15 @@ class PlanLine:
     stage: str
     kind: Kind
     decision: Decision
-    calls: Calls = Calls()
+    estimate: Estimate = NOTHING
     outputs: tuple[str, ...] = ()
     key: str = ""
     place: Location | None = None
+
+    @property
+    def calls(self) -> Calls:
+        """Give how many requests the stage may make."""
+        return self.estimate.calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +42,7 @@ class PlanView:
     lines: tuple[PlanLine, ...]
     models: tuple[str, ...] = ()
     max_llm_calls: int | None = None
+    max_cost: Decimal | None = None
     dead: tuple[str, ...] = ()
 
     @property
@@ -89,18 +88,17 @@ def plan_view(
     decisions: Mapping[str, Decision],
     *,
     keys: Mapping[str, str] | None = None,
-    recorded: Iterable[str] = (),
+    estimates: Mapping[str, Estimate] | None = None,
     dead: tuple[str, ...] = (),
 ) -> PlanView:
-    """Return what a plan says. `recorded` are stages whose first request has a recorded answer: it may cost nothing."""
-    answered = frozenset(recorded)
+    """Return what a plan says. `estimates` say of stages that would or may run what they may take."""
     pipeline = plan.pipeline
     lines = tuple(
         PlanLine(
             stage=name,
             kind=kind_of(plan.nodes[name]),
             decision=decision,
-            calls=_calls(plan.nodes[name], decision, recorded=name in answered),
+            estimate=(estimates or {}).get(name, NOTHING),
             outputs=_would_write(plan.nodes[name], decision),
             key=(keys or {}).get(name, ""),
             place=pipeline.locate("stages", name),
@@ -113,6 +111,7 @@ def plan_view(
         lines=lines,
         models=models_of(pipeline.stages),
         max_llm_calls=pipeline.stop.max_llm_calls,
+        max_cost=pipeline.stop.max_cost_usd,
         dead=dead,
     )
 
@@ -146,31 +145,6 @@ def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
         if isinstance(llm, Mapping):
             found.add(f"{llm.get('provider', '')} {llm.get('model', '')}".strip())
     return tuple(sorted(found - {""}))
-
-
-def _calls(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> Calls:
-    if kind_of(node) != "llm":
-        return Calls()
-    attempts = _attempts(node)
-    match decision:
-        case Run():
-            return Calls(0 if recorded else 1, attempts)
-        case VerifyOnly() | Maybe():
-            return Calls(0, attempts)
-        case Expand(last_count=last):
-            return Calls(0, attempts * last if last else None)
-        case Fresh() | Restore() | Blocked() | Edited():
-            return Calls()
-        case _ as never:
-            assert_never(never)
-
-
-def _attempts(node: Stage | ForeachStage) -> int:
-    if isinstance(node, Stage):
-        return node.retry.max + 1
-    retry: Json = node.body.get("retry")
-    most = retry.get("max") if isinstance(retry, Mapping) else retry
-    return most + 1 if isinstance(most, int) and not isinstance(most, bool) else 1
 
 
 def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ class Redacted:
     redact: Callable[[str], str]
 
     def notice(self, event: Event) -> None:
-        """Tell of an event, its message and every text of its data redacted."""
-        data = {name: self._clean(value) for name, value in event.data.items()}
-        self.inner.notice(replace(event, message=self.redact(event.message), data=data))
+        """Tell of an event, its message, its role and every text of its data redacted."""
+        data = {self.redact(name): self._clean(value) for name, value in event.data.items()}
+        clean = replace(event, message=self.redact(event.message), role=self.redact(event.role), data=data)
+        self.inner.notice(clean)
 
     def _clean(self, value: Json) -> Json:
         if isinstance(value, str):

@@ -1,11 +1,12 @@
 """One line of a build's screen: how a stage ended, in a fixed order of facts."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 
 from orch23.model.digest import Json
 from orch23.model.event import Event
 from orch23.report.diagnostics import visible
-from orch23.report.figures import count, duration
+from orch23.report.figures import count, duration, money
 from orch23.report.marks import Marks, Style, Tone
 
 _KIND_WIDTH = 8
@@ -15,11 +16,11 @@ _GREEN = ("built", "restored", "verified")
 
 
 def stage_line(
-    event: Event, kind: str, width: int, style: Style, *, replayed: int = 0, restored: tuple[str, ...] = ()
+    event: Event, kind: str, width: int, style: Style, *, again: Sequence[str] = (), restored: tuple[str, ...] = ()
 ) -> str:
     """Return the line of a `stage_finished`.
 
-    `replayed` counts the answers that came from the transcripts, `restored` are files that were put back.
+    `again` says for each request that the transport repeated why it did, `restored` are files that were put back.
     """
     data = event.data
     status = text_of(data, "status")
@@ -27,7 +28,7 @@ def stage_line(
     word = kind if status in ("built", "failed") else status
     spent = number_of(data, "duration_s")
     time = f"{duration(spent):>7}" if spent or status in ("built", "failed", "verified") else " " * 7
-    facts = _facts(event, replayed, restored)
+    facts = _facts(event, again, restored)
     head = f" {style.paint(mark, tone)} {visible(event.role):<{width}}  {word:<{_KIND_WIDTH}} {time}"
     return f"{head}   {'   '.join(facts)}".rstrip()
 
@@ -55,6 +56,29 @@ def number_of(data: Mapping[str, Json], name: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
+def money_of(data: Mapping[str, Json], name: str) -> Decimal | None:
+    """Return an amount of an event's data; None where it is unknown."""
+    try:
+        amount = Decimal(text_of(data, name))
+    except InvalidOperation:
+        return None
+    return amount if amount.is_finite() else None
+
+
+def is_unpriced(data: Mapping[str, Json]) -> bool:
+    """Say whether a stage asked a provider whose price nobody knows."""
+    return number_of(data, "calls") > 0 and "cost" in data and money_of(data, "cost") is None
+
+
+def retries(again: Sequence[str]) -> str:
+    """Return the requests that were made again, and why: `2 retries: 429`; an empty text where none was."""
+    if not again:
+        return ""
+    causes = ", ".join(dict.fromkeys(cause for cause in again if cause))
+    number = "1 retry" if len(again) == 1 else f"{len(again)} retries"
+    return f"{number}: {causes}" if causes else number
+
+
 def texts_of(data: Mapping[str, Json], name: str) -> tuple[str, ...]:
     """Return the texts of a list in an event's data."""
     value = data.get(name)
@@ -63,10 +87,10 @@ def texts_of(data: Mapping[str, Json], name: str) -> tuple[str, ...]:
     return tuple(str(one) for one in value)
 
 
-def _facts(event: Event, replayed: int, restored: tuple[str, ...]) -> list[str]:
+def _facts(event: Event, again: Sequence[str], restored: tuple[str, ...]) -> list[str]:
     data = event.data
     status = text_of(data, "status")
-    facts = _spent(data, replayed)
+    facts = [*_spent(data), retries(again)]
     if status in (*_GREEN, "fresh"):
         facts += [_paths(texts_of(data, "outputs") or restored)]
         attempts = int(number_of(data, "attempts"))
@@ -77,12 +101,16 @@ def _facts(event: Event, replayed: int, restored: tuple[str, ...]) -> list[str]:
     return [_one_line(fact) for fact in facts if fact]
 
 
-def _spent(data: Mapping[str, Json], replayed: int) -> list[str]:
-    calls = int(number_of(data, "calls"))
+def _spent(data: Mapping[str, Json]) -> list[str]:
+    calls, recorded = int(number_of(data, "calls")), int(number_of(data, "recorded"))
     tokens_in, tokens_out = int(number_of(data, "input_tokens")), int(number_of(data, "output_tokens"))
     facts = [count(calls, "call")] if calls else []
-    facts += [f"{count(replayed, 'recorded answer')}"] if replayed else []
+    facts += [count(recorded, "recorded answer")] if recorded else []
+    facts += ["written by hand"] if number_of(data, "by_hand") else []
     facts += [f"{tokens_in:,}+{tokens_out:,} tok"] if tokens_in or tokens_out else []
+    cost = money_of(data, "cost")
+    facts += [money(cost)] if cost else []
+    facts += ["price unknown"] if is_unpriced(data) else []
     return facts
 
 

@@ -1,20 +1,22 @@
 """Show a build on a screen, one line a stage: an observer that writes text."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import cast, get_args
 
+from orch23.model.digest import Json
 from orch23.model.event import Event
 from orch23.model.manifest import Reason, ReasonCode
 from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
-from orch23.report.figures import count, counts, duration
+from orch23.report.figures import count, counts, duration, money
 from orch23.report.marks import Style
 from orch23.report.plan_view import kind_of
 from orch23.report.reasons import words
-from orch23.report.stage_line import number_of, stage_line, text_of, texts_of
+from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
 
 _ORDER = ("built", "restored", "verified", "fresh", "failed", "edited", "blocked", "cancelled")
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
@@ -39,7 +41,7 @@ class TextScreen:
     _log: str = ""
     _held: list[Event] = field(default_factory=list)
     _ends: list[Event] = field(default_factory=list)
-    _replayed: Counter[str] = field(default_factory=Counter)
+    _again: dict[str, list[str]] = field(default_factory=dict)
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
     _width: int = 0
@@ -62,8 +64,8 @@ class TextScreen:
                 self._decided(event)
             case "attempt_started" | "attempt_finished" | "check_result":
                 self._attempt(event)
-            case "llm_response":
-                self._replayed[event.role] += event.data.get("replayed") is True
+            case "http_retry":
+                self._retry(event)
             case "promoted":
                 self._promoted(event)
             case "stage_restored":
@@ -101,6 +103,12 @@ class TextScreen:
             self._show()
             self._line(f"   {visible(event.role):<{self._width}}  {visible(event.message)}")
 
+    def _retry(self, event: Event) -> None:
+        status = event.data.get("status")
+        cause = str(status) if isinstance(status, int) else text_of(event.data, "code")
+        self._again.setdefault(event.role, []).append(cause)
+        self._attempt(event)
+
     def _promoted(self, event: Event) -> None:
         removed = texts_of(event.data, "removed")
         if removed and event.role == "orch23" and not self.quiet:
@@ -120,8 +128,8 @@ class TextScreen:
 
     def _stage(self, event: Event) -> None:
         kind = self._kinds.get(event.role.partition("@")[0], "")
-        replayed, restored = self._replayed[event.role], self._restored.get(event.role, ())
-        self._line(stage_line(event, kind, self._width, self.style, replayed=replayed, restored=restored))
+        again, restored = self._again.pop(event.role, ()), self._restored.get(event.role, ())
+        self._line(stage_line(event, kind, self._width, self.style, again=again, restored=restored))
 
     def _warn(self, event: Event) -> None:
         self._show()
@@ -152,7 +160,7 @@ class TextScreen:
             self._line(f"{visible(self.pipeline.name)}: up to date ({count(len(self._ends), 'stage')})")
             return
         self._show()
-        self._line(self._summary(statuses))
+        self._line(self._summary(statuses, event))
         told = failure_text(self.pipeline, self._last_ends(), self._kinds, self.style)
         self.write(told)
         if told or event.data.get("exit_code") != 0:
@@ -163,7 +171,7 @@ class TextScreen:
         """Return how each stage ended, last: one that was decided twice counts once."""
         return list({event.role: event for event in self._ends}.values())
 
-    def _summary(self, statuses: Counter[str]) -> str:
+    def _summary(self, statuses: Counter[str], event: Event) -> str:
         calls = sum(int(number_of(end.data, "calls")) for end in self._ends)
         tokens = [
             sum(int(number_of(end.data, name)) for end in self._ends) for name in ("input_tokens", "output_tokens")
@@ -171,11 +179,34 @@ class TextScreen:
         facts = [f" {count(len(self._ends), 'stage')}: {counts({name: statuses[name] for name in _ORDER})}"]
         facts += [duration(self.clock() - self._began)]
         spent = [count(calls, "call")] if calls else []
-        spent += [f"{tokens[0]:,}+{tokens[1]:,} tokens"] if any(tokens) else []
+        spent += [f"{tokens[0]:,}+{tokens[1]:,} tokens"] if calls and any(tokens) else []
+        spent += self._money(event)
         facts += [", ".join(spent)] if spent else []
-        saved = sum(self._replayed.values())
-        facts += [f"saved {count(saved, 'call')}"] if saved else []
+        recorded = sum(int(number_of(end.data, "recorded")) for end in self._ends)
+        saved = self._sum("saved")
+        facts += [f"saved {count(recorded, 'call')}{f', {money(saved)}' if saved else ''}"] if recorded else []
         return "   ".join(facts)
+
+    def _money(self, event: Event) -> list[str]:
+        """Return what was paid, of how much; nothing where nothing was, and no sum that leaves something out."""
+        limits, before = _below(event, "limits"), money_of(_below(event, "before"), "cost")
+        most = money_of(limits, "max_cost_usd")
+        unpriced = sum(is_unpriced(end.data) for end in self._ends)
+        cost = self._sum("cost")
+        limit = f" of {money(most)}" if most is not None else ""
+        paid = [f"{money(cost)}{limit}"] if cost else []
+        paid += [f"{money(before)} before it was interrupted"] if before else []
+        if not unpriced:
+            return paid
+        return [*paid, f"and {count(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
+
+    def _sum(self, name: str) -> Decimal:
+        return sum((money_of(end.data, name) or Decimal(0) for end in self._ends), Decimal(0))
+
+
+def _below(event: Event, name: str) -> Mapping[str, Json]:
+    found = event.data.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _reason(value: object) -> str:

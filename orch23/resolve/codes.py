@@ -6,7 +6,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E831": (
         "a prompt, template or schema cannot be read",
         "The file that the pipeline names is missing, is no UTF-8 text, or too large. Paths are relative to the root "
-        "of the project.",
+        "of the project: correct the path, or create the file.",
     ),
     "E832": (
         "a prompt or template cannot be rendered",

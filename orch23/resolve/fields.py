@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal, TypeVar, cast
 
 from orch23.model.diagnostic import Severity
@@ -16,6 +17,7 @@ _DURATION = re.compile(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _COUNT = re.compile(r"([0-9]+)(k|M)?")
 _TIMES = {None: 1, "k": 1000, "M": 1_000_000}
+_DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -128,6 +130,30 @@ class Fields:
             self.complain(key, "E812", f"`{key}` is {value}; the least is 1")
             return default
         return value
+
+    def whole_between(self, key: str, low: int, high: int, default: int) -> int:
+        """Return a whole number that has a least and a most."""
+        value = self.whole(key, low)
+        if value is None:
+            return default
+        if value > high:
+            self.complain(key, "E812", f"`{key}` is {value}; the most is {high}")
+            return default
+        return value
+
+    def dollars(self, key: str) -> Decimal | None:
+        """Return an amount of money, exactly as it is written: a number, or a decimal in quotes. Not negative."""
+        value = self.body.get(key)
+        if value is None:
+            return None
+        amount = decimal_of(value)
+        if amount is None:
+            hint = "write 2.50, or '2.50'"
+            self.complain(key, "E815", f"`{key}` is {shown(value)}, which is no amount of US dollars", hint)
+        elif amount < 0:
+            self.complain(key, "E812", f"`{key}` is {value}; the least is 0")
+            return None
+        return amount
 
     def duration(self, key: str) -> float | None:
         """Return seconds: of a number, or of `300s`, `45m`, `1h30m`."""
@@ -249,6 +275,16 @@ def seconds_of(value: Json) -> float | None:
         return None
     hours, minutes, seconds = found.groups()
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+
+
+def decimal_of(value: Json) -> Decimal | None:
+    """Return a number, or a decimal written as text, without any rounding; None if the value is neither."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        amount = Decimal(str(value))  # the shortest decimal that is this float: what the author typed
+        return amount if amount.is_finite() else None
+    return Decimal(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else None
 
 
 def path_fault(path: str) -> str | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from orch23.model.digest import Json
 from orch23.model.paths import IGNORED_NAMES, is_glob, match_any, unsafe_reason
+from orch23.model.private import private_reason
 from orch23.model.protected import protected_reason
 from orch23.resolve.expressions import has_expression
 from orch23.resolve.fields import Problem, normal_path
@@ -110,7 +111,7 @@ def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | N
     if kind in (_READ, _SLICE) and typed.read:
         message = f"the item names `{path}`, outside of `allowed_paths.read`"
         return None if match_any(typed.read, path) else ("E857", message, "correct the item")
-    reason = protected_reason(path)
+    reason = protected_reason(path) or private_reason(path)
     if reason is None and any(name in IGNORED_NAMES for name in path.split("/")):
         reason = "it lies in an ignored directory"
     if reason is None:

@@ -1,7 +1,8 @@
 """Render prompts and templates. They see exactly `vars item inputs own previous brief attempt schema`.
 
 The same prompt is rendered three ways: for the key (no brief, no previous answer, no own outputs), as it is sent, and
-as its identity (the brief reduced to kind, command and failing ids), which is what the fingerprint takes.
+as its identity (the brief reduced to kind, command and failing ids), which is what the fingerprint takes. Where a
+stage may be asked again it is rendered twice more, for how many of its characters stay the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +40,12 @@ class GivenInput:
     def text(self) -> str:
         """Read the text when it is asked for."""
         return self.read()
+
+
+_OTHER_FILE = GivenInput("?", "", "?", lambda: "?", base=True)
+_OTHER_BRIEF = Brief(
+    kind="?", command="?", exit_code=1, excerpt="?", failing=("?",), diagnostics=("?",), constraints=("?",)
+)
 
 
 class GivenInputs:
@@ -131,9 +138,32 @@ def make_request(
             returns=step.returns,
             schema=wire_schema,
             sample=this.sample,
+            stable=_stable(stage, step, this, sources, sent, text),
         ),
         (),
     )
+
+
+def _stable(stage: Stage, step: LLMStep, this: Round, sources: Sources, sent: Mapping[str, object], text: str) -> int:
+    """Count the leading characters of a prompt, by whole lines, that all attempts of its stage share.
+
+    They have to be the same number at every attempt, or a provider would keep what no other attempt asks for. So it
+    is not this attempt that is compared with an earlier one, but a first one with one that knows of a failure and
+    finds other files of the stage's own. None, where there is one attempt at most.
+    """
+    if not stage.retry.max:
+        return 0
+    first = {**sent, "attempt": 1, "previous": None, "brief": None}
+    given = (*(one for one in this.given if not one.base), _OTHER_FILE)
+    later = {**sent, "attempt": 2, "previous": "?", "brief": _OTHER_BRIEF, "inputs": GivenInputs(given)}
+    earlier, _ = _render(step.prompt, first, sources)
+    revised, _ = _render(stage.retry.prompt or step.prompt, later, sources)
+    if earlier is None or revised is None:
+        return 0
+    texts = (earlier, revised, text)
+    low, high = min(texts), max(texts)  # what these two share, the third one shares too
+    differs = next((at for at, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low))
+    return low.rfind("\n", 0, differs) + 1
 
 
 def _names(

@@ -27,10 +27,13 @@ from orch23.model.pipeline import (
     Step,
     VerifyStep,
 )
+from orch23.model.private import private_reason
 from orch23.resolve import prompts
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.slices import SliceError, YamlReader, take
 from orch23.resolve.tree import Tree
+
+_SHOWN_INPUTS = 10  # of those that are too many; the rest is counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,28 @@ class Resolved:
     broken: tuple[Diagnostic, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A tree as a model may be shown it: no pattern leads to a file that holds secrets, a literal path does."""
+
+    tree: Tree
+
+    def entry(self, path: str) -> FileEntry | None:
+        return self.tree.entry(path)
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        return tuple(path for path in self.tree.matching(pattern) if private_reason(path) is None)
+
+    def listed(self, pattern: str) -> tuple[str, ...]:
+        return tuple(path for path in self.tree.listed(pattern) if private_reason(path) is None)
+
+    def versions(self) -> dict[str, FileEntry]:
+        return self.tree.versions()
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        return self.tree.read(path, entry)
+
+
 @dataclass(slots=True)
 class _Gathered:
     """Aspects and files while they are collected."""
@@ -82,9 +107,12 @@ def resolve_stage(
     stage: Stage, tree: Tree, facts: Facts, sources: Sources, *, variables: Mapping[str, Json], read_yaml: YamlReader
 ) -> Resolved:
     """Return the stage with its manifest. What is wrong with its inputs is in `broken`, and then it must not run."""
-    inputs = _gather(stage.inputs, tree, read_yaml, prefix="", given=True)
+    asks = isinstance(stage.step, LLMStep)
+    inputs = _gather(stage.inputs, _Shown(tree) if asks else tree, read_yaml, prefix="", given=True)
     verify = _gather(stage.verify.inputs, tree, read_yaml, prefix="verify.", given=False)
     base = dict(sorted(tree.versions().items())) if stage.chain else {}
+    if asks:
+        base = {path: entry for path, entry in base.items() if path in stage.outputs or not private_reason(path)}
     given = [*inputs.given, *_given_base(base, inputs.files, tree)]
     aspects = _declared(stage, facts)
     aspects |= inputs.aspects | verify.aspects
@@ -292,27 +320,25 @@ def _holds(condition: Condition, tree: Tree) -> bool:
 
 
 def _context_limits(stage: str, step: LLMStep, given: list[GivenInput]) -> list[Diagnostic]:
-    count, size = len(given), sum(len(one.text.encode()) for one in given)
+    """Hold what is given to a model to its limits, and name what was counted: the largest first."""
+    sizes = sorted(((len(one.text.encode()), _counted(one)) for one in given), key=lambda pair: (-pair[0], pair[1]))
+    size = sum(size for size, _ in sizes)
+    names = ", ".join(f"{name} ({size:,})" for size, name in sizes[:_SHOWN_INPUTS])
+    counted = names if len(sizes) <= _SHOWN_INPUTS else f"{names} and {len(sizes) - _SHOWN_INPUTS} more"
     problems = []
-    if count > step.max_files:
-        problems.append(
-            Diagnostic(
-                "E834",
-                f"{count} inputs are given to the model, the limit is {step.max_files}",
-                hint="narrow the inputs, or raise llm.context.max_files",
-                subject=stage,
-            )
-        )
+    if len(given) > step.max_files:
+        text = f"{len(given)} inputs are given to the model, the limit is {step.max_files}: {counted}"
+        hint = "narrow the inputs, or raise llm.context.max_files"
+        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
     if size > step.max_bytes:
-        problems.append(
-            Diagnostic(
-                "E834",
-                f"{size:,} bytes of inputs are given to the model, the limit is {step.max_bytes:,}",
-                hint="give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes",
-                subject=stage,
-            )
-        )
+        text = f"{size:,} bytes of inputs are given to the model, the limit is {step.max_bytes:,}: {counted}"
+        hint = "give a slice (`file.md#Heading`) instead of a file, or raise llm.context.max_bytes"
+        problems.append(Diagnostic("E834", text, hint=hint, subject=stage))
     return problems
+
+
+def _counted(one: GivenInput) -> str:
+    return f"{one.path}#{one.slice}" if one.slice else one.path
 
 
 def _missing(path: str) -> Diagnostic:

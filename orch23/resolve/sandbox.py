@@ -12,6 +12,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
+from orch23.resolve import blocks
 from orch23.resolve.nearest import did_you_mean
 
 MAX_TEXT = 4 << 20
@@ -22,6 +23,8 @@ _FILTERS_TEXT = """
     truncate unique upper wordcount
 """
 _FILTERS = frozenset(_FILTERS_TEXT.split())
+# Of prompts and templates alone: a value of a pipeline is no text with data in it.
+_OF_FILES = {"block": blocks.block, "blocks": blocks.blocks}
 GLOBALS = frozenset({"range"})
 # Methods that make a text of any size from a number.
 _WIDE_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"})
@@ -144,7 +147,7 @@ def _is_wild(values: Collection[object]) -> bool:
 def environment() -> ImmutableSandboxedEnvironment:
     """Return the environment of expressions; what is evaluated in it leaves nothing behind."""
     made = template_environment().overlay()
-    made.filters = {name: _knows_wild(function) for name, function in made.filters.items()}
+    made.filters = {name: _knows_wild(function) for name, function in made.filters.items() if name not in _OF_FILES}
     made.filters["under"] = _under
     return made
 
@@ -154,7 +157,7 @@ def template_environment() -> ImmutableSandboxedEnvironment:
     """Return the environment of prompt and template files; nothing in it is unknown."""
     made = _Environment(undefined=_Missing, keep_trailing_newline=True, autoescape=False, cache_size=0)
     made.filters = {name: function for name, function in made.filters.items() if name in _FILTERS}
-    made.filters["under"] = _under
+    made.filters |= {"under": _under, **_OF_FILES}
     made.globals = {name: made.globals[name] for name in GLOBALS}
     return made
 
@@ -177,4 +180,4 @@ def hint_of(error: Exception, names: Mapping[str, object]) -> str | None:
         known = ", ".join(f"`{name}`" for name in sorted(names))
         return did_you_mean(unknown[1], names) or f"known here: {known}"
     lacking = re.match(r"No filter named '(\w+)'", text)
-    return did_you_mean(lacking[1], [*_FILTERS, "under"]) if lacking else None
+    return did_you_mean(lacking[1], [*_FILTERS, "under", *_OF_FILES]) if lacking else None

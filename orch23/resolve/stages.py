@@ -32,12 +32,13 @@ from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem, normal_path
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.item_rules import item_faults
+from orch23.resolve.limits import read_stage_limits
 from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.steps import read_conditions, read_step, read_verify
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout env python tools scratch cache network salt
+    timeout env python tools scratch cache network salt stop_conditions
 """
 STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
@@ -91,6 +92,7 @@ def make_stage(
         network=network,
         salt=_salt(fields),
         item=item,
+        stop=read_stage_limits(fields),
         chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
     )
     _check_outputs(fields, step, outputs, fence)

@@ -8,7 +8,9 @@ from orch23.model.pipeline import (
     CheckStep,
     Condition,
     EnsuresStep,
+    ForeachStage,
     LLMStep,
+    OnTruncated,
     PytestStep,
     RenderStep,
     ShellStep,
@@ -16,6 +18,7 @@ from orch23.model.pipeline import (
     Verify,
     VerifyStep,
 )
+from orch23.resolve.expressions import mentions
 from orch23.resolve.fields import Fields
 from orch23.resolve.input_paths import read_inputs
 
@@ -23,11 +26,15 @@ STEP_KINDS = ("llm", "shell", "pytest", "render")
 VERIFY_KINDS = ("check", "shell", "pytest", "ensures")
 RETURNS = ("files", "json", "text", "code")
 MODES = ("cached", "record", "replay")
+APIS = ("responses", "chat")
+SECRETS = ("refuse", "redact")
 CONDITION_KINDS = ("file_exists", "file_absent")
+MOST_TRUNCATED = 3
+MOST_FACTOR = 8
 
 _LLM_KEYS_TEXT = """
     provider model prompt system returns schema max_tokens effort thinking timeout mode transcripts context brief
-    base_url endpoint_alias command answers seed temperature
+    base_url endpoint_alias command answers seed temperature api on_truncated secrets
 """
 _LLM_KEYS = frozenset(_LLM_KEYS_TEXT.split())
 _PYTEST_KEYS = frozenset({"args", "paths", "config", "plugins", "pythonpath", "expect", "trust", "report"})
@@ -46,6 +53,13 @@ def read_step(stage: Fields) -> Step | None:
             return _render(stage)
         case _:
             return None
+
+
+def declared_llm(node: ForeachStage) -> LLMStep | None:
+    """Return the llm step of a foreach where all of its items have the same; None where an item has a say in it."""
+    if not isinstance(node.body.get("llm"), Mapping) or mentions(node.body["llm"], node.foreach.name):
+        return None
+    return _llm(Fields(node.body, "").below("llm"))
 
 
 def _llm(llm: Fields) -> LLMStep:
@@ -78,6 +92,9 @@ def _llm(llm: Fields) -> LLMStep:
         answers=llm.file("answers"),
         seed=llm.whole("seed"),
         temperature=llm.number("temperature"),
+        api=llm.choice("api", APIS, "responses") if llm.has("api") else None,  # type: ignore[arg-type] # these very literals
+        on_truncated=_on_truncated(llm.below("on_truncated")) if llm.has("on_truncated") else None,
+        secrets=llm.choice("secrets", SECRETS, "refuse"),  # type: ignore[arg-type] # a tuple of these very literals
     )
     if step.schema is not None and step.returns != "json":
         message = f"a `schema` needs `returns: json`, but it returns {step.returns}"
@@ -97,6 +114,15 @@ def _brief(brief: Fields) -> BriefLimits:
         message = f"`head` and `tail` are {limits.head + limits.tail} characters, over the limit of {limits.limit}"
         brief.complain("", "E856", message, "give `limit`, `head` and `tail` together")
     return limits
+
+
+def _on_truncated(more: Fields) -> OnTruncated:
+    more.only(("retries", "factor"))
+    usual = OnTruncated()
+    return OnTruncated(
+        retries=more.whole_between("retries", 0, MOST_TRUNCATED, usual.retries),
+        factor=more.whole_between("factor", usual.factor, MOST_FACTOR, usual.factor),
+    )
 
 
 def _folder(owner: Fields, key: str) -> str | None:

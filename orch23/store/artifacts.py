@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from orch23.store.durable import make_folder
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._@-]")
 
@@ -22,6 +22,6 @@ class Artifacts:
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write one artifact, in place of an earlier one of that name."""
         path = self.place(stage, attempt) / name
-        make_folder(path.parent)
+        make_folder(path.parent, PRIVATE_FOLDER)
+        path.touch(PRIVATE_FILE)
         path.write_text(text, encoding="utf-8", errors="replace")
-        path.chmod(0o600)

@@ -10,7 +10,7 @@ from typing import Self
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import BusyError
 from orch23.store.codes import E_BUSY
-from orch23.store.durable import write_all
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, write_all
 
 _PID_BYTES = 32
 
@@ -30,8 +30,8 @@ class BuildLock:
             BusyError: another process (or another BuildLock) has it.
 
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self._path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -37,7 +37,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_LOCK_VERSION: (
         "The lock file was written by another version of orch23",
-        "Use the version of orch23 that wrote it, or delete the file and build with this one.",
+        "A lock file says in which form its records are, and this orch23 does not know that form. Use the version of "
+        "orch23 that wrote it, or delete the file and build with this one.",
     ),
     E_STORE_VERSION: (
         "The store is of an unknown version",
@@ -52,7 +53,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     E_TRANSCRIPT: (
         "A committed transcript is damaged",
         "The file is not as orch23 wrote it. Take it from version control again (git checkout -- FILE), or delete it "
-        "and build: the answer is then taken from the local store, or asked for again.",
+        "and build: the answer is then taken from the local store, or asked for again. After a merge with a conflict, "
+        "take one side whole: git checkout --ours FILE, or --theirs.",
     ),
     E_BUSY: (
         "Another build is running in this project",

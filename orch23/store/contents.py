@@ -12,7 +12,15 @@ from typing import Protocol
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.store.beneath import leaves, open_regular, read_all
-from orch23.store.durable import discard, make_folder, open_temp, sweep_temps, sync_filesystem, write_all
+from orch23.store.durable import (
+    PRIVATE_FOLDER,
+    discard,
+    make_folder,
+    open_temp,
+    sweep_temps,
+    sync_filesystem,
+    write_all,
+)
 
 CHUNK_BYTES = 1 << 20
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
@@ -53,7 +61,7 @@ class Contents:
         """Keep some bytes and return their digest."""
         digest = digest_bytes(data)
         if not self._holds(digest):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder, PRIVATE_FOLDER)
             descriptor, temp = open_temp(self._folder, 0o444)
             try:
                 try:
@@ -150,7 +158,7 @@ class Contents:
         sweep_temps(self._folder)
 
     def _put_stream(self, source: int) -> Digest:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder, PRIVATE_FOLDER)
         descriptor, temp = open_temp(self._folder, 0o444)
         try:
             try:
@@ -170,7 +178,7 @@ class Contents:
 
     def _keep(self, temp: Path, digest: Digest) -> None:
         path = self.path_of(digest)
-        make_folder(path.parent)
+        make_folder(path.parent, PRIVATE_FOLDER)
         temp.rename(path)
         self._verified.add(digest.sha256)
 

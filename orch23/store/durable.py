@@ -9,6 +9,8 @@ from pathlib import Path
 from orch23.model.digest import Json, canonical_json
 from orch23.store.strict_json import parse
 
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
 TEMP_PREFIX = ".orch23-"
 TEMP_SUFFIX = ".tmp"
 
@@ -23,9 +25,9 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, scratch: Path | 
     """Replace a file's bytes durably: when this returns they survive a power cut, and no reader ever sees a part.
 
     The temporary file is made in `scratch` (default: the file's own folder), which must be on the same filesystem.
-    Missing folders are made.
+    Missing folders are made, and are as private as the file.
     """
-    make_folder(path.parent)
+    make_folder(path.parent, PRIVATE_FOLDER if mode == PRIVATE_FILE else 0o777)
     descriptor, temp = open_temp(scratch or path.parent, mode)
     try:
         try:
@@ -79,13 +81,13 @@ def discard(path: Path) -> None:
         path.unlink()
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder with its parents, durably; one that exists costs a single look."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder with its parents, durably; one that exists costs a single look, and keeps its mode."""
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    make_folder(folder.parent, mode)
     with contextlib.suppress(FileExistsError):
-        folder.mkdir()
+        folder.mkdir(mode)
     sync_folder(folder.parent)
 
 

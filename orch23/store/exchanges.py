@@ -9,23 +9,26 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast, get_args
 
+from orch23.decide.difference import differing
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.codes import E_TRANSCRIPT
-from orch23.store.durable import sweep_temps, write_atomic
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
 from orch23.store.strict_json import fields, mapping, number, one_of, parse, text, texts, truth, whole
 
 EXCHANGE_VERSION = 2
-_PARTS = ("provider", "endpoint", "api", "model", "system", "messages", "params", "returns", "schema", "sample")
 _FIELDS = (
     *("orch23_exchange", "fingerprint", "stage", "request", "response", "stop", "usage", "outcome"),
     *("diagnostics", "duration_s", "provenance", "model", "client", "requests", "cost", "prices", "superseded"),
     *("files", "sum"),
 )
 _USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
+_MERGED = "it holds the conflict markers of a merge"
+_ONE_SIDE = "take one side whole, `git checkout --ours {name}` or `--theirs`: two answers cannot be mixed"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
@@ -56,33 +59,49 @@ class Exchanges:
     def put(self, exchange: Exchange, transcripts: str | None) -> None:
         """Write an exchange durably to the local store and to the transcripts, where they do not hold it already."""
         data = exchange_text(exchange).encode("utf-8")
-        self._write(self._local(exchange.fingerprint), data, 0o600)
+        self._write(self._local(exchange.fingerprint), data, PRIVATE_FILE)
         committed = self._committed(exchange.fingerprint, transcripts)
         if committed:
             self._write(committed, data, 0o644)
 
-    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None) -> tuple[Exchange, str] | None:
-        """Return the stage's earlier exchange whose request differs least, with the first part that differs.
+    def nearest(self, stage: str, parts: Mapping[str, Json], transcripts: str | None) -> Exchange | None:
+        """Return the exchange whose request differs least from these parts, and is another: one of the stage's own.
+
+        Where it has none, as when it was renamed or is a new item, one of its family is taken.
 
         Raises:
             CorruptStateError: a committed transcript is damaged.
 
         """
-        best: tuple[tuple[int, int, str], Exchange, str] | None = None
+        best: tuple[tuple[bool, int, int, str], Exchange] | None = None
+        family = stage.partition("@")[0]
         for exchange in self._all(transcripts):
-            differing = [name for name in _PARTS if exchange.request.get(name) != _jsonlike(parts.get(name))]
-            if exchange.stage != stage or not exchange.request or not differing:
+            others = differing(exchange.request, parts)
+            if exchange.stage.partition("@")[0] != family or not exchange.request or not others:
                 continue
             alike = _common_prefix(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
-            rank = (len(differing), -alike, exchange.fingerprint)
+            rank = (exchange.stage != stage, len(others), -alike, exchange.fingerprint)
             if best is None or rank < best[0]:
-                best = (rank, exchange, differing[0])
-        return None if best is None else (best[1], best[2])
+                best = (rank, exchange)
+        return None if best is None else best[1]
+
+    def usages(self, transcripts: str | None) -> dict[str, list[Usage]]:
+        """Return what all recorded answers took, by stage.
+
+        Raises:
+            CorruptStateError: a committed transcript is damaged.
+
+        """
+        found: dict[str, list[Usage]] = {}
+        for exchange in self._all(transcripts):
+            if exchange.usage.total:
+                found.setdefault(exchange.stage, []).append(exchange.usage)
+        return found
 
     def put_original(self, data: bytes, transcripts: str | None) -> Digest:
         """Keep, durably, bytes that a person had before any stage wrote the path; return their digest."""
         digest = digest_bytes(data)
-        self._write(self._original(digest, transcripts), data, 0o644 if transcripts else 0o600)
+        self._write(self._original(digest, transcripts), data, 0o644 if transcripts else PRIVATE_FILE)
         return digest
 
     def get_original(self, digest: Digest, transcripts: str | None) -> bytes | None:
@@ -135,17 +154,19 @@ class Exchanges:
         source = open_regular(path)
         if source is None:
             return None
+        data = read_all(source)
         try:
-            exchange = parse_exchange(read_all(source))
+            exchange = parse_exchange(data)
         except ValueError as error:
-            self._complain(path, str(error), committed=committed)
+            merged = _CONFLICT.search(data) is not None
+            self._complain(path, _MERGED if merged else str(error), committed=committed, merged=merged)
             return None
         if exchange.fingerprint != fingerprint:
             self._complain(path, "is an exchange of another fingerprint", committed=committed)
             return None
         return exchange
 
-    def _complain(self, path: Path, problem: str, *, committed: bool) -> None:
+    def _complain(self, path: Path, problem: str, *, committed: bool, merged: bool = False) -> None:
         if not committed:
             self.healed.append(f"exchanges/{path.name}: {problem}")
             return
@@ -154,7 +175,9 @@ class Exchanges:
             Diagnostic(
                 E_TRANSCRIPT,
                 f"the transcript {name} is damaged: {problem}",
-                hint="take the file from version control again, or delete it",
+                hint=_ONE_SIDE.format(name=name)
+                if merged
+                else "take the file from version control again, or delete it",
                 subject=name,
             )
         )
@@ -165,7 +188,7 @@ class Exchanges:
             return
         scratch = None
         if path.is_relative_to(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder, PRIVATE_FOLDER)
             scratch = self._folder
         write_atomic(path, data, mode=mode, scratch=scratch)
 

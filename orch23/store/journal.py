@@ -16,14 +16,24 @@ from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_TYPES, EVENT_VERSION, Event, EventType, Level
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
-from orch23.store.durable import make_folder, sync_folder, write_all
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all
 from orch23.store.strict_json import fields, mapping, one_of, parse, text, whole
 
 INTERRUPTED = "interrupted"
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 _FIELDS = ("v", "seq", "ts", "level", "type", "role", "message", "data", "sum")
-_DURABLE = frozenset({"llm_response", "attempt_started", "stage_finished", "run_finished"})
+_DURABLE = frozenset(
+    {
+        "attempt_started",
+        "call_reserved",
+        "call_submitted",
+        "call_settled",
+        "llm_response",
+        "stage_finished",
+        "run_finished",
+    }
+)
 _WORTH_LITTLE = frozenset({"fresh", "blocked"})  # ends that the next run finds again by itself
 
 
@@ -88,9 +98,9 @@ class Journal:
                 self._descriptor = None
 
     def _open(self) -> int:
-        make_folder(self.path.parent)
+        make_folder(self.path.parent, PRIVATE_FOLDER)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.path, flags, 0o644)
+        descriptor = os.open(self.path, flags, PRIVATE_FILE)
         sync_folder(self.path.parent)
         return descriptor
 
@@ -215,18 +225,24 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
 
 
 def _journals(logs: Path) -> list[Path]:
-    """Return the journals, newest first; ids begin with their time, and a second run of one second is numbered."""
+    """Return the journals, newest first: by their ids, those of one second by their first lines and numbers."""
     try:
         paths = [path for path in logs.iterdir() if path.suffix == ".jsonl" and path.is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(paths, key=_age, reverse=True)
+    seconds = Counter(_second(path) for path in paths)
+    return sorted(paths, key=lambda path: _age(path, shared=seconds[_second(path)] > 1), reverse=True)
 
 
-def _age(path: Path) -> tuple[str, int, str]:
+def _second(path: Path) -> str:
+    return path.stem.partition("-")[0]
+
+
+def _age(path: Path, *, shared: bool) -> tuple[str, str, int, str]:
     began, _, rest = path.stem.partition("-")
     number = rest.rpartition("-")[2] if "-" in rest else ""
-    return began, int(number) if number.isdecimal() else 1, rest
+    first = _ends(path)[0] if shared else None
+    return began, first.ts if first else "", int(number) if number.isdecimal() else 1, rest
 
 
 def _ends(path: Path) -> tuple[JournalLine | None, JournalLine | None]:

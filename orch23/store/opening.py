@@ -11,7 +11,7 @@ from orch23.model.errors import CorruptStateError
 from orch23.store.build_lock import BuildLock
 from orch23.store.codes import E_STORE_VERSION
 from orch23.store.contents import Contents
-from orch23.store.durable import sweep_temps, write_atomic
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, sweep_temps, write_atomic
 from orch23.store.exchanges import Exchanges
 from orch23.store.promote import Promoter
 from orch23.store.records import Records
@@ -45,8 +45,10 @@ class Store:
     def sweep(self) -> None:
         """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock."""
         if not (self.folder / "VERSION").exists():
-            write_atomic(self.folder / ".gitignore", b"*\n")
-            write_atomic(self.folder / "VERSION", STORE_VERSION)
+            write_atomic(self.folder / ".gitignore", b"*\n", mode=PRIVATE_FILE)
+            write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE)
+        for folder in (self.folder, self.logs):
+            _close_up(folder)
         self.contents.sweep()
         self.records.sweep()
         self.exchanges.sweep()
@@ -92,6 +94,13 @@ def remove_tree(folder: Path) -> None:
         except PermissionError:
             _open_up(folder)
             shutil.rmtree(folder)
+
+
+def _close_up(folder: Path) -> None:
+    """Keep others out of a folder of ours that an earlier version, or a copy, left open to them."""
+    with contextlib.suppress(OSError):  # not ours to change, or not there yet
+        if stat.S_IMODE(folder.stat().st_mode) & ~PRIVATE_FOLDER:
+            folder.chmod(PRIVATE_FOLDER)
 
 
 def _open_up(folder: Path) -> None:

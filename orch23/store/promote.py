@@ -13,7 +13,15 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.store.beneath import directory, make_directories, open_regular, split
 from orch23.store.contents import Contents, pump
-from orch23.store.durable import is_temp, seal, sync_filesystem, temp_name, unseal, write_atomic
+from orch23.store.durable import (
+    PRIVATE_FILE,
+    is_temp,
+    seal,
+    sync_filesystem,
+    temp_name,
+    unseal,
+    write_atomic,
+)
 from orch23.store.record_format import entry_to_json, optional_entry
 from orch23.store.strict_json import fields, mapping
 
@@ -61,7 +69,7 @@ class Promoter:
                 raise MissingBytesError(entry.digest.sha256)
         expected = {path: old.get(path) for path in wanted}
         with self._lock:
-            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}))
+            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}), mode=PRIVATE_FILE)
             return self._apply(wanted, expected)
 
     def pending(self) -> Tree:

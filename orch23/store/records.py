@@ -13,7 +13,17 @@ from orch23.model.digest import FileEntry, Json, canonical_json
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.record import Record
 from orch23.store.beneath import open_regular, read_all
-from orch23.store.durable import make_folder, seal, sweep_temps, sync_folder, unseal, write_all, write_atomic
+from orch23.store.durable import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    make_folder,
+    seal,
+    sweep_temps,
+    sync_folder,
+    unseal,
+    write_all,
+    write_atomic,
+)
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.strict_json import fields, parse, text, whole
 
@@ -207,9 +217,9 @@ class Records:
             return
         path = self._path(key)
         if not shelf.lines:
-            make_folder(self._folder)
-            path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(path, _APPEND, 0o644)
+            make_folder(self._folder, PRIVATE_FOLDER)
+            path.parent.mkdir(PRIVATE_FOLDER, exist_ok=True)
+        descriptor = os.open(path, _APPEND, PRIVATE_FILE)
         try:
             write_all(descriptor, line)
             if not again:
@@ -224,8 +234,8 @@ class Records:
 
     def _rewrite(self, key: str, shelf: _Shelf) -> None:
         data = b"".join(seal({"n": k.number, "record": record_to_json(k.record)}) for k in shelf.kept.values())
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._path(key), data, scratch=self._folder)
+        make_folder(self._folder, PRIVATE_FOLDER)
+        write_atomic(self._path(key), data, mode=PRIVATE_FILE, scratch=self._folder)
         shelf.size_bytes, shelf.lines, shelf.damaged = len(data), len(shelf.kept), False
 
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
-from orch23.store.durable import write_all
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, write_all
 from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
 from orch23.store.strict_json import mapping, parse
 
@@ -217,11 +217,11 @@ class StateFile:
     def _write(self) -> None:
         body = self._folding.state().to_json()
         data = json.dumps({**body, "sum": digest_json(body)}, indent=1, ensure_ascii=False).encode()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent, PRIVATE_FOLDER)
         temp = self._path.with_name(f"{self._path.name}.tmp")
         with contextlib.suppress(FileNotFoundError):
             temp.unlink()
-        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
         try:
             write_all(descriptor, data + b"\n")
         finally:

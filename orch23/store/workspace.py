@@ -16,7 +16,7 @@ from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
 from orch23.store.beneath import leaves, open_file, read_all, split
 from orch23.store.contents import pump
-from orch23.store.durable import is_temp, seal, unseal, write_atomic
+from orch23.store.durable import PRIVATE_FILE, is_temp, seal, unseal, write_atomic
 from orch23.store.strict_json import fields, mapping, text, whole
 
 RACY_NS = 2_000_000_000
@@ -133,7 +133,7 @@ class Workspace:
                 if not _is_racy(seen, now)
             }
             self._changed = False
-        write_atomic(self._cache, seal({"version": _CACHE_VERSION, "files": files}))
+        write_atomic(self._cache, seal({"version": _CACHE_VERSION, "files": files}), mode=PRIVATE_FILE)
 
     def _stamp(self, path: str) -> Stamp | None:
         names, name = split(path)

@@ -41,6 +41,7 @@ def masked(text: str) -> str:
     """Return a screen without what differs from run to run: durations, run ids, the versions in use."""
     text = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]{8}(-\d+)?", "RUN", text)
     text = re.sub(r" +\d+\.\ds\b", lambda found: "0.0s".rjust(len(found.group())), text)
+    text = re.sub(r"(under |~)[\dhms ]+ \(median", "TIME (median", text)
     text = re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "00:00:00.000", text)
     text = re.sub(r"(key |→ |-> )[0-9a-f]{12}\b", r"\1KEY", text)
     text = re.sub(r"\b[0-9a-f]{12}\b", "DIGEST", text)

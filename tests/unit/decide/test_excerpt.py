@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.excerpt import normalise, shorten
+from orch23.decide.excerpt import normalise, shorten, shown
 from orch23.model.pipeline import BriefLimits
 
 
@@ -41,3 +41,23 @@ def test_rooms_can_be_named() -> None:
 @given(st.text(alphabet="ab /=0x12.s\x1b[m\r\nin", max_size=80))
 def test_normalising_twice_changes_nothing_more(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
+
+
+@pytest.mark.parametrize("unit", ["h", "/rooms/", "= ", "pytest-of-", "/tmp/a", "\x1b]", "x/rooms/0123456789abcdef/"])
+def test_a_line_without_an_end_costs_no_more_than_its_length(unit: str) -> None:
+    """With the square of it, this would be minutes."""
+    assert normalise(unit * (400_000 // len(unit)))
+
+
+def test_a_room_is_cut_at_where_its_path_begins() -> None:
+    room = "/home/me/.orch23/rooms/0123456789abcdef"
+    text = f"in '{room}/a.py' and ({room}/b) and path={room}"
+    assert normalise(text) == "in '/room/a.py' and (/room/b) and path=/room"
+    assert normalise(f"{room}0/a.py") == f"{room}0/a.py", "no room has such a name"
+
+
+def test_a_text_from_outside_is_shown_escaped_and_bounded() -> None:
+    assert shown("a\x1b[31m\u202e\ud800b") == "a\\x1b[31m\\u202e\\ud800b"
+    assert shown("x" * 121) == "x" * 120 + "..."
+    assert shown("x" * 120) == "x" * 120
+    assert len(shown("\x00" * 1_000_000)) == 123

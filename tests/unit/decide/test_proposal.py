@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.decide import proposal_codes as codes
-from orch23.decide.proposal import MAX_FILE_BYTES, judge_answer
+from orch23.decide.proposal import judge_answer
+from orch23.decide.proposal_contents import MAX_FILE_BYTES
 from orch23.decide.protected import admits, is_protected
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Proposal, Refused
@@ -258,7 +259,7 @@ def test_deletes_are_off_unless_listed_and_need_a_file() -> None:
     assert found(judge({"deletes": ["src/locked.py"]}, base=base)) == [codes.OUTSIDE_FENCE]
     assert found(judge({"deletes": ["../x"]}, base=base)) == [codes.UNSAFE_PATH]
     assert isinstance(judge({"deletes": ["src/old.py"]}, base=base), Proposal)
-    assert isinstance(judge({"deletes": ["src/old2.py"]}, base=base, hidden={"ws/src/old2.py"}), Proposal)
+    assert found(judge({"deletes": ["src/old2.py"]}, base=base, hidden={"ws/src/old2.py"})) == [codes.NOT_SHOWN]
 
 
 # ---- contents ---------------------------------------------------------------------------------
@@ -419,6 +420,89 @@ def test_everything_wrong_is_said_at_once() -> None:
     expected |= {codes.STALE_BASE, codes.NOT_SHOWN, codes.DUPLICATE_PATH, codes.DELETE, codes.WRONG_SHAPE}
     assert set(found(judgement)) == expected
     assert judgement.kind == "write_scope_violation"
+
+
+def test_a_long_list_of_complaints_is_cut_and_has_one_of_each_code() -> None:
+    answer = {"writes": [write(f"other/{n}.txt") for n in range(200)] + [write("../x"), write("src/a.py", "def f(:")]}
+    judgement = judge(answer)
+    assert len(judgement.diagnostics) < 60
+    assert {codes.OUTSIDE_FENCE, codes.UNSAFE_PATH, codes.UNPARSABLE} <= set(found(judgement))
+    assert "more complaints are not listed" in judgement.diagnostics[-1].message
+
+
+def test_many_files_are_judged_in_time_with_their_number() -> None:
+    """Each of them has lost its names; to parse all the others for each would take minutes."""
+    base = {f"ws/src/m{n}.py": LONG for n in range(300)}
+    judgement = judge({"writes": [write(f"src/m{n}.py", f"x{n} = 1\n") for n in range(300)]}, base=base)
+    assert set(found(judgement)) == {codes.NAMES_LOST}
+
+
+def test_a_file_that_is_no_text_is_not_rewritten() -> None:
+    """The model was shown it with holes; to write it whole would destroy it."""
+    there = b"caf\xe9 = 1\n".decode("utf-8", "surrogateescape")
+    assert found(judge({"src/a.txt": "cafe = 1\n"}, base={"ws/src/a.txt": there})) == [codes.BAD_TEXT]
+    judgement = judge("cafe = 1\n", returns="text", outputs=("a.txt",), base={"a.txt": there})
+    assert found(judgement) == [codes.BAD_TEXT]
+
+
+def test_a_base_that_is_no_text_still_has_the_digest_of_its_bytes() -> None:
+    raw = b"caf\xe9\n"
+    base = {"ws/src/a.txt": raw.decode("utf-8", "surrogateescape")}
+    answer = {"writes": [write("src/a.txt", "x", base_sha256=hashlib.sha256(raw).hexdigest())]}
+    assert codes.STALE_BASE not in found(judge(answer, base=base))
+
+
+def test_an_existing_file_in_another_case_is_the_same_file_unless_it_goes() -> None:
+    base = {"ws/src/old1.py": "x = 1\n"}
+    judgement = judge({"src/OLD1.py": "x = 1\n"}, base=base)
+    assert found(judgement) == [codes.DUPLICATE_PATH]
+    assert judgement.diagnostics[0].hint == "write `src/old1.py`"
+    assert found(judge({"src/Hid.py": ""}, hidden={"ws/src/hid.py"})) == [codes.DUPLICATE_PATH]
+
+
+def test_a_stated_error_beside_empty_lists_is_an_error_and_beside_files_a_fault() -> None:
+    wire = {"summary": "", "writes": [], "deletes": [], "error": "the spec contradicts itself"}
+    assert found(judge(wire)) == [codes.AGENT_ERROR]
+    assert found(judge({"status": "error", "reason": "no", "edits": []})) == [codes.AGENT_ERROR]
+    assert found(judge({"status": "error", "edits": [write("src/a.py")]})) == [codes.WRONG_SHAPE]
+    assert found(judge({"error": "x", "deletes": ["src/old.py"]}, base={"ws/src/old.py": "1"})) == [codes.WRONG_SHAPE]
+
+
+BODY = "def f(x):\n    y = x + 1\n    return y\n\n\nclass A:\n    def g(self):\n        return f(1)\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "def f(x):\n    ...\n\n\nclass A:\n    def g(self):\n        return f(1)\n",
+        'def f(x):\n    """Add one."""\n    ...\n\n\nclass A:\n    def g(self):\n        return f(1)\n',
+        BODY.replace("        return f(1)\n", "        ...\n"),
+        BODY + "\n...\n",
+        BODY.replace("    y = x + 1\n", "    ...\n    y = x\n"),
+        BODY.replace("class A:\n", "class A:\n    ...\n\n"),
+    ],
+)
+def test_dots_where_python_had_code_are_left_out_code(content: str) -> None:
+    assert found(judge({"src/a.py": content}, base={"ws/src/a.py": BODY})) == [codes.ELIDED]
+    assert isinstance(judge({"src/a.py": content}), Proposal), "in a new file they are a stub"
+    assert isinstance(judge({"src/a.py": content}, base={"ws/src/a.py": content + "# 1\n"}), Proposal), "it was there"
+
+
+def test_a_placeholder_may_stand_no_more_often_than_before() -> None:
+    once = "a\n# ... rest of code unchanged\nb\n"
+    twice = once + "# ... rest of code unchanged\n"
+    assert isinstance(judge({"src/a.txt": once}, base={"ws/src/a.txt": once}), Proposal)
+    assert found(judge({"src/a.txt": twice}, base={"ws/src/a.txt": once})) == [codes.ELIDED]
+
+
+@pytest.mark.parametrize(
+    ("path", "good", "bad"),
+    [("a.json", '{"a": 1}\n', '{"a": 1,}\n'), ("a.toml", "a = 1\n", "a = \n"), ("a.ipynb", "{}\n", "{\n")],
+)
+def test_data_files_parse_unless_they_did_not_before(path: str, good: str, bad: str) -> None:
+    assert isinstance(judge({f"src/{path}": good}), Proposal)
+    assert found(judge({f"src/{path}": bad})) == [codes.UNPARSABLE]
+    assert isinstance(judge({f"src/{path}": bad}, base={f"ws/src/{path}": bad + bad}), Proposal)
 
 
 # ---- json, text, code -------------------------------------------------------------------------

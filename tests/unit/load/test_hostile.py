@@ -74,7 +74,54 @@ CASES = {
     ),
     "yes as a key": (V + "yes: 1\nstages: {s: {shell: a}}\n", "E802", 2, 1),
     "later: matrix": (S + OK + "    matrix: {}\n", "E813", 5, 5),
-    "later: cost": (V + "stop_conditions: {max_cost_usd: 1}\nstages: {s: {shell: a}}\n", "E813", 2, 19),
+    "no cost": (V + "stop_conditions: {max_cost_usd: 0}\nstages: {s: {shell: a}}\n", "E812", 2, 33),
+    "no cost, in quotes": (V + "stop_conditions: {max_cost_usd: '0.00'}\nstages: {s: {shell: a}}\n", "E815", 2, 33),
+    "cost with a sign": (V + "stop_conditions: {max_cost_usd: $2}\nstages: {s: {shell: a}}\n", "E815", 2, 33),
+    "cost in words": (V + "stop_conditions: {max_cost_usd: true}\nstages: {s: {shell: a}}\n", "E811", 2, 33),
+    "tokens in words": (V + "stop_conditions: {max_tokens: many}\nstages: {s: {shell: a}}\n", "E815", 2, 31),
+    "misspelt limit": (V + "stop_conditions: {max_cost: 1}\nstages: {s: {shell: a}}\n", "E802", 2, 19),
+    "cost that a var makes nothing": (
+        V + "vars: {b: 0}\nstop_conditions: {max_cost_usd: '${{ vars.b }}'}\nstages: {s: {shell: a}}\n",
+        "E812",
+        3,
+        33,
+    ),
+    "cost that a var makes a word": (
+        V + "vars: {b: much}\nstop_conditions: {max_cost_usd: '${{ vars.b }}'}\nstages: {s: {shell: a}}\n",
+        "E815",
+        3,
+        33,
+    ),
+    "failed stages of a stage": (S + OK + "    stop_conditions: {max_failed_stages: 1}\n", "E802", 5, 23),
+    "limit of a foreach": (S + F + OK + "    stop_conditions: {max_wall: soon}\n", "E815", 6, 33),
+    "price without output": (V + "prices: {m: {input: 1}}\nstages: {s: {shell: a}}\n", "E810", 2, 10),
+    "price under nothing": (V + "prices: {p/m: {input: -1, output: 1}}\nstages: {s: {shell: a}}\n", "E812", 2, 23),
+    "price in words": (V + "prices: {p/m: {input: 1, output: cheap}}\nstages: {s: {shell: a}}\n", "E815", 2, 34),
+    "misspelt rate": (V + "prices: {m: {inptu: 1, output: 1, input: 1}}\nstages: {s: {shell: a}}\n", "E802", 2, 14),
+    "price of a number": (V + "prices: {m: 3}\nstages: {s: {shell: a}}\n", "E811", 2, 13),
+    "price that a var makes a word": (
+        V + "vars: {b: much}\nprices: {p/m: {input: '${{ vars.b }}', output: 1}}\nstages: {s: {shell: a}}\n",
+        "E815",
+        3,
+        23,
+    ),
+    "misspelt api": (S + "    llm: {api: respones, provider: p, model: m, prompt: p}\n", "E812", 4, 16),
+    "misspelt secrets": (S + "    llm: {secrets: ignore, provider: p, model: m, prompt: p}\n", "E812", 4, 20),
+    "too often cut off": (S + "    llm: {on_truncated: {retries: 4}, provider: p, model: m}\n", "E812", 4, 35),
+    "factor of one": (S + "    llm: {on_truncated: {factor: 1}, provider: p, model: m}\n", "E812", 4, 34),
+    "retries by a var": (
+        V + "vars: {n: 9}\nstages:\n  s:\n    llm: {on_truncated: {retries: '${{ vars.n }}'}, provider: p, model: m, "
+        "prompt: p}\n    outputs: [a]\n",
+        "E812",
+        5,
+        35,
+    ),
+    "limit by an item": (
+        S + "    foreach: {in: [a], as: t}\n" + OK + "    stop_conditions: {max_tokens: '${{ t }}'}\n",
+        "E815",
+        6,
+        35,
+    ),
     "later: commands": (S + OK + "    verify: [{commands: {from: x}}]\n", "E813", 5, 15),
     "bad stage name": (V + "stages:\n  'a b': {shell: a}\n", "E812", 3, 3),
     "dots as a stage name": (V + "stages:\n  ..: {shell: a}\n", "E812", 3, 3),
@@ -190,7 +237,7 @@ def test_a_malformed_pipeline_is_told_by_code_and_place(name):
 def test_the_corpus_is_large_and_reaches_most_of_the_catalogue():
     assert len(CASES) >= 100
     reached = {code for _, code, _, _ in CASES.values()}
-    elsewhere = {"E843", "E858", "E860", "E861", "E862", "W801"}
+    elsewhere = {"E843", "E858", "E860", "E861", "E862", "W801", "W802"}
     assert set(CODES) - reached == elsewhere
 
 

@@ -1,5 +1,6 @@
 """Loading: text to Pipeline, defaults, vars, foreach, and where everything came from."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from orch23.load.pipeline import InvalidPipelineError, load_pipeline, parse_pipeline
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
-from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep, ShellStep, Stage, StopConditions
+from orch23.model.pipeline import ForeachStage, LLMStep, Price, PytestStep, ShellStep, Stage, StopConditions
+from orch23.resolve.stages import render_foreach
 
 EXAMPLE = """# the example of the language page, without what later versions bring
 version: 1
@@ -160,6 +162,35 @@ stages:
     (stage,) = pipeline.stages
     assert (len(stage.inputs), stage.cache, stage.retry.max, stage.timeout_s) == (2, True, 2, 3.0)
     assert (pipeline.stop.max_llm_calls, pipeline.jobs) == (2, 2)
+
+
+def test_limits_and_prices_are_decimals_exactly_as_they_are_written():
+    text = """version: 1
+vars: {b: '0.30', n: 0.1}
+stop_conditions: {max_cost_usd: 0.1, max_tokens: 600k, max_llm_calls: 2k, max_wall: 45m, max_failed_stages: 3}
+prices:
+  m: {input: 1.1, output: '2.20', cache_read: 0}
+  p/m-2: {input: "${{ vars.b }}", output: "${{ vars.n }}", cache_write: '0.000000000001'}
+defaults: {stop_conditions: {max_tokens: 2M, max_wall: 60}}
+stages:
+  s: {shell: [x], stop_conditions: {max_cost_usd: "${{ vars.b }}", max_wall: 1h}}
+  f: {foreach: {in: [7], as: n}, shell: [x], stop_conditions: {max_llm_calls: "${{ n }}"}}
+  t: {shell: [x]}
+"""
+    pipeline = good(text)
+    assert pipeline.stop == StopConditions(
+        max_cost_usd=Decimal("0.1"), max_tokens=600_000, max_llm_calls=2000, max_wall_s=2700.0, max_failed_stages=3
+    )
+    assert pipeline.prices == {
+        "m": Price(input=Decimal("1.1"), output=Decimal("2.20"), cache_read=Decimal(0)),
+        "p/m-2": Price(input=Decimal("0.30"), output=Decimal("0.1"), cache_write=Decimal("1e-12")),
+    }
+    plain, each, other = pipeline.stages
+    assert plain.stop == StopConditions(max_cost_usd=Decimal("0.30"), max_tokens=2_000_000, max_wall_s=3600.0)
+    assert other.stop == StopConditions(max_tokens=2_000_000, max_wall_s=60.0)
+    ((_, (item,)),) = [(s, render_foreach(s, [("7", 7)], {})) for s in (each,)]
+    assert item.stage is not None, item.problems
+    assert item.stage.stop == StopConditions(max_llm_calls=7, max_tokens=2_000_000, max_wall_s=60.0)
 
 
 def test_a_wrong_type_after_rendering_is_found_in_the_limits_too():

@@ -8,7 +8,17 @@ import pytest
 
 from orch23.load.complaints import complaints
 from orch23.load.schema import reference_page, relaxed_schema, schema
-from orch23.model.pipeline import BriefLimits, Fence, LLMStep, PytestStep, Retry, Stage, StopConditions
+from orch23.model.pipeline import (
+    BriefLimits,
+    Fence,
+    LLMStep,
+    OnTruncated,
+    Price,
+    PytestStep,
+    Retry,
+    Stage,
+    StopConditions,
+)
 from orch23.resolve.stages import STAGE_KEYS
 
 ROOT = Path(__file__).parents[3]
@@ -67,6 +77,16 @@ def test_schema_reader_and_model_have_the_same_keys():
     assert (retry - {"from"}) | {"start_from"} == fields_of(Retry)
     stop = set(schema()["properties"]["stop_conditions"]["properties"])
     assert {name.removesuffix("_s") if name == "max_wall_s" else name for name in fields_of(StopConditions)} == stop
+    for owner in ("stage", "defaults"):
+        below = set(definitions[owner]["properties"]["stop_conditions"]["properties"])
+        assert below == stop - {"max_failed_stages"}
+    assert set(definitions["price"]["properties"]) == fields_of(Price)
+    assert set(definitions["llm"]["properties"]["on_truncated"]["properties"]) == fields_of(OnTruncated)
+
+
+def test_nothing_of_this_version_is_put_off():
+    later = {name for _, node in nodes(schema()) for name in node.get("x-later", ())}
+    assert not later & (fields_of(Stage, LLMStep, StopConditions, Retry) | {"prices", "stop_conditions"})
 
 
 E = "${{ vars.x }}"
@@ -91,7 +111,11 @@ E = "${{ vars.x }}"
                 "temperature": E,
                 "context": {"own_outputs": E},
                 "base_url": E,
-            }
+                "api": E,
+                "secrets": E,
+                "on_truncated": {"retries": E, "factor": E},
+            },
+            "stop_conditions": {"max_cost_usd": E, "max_tokens": E, "max_llm_calls": E, "max_wall": E},
         },
         {"render": E, "foreach": {"in": E, "order": E}, "allowed_paths": {"write": E}, "network": E, "tools": E},
         {"shell": E, "verify": {"steps": E, "inputs": E, "all": E}},

@@ -1,11 +1,14 @@
 """Recorded answers: what is reused, what is asked, and that an answer is on disk before anyone sees it."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import pytest
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, ExchangeOutcome, Message, Provider, Request, Response, Usage
-from orch23.providers import codes
-from orch23.providers.recorded import Recorded
+from orch23.providers.recorded import Once, Recorded
 
 OUTCOMES: list[ExchangeOutcome] = [
     "pending",
@@ -24,7 +27,6 @@ class Store:
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {}
         self.puts: list[Exchange] = []
-        self.near: tuple[Exchange, str] | None = None
         self.folders: set[str | None] = set()
 
     def get(self, fingerprint, transcripts):
@@ -37,8 +39,7 @@ class Store:
         self.puts.append(exchange)
 
     def nearest(self, stage, parts, transcripts):
-        self.folders.add(transcripts)
-        return self.near
+        raise AssertionError
 
 
 class Model:
@@ -59,6 +60,13 @@ def request(text: str = "hello") -> Request:
     return Request(
         provider="p", model="m", endpoint="e", system="s", messages=sent, identity=(Message("user", text),), params={}
     )
+
+
+@pytest.fixture
+def store_with_answer() -> Store:
+    store = Store()
+    ask(recorded(store, Model()))
+    return store
 
 
 def recorded(store: Store, model: Provider, **more) -> Recorded:
@@ -105,26 +113,76 @@ def test_the_outcome_and_the_mode_decide_what_is_reused(outcome: ExchangeOutcome
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 @pytest.mark.parametrize("mode", ["cached", "record"])
-def test_what_an_interrupted_run_has_paid_for_is_reused_whatever_became_of_it(
+def test_what_an_interrupted_run_has_asked_for_anew_is_reused_whatever_became_of_it(
     outcome: ExchangeOutcome, mode: str
 ) -> None:
     store, model = Store(), Model()
     ask(recorded(store, model))
     recorded(store, model).settle(request().fingerprint(), outcome, ())
-    assert ask(recorded(store, model, mode=mode, reusable={request().fingerprint()})).replayed
+    assert ask(recorded(store, model, mode=mode, once=Once({request().fingerprint()}))).replayed
 
 
-def test_replay_of_an_unrecorded_request_names_the_stage_and_the_difference_and_asks_nobody() -> None:
-    store, model = Store(), Model()
-    with pytest.raises(ProviderError) as caught:
-        ask(recorded(store, model, mode="replay"))
-    diagnostic = caught.value.diagnostics[0]
-    assert (diagnostic.code, diagnostic.subject) == (codes.UNRECORDED, "code@T1")
-    assert "no answer is recorded for this stage" in diagnostic.message
-    store.near = (Exchange(fingerprint="f" * 64, stage="code@T1", request={}, response=""), "params")
-    with pytest.raises(ProviderError, match="differs in params"):
-        ask(recorded(store, model, mode="replay"))
-    assert model.asked == []
+def test_a_superseded_answer_answers_nobody_and_stays(store_with_answer: Store) -> None:
+    store, model = store_with_answer, Model()
+    provider = recorded(store, model)
+    provider.supersede(request().fingerprint())
+    provider.supersede(request().fingerprint())
+    provider.supersede("unknown")
+    assert [e.superseded for e in store.puts] == [False, True]
+    assert provider.known(request()) is None
+    assert provider.passes(request())
+    assert store.get(request().fingerprint(), None).response == "answer"
+
+
+@pytest.mark.parametrize(("mode", "passed"), [("cached", False), ("record", True), ("replay", False)])
+def test_only_record_passes_over_a_recorded_answer(store_with_answer: Store, mode: str, *, passed: bool) -> None:
+    provider = recorded(store_with_answer, Model(), mode=mode)
+    assert provider.passes(request()) is passed
+    assert not provider.passes(request("unrecorded"))
+
+
+def test_record_takes_what_this_run_has_recorded_as_its_own() -> None:
+    store, model, once = Store(), Model(), Once()
+    assert not ask(recorded(store, model, mode="record", once=once)).replayed
+    assert ask(recorded(store, model, mode="record", once=once)).replayed
+    assert not recorded(store, model, mode="record", once=once).passes(request())
+    assert recorded(store, model, mode="record").passes(request())
+    assert len(model.asked) == 1
+
+
+def test_stages_that_ask_the_same_thing_at_the_same_time_ask_once() -> None:
+    store, first, second = Store(), threading.Event(), threading.Event()
+
+    class Slow(Model):
+        def complete(self, request, deadline_s, on_progress):
+            first.set()
+            assert second.wait(10)
+            return super().complete(request, deadline_s, on_progress)
+
+    class Watched(Once):
+        def asking(self, fingerprint):
+            if first.is_set():
+                second.set()
+            return super().asking(fingerprint)
+
+    once, model = Watched(), Slow()
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(ask, recorded(store, model, once=once))
+        assert first.wait(10)
+        other = pool.submit(ask, recorded(store, model, once=once))
+        assert [one.result(10).replayed, other.result(10).replayed] == [False, True]
+    assert len(model.asked) == 1
+
+
+def test_after_a_failure_the_next_one_asks_itself() -> None:
+    class Broken:
+        def complete(self, request, deadline_s, on_progress):
+            raise ProviderError
+
+    store, model, once = Store(), Model(), Once()
+    with pytest.raises(ProviderError):
+        ask(recorded(store, Broken(), once=once))
+    assert not ask(recorded(store, model, once=once)).replayed
 
 
 def test_settling_writes_the_outcome_once() -> None:
@@ -139,14 +197,27 @@ def test_settling_writes_the_outcome_once() -> None:
     assert store.puts[-1].diagnostics == ("[E203] empty",)
 
 
-def test_a_replay_leaves_the_recorded_outcome_alone() -> None:
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_replay_writes_nothing(outcome: ExchangeOutcome) -> None:
     store, model = Store(), Model()
     ask(recorded(store, model))
     fingerprint = request().fingerprint()
-    recorded(store, model).settle(fingerprint, "invalid", ("a",))
+    recorded(store, model).settle(fingerprint, outcome, ("a",))
     before = len(store.puts)
     recorded(store, model, mode="replay").settle(fingerprint, "accepted", ())
     assert len(store.puts) == before
+
+
+def test_the_outcome_is_that_of_the_stage_that_asked() -> None:
+    store, model = Store(), Model()
+    ask(recorded(store, model))
+    fingerprint = request().fingerprint()
+    other = replace(recorded(store, model), stage="code@T2")
+    other.settle(fingerprint, "accepted", ())
+    assert store.exchanges[fingerprint].outcome == "accepted"
+    recorded(store, model).settle(fingerprint, "invalid", ("outside the fence",))
+    other.settle(fingerprint, "accepted", ())
+    assert store.exchanges[fingerprint].outcome == "invalid"
 
 
 def test_nothing_is_written_when_the_provider_fails() -> None:

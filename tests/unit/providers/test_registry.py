@@ -9,12 +9,16 @@ import pytest
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes, registry
 from orch23.providers.adapter import Asking, Setting
+from orch23.providers.anthropic_messages import AnthropicMessages
 from orch23.providers.command import Command
 from orch23.providers.local import Local
+from orch23.providers.openai_responses import Responses
 from orch23.providers.registry import ADAPTERS
 from orch23.providers.scripted import Scripted
 
 STEPS = {
+    "anthropic": LLMStep(provider="anthropic", model="claude", prompt="p"),
+    "openai": LLMStep(provider="openai", model="gpt", prompt="p"),
     "local": LLMStep(provider="local", model="smollm2", prompt="p"),
     "command": LLMStep(provider="command", model="m", prompt="p", command=("python3", "-c", "x y")),
     "scripted": LLMStep(provider="scripted", model="m", prompt="p", answers="a.yaml"),
@@ -33,7 +37,16 @@ def test_every_provider_of_the_registry_is_tested_here() -> None:
     assert set(ADAPTERS) == set(STEPS)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("local", Local), ("command", Command), ("scripted", Scripted)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("anthropic", AnthropicMessages),
+        ("openai", Responses),
+        ("local", Local),
+        ("command", Command),
+        ("scripted", Scripted),
+    ],
+)
 def test_making_a_provider_starts_nothing(name: str, kind: type) -> None:
     assert isinstance(registry.make(setting(), Asking(STEPS[name], "code")), kind)
 
@@ -45,7 +58,7 @@ def test_a_plain_step_has_no_complaint(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("locl", "did you mean `local`?"), ("anthropic", "command"), ("openai", "command"), ("x", "known")],
+    [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "known")],
 )
 def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
     (diagnostic,) = registry.check(dataclasses.replace(STEPS["local"], provider=name), {})

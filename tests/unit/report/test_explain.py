@@ -1,6 +1,7 @@
 """An explanation shows every aspect of a key, then and now, and where a change comes from."""
 
 import json
+from dataclasses import replace
 
 from orch23.model.decision import Edited, Fresh, Run
 from orch23.model.diagnostic import Location
@@ -8,7 +9,7 @@ from orch23.model.manifest import Reason
 from orch23.model.record import Record
 from orch23.report.explain_json import explain_json
 from orch23.report.explain_text import explain_text
-from orch23.report.explain_view import Cause, Explanation, aspects_of, changed, text_diff
+from orch23.report.explain_view import Cause, Explanation, Question, aspects_of, changed, text_diff
 from orch23.report.marks import PLAIN
 from orch23.report.plan_view import PlanLine
 
@@ -87,3 +88,24 @@ def test_a_very_long_difference_is_cut() -> None:
     lines = text_diff("x", "", "\n".join(map(str, range(1000)))).lines
     assert len(lines) == 201
     assert lines[-1].endswith("more lines")
+
+
+def test_the_request_is_told_with_what_is_recorded_for_it() -> None:
+    asked = Question(fingerprint="a" * 64, parts={"model": "m", "params": {"max_tokens": 9}, "messages": "b" * 64})
+
+    def said(question: Question) -> str:
+        return explain_text(replace(TOLD, question=question), PLAIN)
+
+    assert "request aaaaaaaaaaaa: answered by cccccccccccc, which is recorded\n    model  m\n" in said(
+        replace(asked, answers=("c" * 64,))
+    )
+    assert '    params  {"max_tokens": 9}\n    messages  bbbbbbbbbbbb\n' in said(asked)
+    assert "request aaaaaaaaaaaa: not recorded\n" in said(replace(asked, missing=True))
+    near = replace(asked, missing=True, difference="the model is `m`, was `\x1b[2J`")
+    assert "not recorded; next to the nearest, the model is `m`, was `\\x1b[2J`\n" in said(near)
+    assert "was cut off; the one with more room is not recorded" in said(
+        replace(asked, answers=("c" * 64,), missing=True)
+    )
+    document = json.loads(explain_json(replace(TOLD, question=near)))["request"]
+    assert (document["fingerprint"], document["missing"], document["parts"]["model"]) == ("a" * 64, True, "m")
+    assert json.loads(explain_json(TOLD))["request"] is None

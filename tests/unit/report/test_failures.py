@@ -1,0 +1,56 @@
+"""What went wrong is told at the end, with a way out that is said once."""
+
+from typing import Any
+
+from orch23.model.diagnostic import Location
+from orch23.model.event import Event
+from orch23.model.pipeline import Pipeline, ShellStep, Stage
+from orch23.report.failures import failure_text
+from orch23.report.marks import PLAIN
+
+PIPELINE = Pipeline(
+    name="demo",
+    file="p.yaml",
+    stages=(Stage(name="a", step=ShellStep("x")),),
+    locations={"stages/a": Location("p.yaml", 4, 3)},
+)
+LATE = {"code": "E304", "message": "killed after 3 s", "subject": "a", "hint": "raise `timeout`, or make it faster"}
+RED = {"code": "E301", "message": "fails", "subject": "test_a", "hint": None}
+
+
+def told(**data: Any) -> str:
+    event = Event("stage_finished", "timeout", role="a", data={"status": "failed", "attempts": 1, **data})
+    return failure_text(PIPELINE, [event], {"a": "shell"}, PLAIN)
+
+
+def test_a_failure_says_its_code_and_its_way_out() -> None:
+    assert told(command="sleep 9", failure="killed after 3 s", problems=[LATE, LATE]) == (
+        "\n✘ a  p.yaml:4:3\n"
+        "  $ sleep 9\n"
+        "  | killed after 3 s\n"
+        "  = E304: raise `timeout`, or make it faster\n"
+        "  next: `orch23 show p.yaml a` has all of its output\n"
+    )
+
+
+def test_what_the_excerpt_says_with_its_code_is_not_said_again() -> None:
+    assert "  = " not in told(
+        failure="[E304] a: killed after 3 s. Fix: raise `timeout`, or make it faster.", problems=[LATE]
+    )
+
+
+def test_a_failing_test_is_told_by_its_own_words_alone() -> None:
+    assert "E301" not in told(failure="assert 2 == 1", problems=[RED])
+
+
+def test_hints_cannot_steer_the_terminal() -> None:
+    assert "\x1b" not in told(failure="x", problems=[{**LATE, "hint": "\x1b[2J"}])
+    assert "  = " not in told(failure="x", problems=["no mapping", 3])
+
+
+def test_a_failure_of_recorded_answers_alone_says_how_to_ask_anew() -> None:
+    said = "  nobody was asked: its 2 answers are recorded; `orch23 build p.yaml --resample a` asks anew\n"
+    assert said in told(failure="x", recorded=2, calls=0)
+    assert "its 1 answer is recorded" in told(failure="x", recorded=1, calls=0)
+    assert "nobody was asked" not in told(failure="x", recorded=1, calls=1)
+    assert "nobody was asked" not in told(failure="x", recorded=0, calls=0)

@@ -3,11 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Digest, FileEntry
+from orch23.model.estimate import NOTHING, Calls, Estimate
 from orch23.model.manifest import Reason
 from orch23.model.pipeline import (
     Foreach,
@@ -26,7 +28,7 @@ from orch23.model.record import Record
 from orch23.report.marks import ASCII, PLAIN, Style
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
-from orch23.report.plan_view import Calls, PlanView, kind_of, models_of, plan_view
+from orch23.report.plan_view import PlanView, kind_of, models_of, plan_view
 
 LLM = LLMStep(provider="scripted", model="small", prompt="p")
 RECORD = Record(stage="b", key="k", manifest={}, outputs={"b.txt": FileEntry(Digest("0" * 64, 1))})
@@ -45,9 +47,11 @@ STAGES: tuple[Stage | ForeachStage, ...] = (
 )
 
 
-def view(decisions: Mapping[str, Decision], *, limit: int | None = None, **more: Any) -> PlanView:
+def view(
+    decisions: Mapping[str, Decision], *, limit: int | None = None, dollars: str | None = None, **more: Any
+) -> PlanView:
     places = {f"stages/{stage.name}": Location("p.yaml", n + 2, 3) for n, stage in enumerate(STAGES)}
-    stop = StopConditions(max_llm_calls=limit)
+    stop = StopConditions(max_llm_calls=limit, max_cost_usd=Decimal(dollars) if dollars else None)
     pipeline = Pipeline(name="demo", file="p.yaml", stages=STAGES, stop=stop, locations=places)
     nodes = {stage.name: stage for stage in STAGES}
     plan = Plan(pipeline=pipeline, nodes=nodes, order=tuple(nodes), upstream={}, downstream={})
@@ -64,7 +68,8 @@ MIXED: dict[str, Decision] = {
 
 
 def test_the_text_has_a_line_a_stage_and_the_sums() -> None:
-    assert plan_text(view(MIXED, limit=7), PLAIN) == (
+    estimates = {"code": FREE, "each": replace(FREE, calls=Calls(0, 6)), "a": replace(NOTHING, duration_s=3.2, runs=2)}
+    assert plan_text(view(MIXED, limit=7, estimates=estimates), PLAIN) == (
         "demo: 2 of 5 stages would run, 2 may   provider local tiny   provider scripted small\n"
         "   stage  action   why\n"
         " > a      run      in.txt changed, +1 more\n"
@@ -73,7 +78,7 @@ def test_the_text_has_a_line_a_stage_and_the_sums() -> None:
         " ! tests  edited   edited by hand: r.json\n"
         "                   `orch23 accept tests` keeps the edit, `--overwrite-edited` gives it up\n"
         " ? each   expand   its items are known after code has run; 2 items last time\n"
-        " LLM calls 0 to 7; limit 7\n"
+        " LLM calls 0 to 7; limit 7 · ~3 s (median of 2 runs; 2 stages never ran)\n"
         " would write a.txt b.txt (code.py src/x.py)\n"
     )
 
@@ -105,21 +110,109 @@ def test_status_leaves_out_what_is_fresh() -> None:
     assert told == "demo: 2 stages: 1 fresh, 1 run\n > b      run      first run\n"
 
 
-def test_calls_are_counted_from_least_to_most() -> None:
-    run: dict[str, Decision] = {"code": Run((Reason("first_run"),))}
-    assert view(run).calls == Calls(1, 4)
-    assert view(run, recorded=("code",)).calls == Calls(0, 4)
-    assert view(run, limit=2).calls == Calls(1, 2)
-    assert view({"code": VerifyOnly(RECORD, ())}).calls == Calls(0, 4)
-    assert view({"code": Fresh(RECORD)}).calls == Calls(0, 0)
-    assert view({"each": Expand((), 2)}).calls == Calls(0, 6)
-    assert view({"each": Expand((), 0)}).calls == Calls(0, None)
-    assert view({"each": Expand((), 0)}, limit=9).calls == Calls(0, 9)
-    assert view({"a": Run(())}).calls == Calls(0, 0)
+def test_calls_of_all_stages_are_summed_within_the_limit() -> None:
+    run: dict[str, Decision] = {"a": Run(()), "code": Run(())}
+    both = {"a": Estimate(calls=Calls(1, 4)), "code": Estimate(calls=Calls(1, 3))}
+    assert view(run, estimates=both).calls == Calls(2, 7)
+    assert view(run, estimates=both, limit=5).calls == Calls(2, 5)
+    unknown = {**both, "code": Estimate(calls=Calls(0, None))}
+    assert view(run, estimates=unknown).calls == Calls(1, None)
+    assert view(run, estimates=unknown, limit=9).calls == Calls(1, 9)
+    assert view(run).calls == Calls(0, 0)
+
+
+def footer(*estimates: Estimate, **more: Any) -> str:
+    """Return what stands below a plan of stages that would run, without what it would write."""
+    names = ("code", "a", "b")[: len(estimates)]
+    shown = view({name: Run(()) for name in names}, estimates=dict(zip(names, estimates, strict=True)), **more)
+    lines = plan_text(shown, PLAIN).splitlines()[2 + len(names) :]
+    return "\n".join(line for line in lines if "would write" not in line)
+
+
+FREE = Estimate(calls=Calls(0, 4), price="free", input_tokens=90, output_tokens=20)
+PAID = Estimate(
+    calls=Calls(1, 6),
+    price="known",
+    input_tokens=4300,
+    output_tokens=1400,
+    answers=3,
+    least_cost=Decimal("0.0123"),
+    likely_cost=Decimal("0.0123"),
+    most_cost=Decimal("0.3"),
+    duration_s=20.4,
+    runs=3,
+)
+
+
+def test_the_footer_says_calls_tokens_money_and_time() -> None:
+    second = replace(PAID, input_tokens=1000, output_tokens=0, most_cost=Decimal("0.01"), duration_s=3.4, runs=4)
+    assert footer(PAID, second, limit=20, dollars="1") == (
+        " LLM calls 2 to 12; limit 20 · ~5,300+1,400 tokens for first attempts"
+        " · ~$0.0246, at most $0.31; limit $1.00 · ~24 s (median of 3 runs)"
+    )
+
+
+def test_where_asking_is_free_there_is_no_line_of_money() -> None:
+    assert footer(FREE, dollars="1") == " LLM calls 0 to 4 · time unknown (first run)"
+
+
+def test_an_unknown_price_is_said_and_is_never_zero() -> None:
+    unknown = replace(PAID, price="unknown", least_cost=None, likely_cost=None, most_cost=None)
+    assert "for first attempts · unknown price · ~20 s" in footer(unknown)
+    assert "unknown price; limit $2.00" in footer(unknown, dollars="2")
+    assert "~$0.0123, at most $0.30, unknown price of 1 stage ·" in footer(PAID, unknown)
+    assert "$0 " not in footer(unknown)
+
+
+def test_a_first_run_does_not_guess_what_a_model_will_write() -> None:
+    first = replace(PAID, output_tokens=None, answers=0, least_cost=None, likely_cost=None, duration_s=None, runs=0)
+    assert footer(first) == (
+        " LLM calls 1 to 6 · ~4,300 tokens in for first attempts, out unknown (first run)"
+        " · at most $0.30 · time unknown (first run)"
+    )
+    blind = replace(first, input_tokens=None, most_cost=None)
+    assert "tokens unknown (first run) · the most is unknown" in footer(blind)
+    assert "~8,600+1,400 tokens for first attempts, out unknown of 1 · at most $0.60" in footer(first, PAID)
+    assert "~4,300+1,400 tokens for first attempts, out unknown of 1, in unknown of 1" in footer(blind, PAID)
+
+
+def test_what_recordings_save_is_said_with_its_cost() -> None:
+    nothing = Decimal(0)
+    saved = replace(PAID, calls=Calls(0, 6), input_tokens=0, output_tokens=0, least_cost=nothing, likely_cost=nothing)
+    saved = replace(saved, saved_calls=1, saved_cost=Decimal("0.0123"))
+    assert footer(saved) == (
+        " LLM calls 0 to 6 · at most $0.30 · ~20 s (median of 3 runs)\n recorded answers save 1 call, $0.0123"
+    )
+    assert footer(saved, replace(saved, saved_cost=None)).endswith("\n recorded answers save 2 calls")
+
+
+def test_stages_without_a_model_say_how_long_they_took() -> None:
+    assert footer(replace(NOTHING, duration_s=0.2, runs=1)) == " under 1 s (median of 1 run)"
+    assert footer(replace(NOTHING, duration_s=100.0, runs=2)) == " ~1m 40s (median of 2 runs)"
+    assert footer(NOTHING) == ""
+
+
+def test_the_json_has_every_number_of_an_estimate_and_null_for_what_is_unknown() -> None:
+    shown = view({"code": Run(())}, estimates={"code": replace(PAID, most_cost=None)}, dollars="1.5")
+    found = json.loads(plan_json(shown))
+    assert found["max_cost_usd"] == "1.5"
+    assert found["stages"][0]["llm_calls"] == {"min": 1, "max": 6}
+    assert found["stages"][0]["estimate"] == {
+        "input_tokens": 4300,
+        "output_tokens": 1400,
+        "earlier_answers": 3,
+        "price": "known",
+        "cost_usd": {"min": "0.0123", "likely": "0.0123", "max": None},
+        "saved": {"calls": 0, "cost_usd": "0"},
+        "duration_s": 20.4,
+        "earlier_runs": 3,
+    }
 
 
 def test_unknown_calls_are_not_called_zero() -> None:
-    assert "LLM calls at least 0; the most is unknown" in plan_text(view({"each": Expand(("a",), 0)}), PLAIN)
+    estimates = {"each": Estimate(calls=Calls(0, None), price="free")}
+    told = plan_text(view({"each": Expand(("a",), 0)}, estimates=estimates), PLAIN)
+    assert "LLM calls at least 0; the most is unknown" in told
 
 
 def test_a_blocked_stage_says_by_whom() -> None:

@@ -29,8 +29,9 @@ def finished(role: str, status: str, message: str = "", **data: Any) -> Event:
     return Event("stage_finished", message or status, role=role, data={"status": status, **data})
 
 
-def over(code: int, status: str) -> Event:
-    return Event("run_finished", status, data={"status": status, "exit_code": code})
+def over(code: int, status: str, *, limit: str | None = None, before: str = "0") -> Event:
+    data: dict[str, Any] = {"limits": {"max_cost_usd": limit}, "before": {"calls": 0, "tokens": 0, "cost": before}}
+    return Event("run_finished", status, data={"status": status, "exit_code": code, **data})
 
 
 def screen(*events: Event, style: Style = PLAIN, **options: Any) -> str:
@@ -47,15 +48,14 @@ def test_a_build_with_nothing_to_do_is_one_line() -> None:
 
 
 def test_a_build_has_a_line_a_stage_and_a_summary() -> None:
-    answered = Event("llm_response", "", role="code", data={"replayed": True})
     told = screen(
         finished("a", "fresh"),
-        answered,
         finished(
             "code",
             "built",
             duration_s=1.25,
             calls=2,
+            recorded=1,
             input_tokens=1200,
             output_tokens=80,
             attempts=3,
@@ -160,3 +160,60 @@ def test_an_ascii_stream_gets_ascii_marks() -> None:
     told = screen(finished("a", "built", outputs=["a"]), over(0, "ok"), style=Style(marks=ASCII))
     told.encode("ascii")
     assert " + a " in told
+
+
+def again(status: int | None, role: str = "code", **data: Any) -> Event:
+    return Event("http_retry", f"{status}: again in 1 s", role=role, data={"status": status, **data})
+
+
+def paid(role: str = "code", **data: Any) -> Event:
+    usual = {"calls": 2, "recorded": 1, "input_tokens": 1200, "output_tokens": 80, "cost": "0.03471", "saved": "0.02"}
+    return finished(role, "built", duration_s=1.25, attempts=1, outputs=["x.py"], **{**usual, **data})
+
+
+def test_money_stands_in_the_line_and_in_the_sum_with_the_limit() -> None:
+    told = screen(paid(), over(0, "ok", limit="1"))
+    assert "2 calls   1 recorded answer   1,200+80 tok   $0.0347   x.py\n" in told
+    assert "2 calls, 1,200+80 tokens, $0.0347 of $1.00   saved 1 call, $0.02\n" in told
+
+
+def test_what_an_interrupted_run_paid_is_told_since_the_limit_counts_it() -> None:
+    told = screen(paid(), over(0, "ok", limit="0.5", before="0.4"))
+    assert "$0.0347 of $0.50, $0.40 before it was interrupted   saved" in told
+
+
+def test_what_is_free_costs_no_line() -> None:
+    told = screen(paid(cost="0", saved="0"), over(0, "ok", limit="1"))
+    assert "$" not in told
+    assert "price" not in told
+    assert "saved 1 call\n" in told
+
+
+def test_an_unknown_price_is_named_and_no_sum_hides_it() -> None:
+    told = screen(paid(cost=None), over(0, "ok"))
+    assert "1,200+80 tok   price unknown   x.py\n" in told
+    assert "1,200+80 tokens, price unknown   saved" in told
+    both = screen(paid("a"), paid(cost=None), over(0, "ok"))
+    assert "2,400+160 tokens, $0.0347, and 1 stage of unknown price   saved" in both
+
+
+def test_a_build_from_recordings_alone_spends_nothing_and_says_what_it_saved() -> None:
+    told = screen(paid(cost="0", calls=0, recorded=2), over(0, "ok", limit="1"))
+    assert "1 stage: 1 built   2.5s   saved 2 calls, $0.02\n" in told
+    assert "price unknown" not in screen(paid(cost=None, calls=0), over(0, "ok"))  # nobody was asked
+
+
+def test_requests_that_were_made_again_are_told_in_the_line_of_their_stage_alone() -> None:
+    told = screen(again(429), again(429), again(None, code="E419"), paid(), paid("a"), over(0, "ok"))
+    assert "$0.0347   3 retries: 429, E419   x.py\n" in told
+    assert told.count("retr") == 1
+    assert "again in 1 s" not in told
+    assert "1 retry: 503   x.py" in screen(again(503), paid(), over(0, "ok"))
+
+
+def test_verbose_tells_of_each_request_that_is_made_again() -> None:
+    assert "   code  429: again in 1 s\n" in screen(again(429), paid(), over(0, "ok"), verbose=True)
+
+
+def test_quiet_says_nothing_of_money() -> None:
+    assert screen(again(429), paid(), over(0, "ok"), quiet=True) == ""

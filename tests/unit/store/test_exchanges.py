@@ -123,6 +123,25 @@ def test_a_damaged_transcript_is_named(exchanges: Exchanges, tmp_path: Path, dam
         assert found.hint
 
 
+def test_a_transcript_with_the_marks_of_a_merge_says_so_and_how_to_go_on(exchanges: Exchanges, tmp_path: Path) -> None:
+    one = exchange()
+    exchanges.put(one, "t")
+    path = tmp_path / "t" / f"{one.fingerprint}.json"
+    ours, theirs = ' "response": "an answer",\n', ' "response": "another",\n'
+    assert ours in path.read_text()
+    path.write_text(path.read_text().replace(ours, f"<<<<<<< HEAD\n{ours}=======\n{theirs}>>>>>>> theirs\n"))
+    for find in (
+        lambda: exchanges.get(one.fingerprint, "t"),
+        lambda: exchanges.nearest("code", request("else").parts(), "t"),
+    ):
+        with pytest.raises(CorruptStateError) as caught:
+            find()
+        [found] = caught.value.diagnostics
+        assert (found.code, found.subject) == ("E707", f"t/{one.fingerprint}.json")
+        assert "conflict markers of a merge" in found.message
+        assert f"git checkout --ours t/{one.fingerprint}.json" in (found.hint or "")
+
+
 def test_an_answer_that_somebody_changed_is_no_recorded_answer(exchanges: Exchanges, tmp_path: Path) -> None:
     one = exchange()
     exchanges.put(one, "t")
@@ -154,16 +173,32 @@ def test_the_nearest_exchange_differs_in_least_and_says_in_what(exchanges: Excha
     stranger = exchange(request("write it!"), stage="other")
     for one in (far, near, stranger):
         exchanges.put(one, None)
-    assert exchanges.nearest("code", request().parts(), None) == (near, "messages")
-    assert exchanges.nearest("code", request(model="big").parts(), None) == (far, "system")
+    assert exchanges.nearest("code", request().parts(), None) == near
+    assert exchanges.nearest("code", request(model="big").parts(), None) == far
+    assert exchanges.nearest("other", request().parts(), None) == stranger
+    assert exchanges.nearest("nobody", request().parts(), None) is None
+
+
+def test_a_new_item_is_compared_with_its_family_and_an_old_one_with_itself(exchanges: Exchanges) -> None:
+    own = exchange(request("a quite different thing", model="big"), stage="code@T1")
+    other = exchange(request("write it, please"), stage="code@T2")
+    for one in (own, other):
+        exchanges.put(one, None)
+    assert exchanges.nearest("code@T1", request().parts(), None) == own
+    assert exchanges.nearest("code@T3", request().parts(), None) == other
+    assert exchanges.nearest("code", request().parts(), None) == other
+
+
+def test_the_nearest_is_never_the_same_request(exchanges: Exchanges) -> None:
+    exchanges.put(exchange(), None)
+    assert exchanges.nearest("code", request().parts(), None) is None
 
 
 def test_the_nearest_of_many_prompts_begins_alike(exchanges: Exchanges) -> None:
     for prompt in ("zzz", "write it all", "wrong"):
         exchanges.put(exchange(request(prompt)), "t")
     found = exchanges.nearest("code", request("write it").parts(), "t")
-    assert found is not None
-    assert found[0] == exchange(request("write it all"))
+    assert found == exchange(request("write it all"))
 
 
 @pytest.mark.parametrize("place", [None, "t"])

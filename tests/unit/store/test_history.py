@@ -1,12 +1,14 @@
 """What earlier runs leave to the next: failures, the answers and the ends of a run that was cut off."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
+from orch23.model.digest import Json
 from orch23.model.event import Event
-from orch23.store.history import History, read_history
+from orch23.store.history import History, Tally, read_history
 from orch23.store.journal import Journal
 
 
@@ -22,8 +24,12 @@ def ended(stage: str, status: str, key: str) -> Event:
     return Event("stage_finished", "", role=stage, data={"status": status, "key": key})
 
 
-def answered(fingerprint: str, *, replayed: bool) -> Event:
-    return Event("llm_response", "", role="a", data={"fingerprint": fingerprint, "replayed": replayed})
+def answered(fingerprint: str, *, replayed: bool, mode: str = "cached") -> Event:
+    return Event("llm_response", "", role="a", data={"fingerprint": fingerprint, "replayed": replayed, "mode": mode})
+
+
+def asked(fingerprint: str, *, mode: str = "cached") -> Event:
+    return Event("llm_request", "", role="a", data={"fingerprint": fingerprint, "recorded": False, "mode": mode})
 
 
 FINISHED = Event("run_finished", "", data={"status": "failed", "exit_code": 1})
@@ -42,8 +48,17 @@ def test_a_run_that_was_cut_off_leaves_answers_ends_and_what_it_spent(tmp_path: 
     run(tmp_path, 1, ended("b", "built", "k2"), answered("f1", replayed=False), answered("f2", replayed=True))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {"b": "k2"}
-    assert left.reusable == {"f1", "f2"}
-    assert left.calls == 1
+    assert left.spent == {"a": Tally(1)}
+
+
+def test_of_a_run_that_was_cut_off_what_it_asked_for_anew_is_taken_up_and_nothing_else(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        1,
+        *(asked("f1"), answered("f1", replayed=False), answered("f2", replayed=True)),
+        *(asked("f3", mode="record"), answered("f3", replayed=False, mode="record"), asked("f4", mode="record")),
+    )
+    assert read_history(tmp_path, "p.yaml", "l1").reusable == {"f3", "f4"}
 
 
 def test_runs_that_were_cut_off_one_after_the_other_stand_together(tmp_path: Path) -> None:
@@ -51,11 +66,12 @@ def test_runs_that_were_cut_off_one_after_the_other_stand_together(tmp_path: Pat
     run(tmp_path, 2, ended("b", "built", "k2"), answered("f2", replayed=False))
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {"a": "k1", "b": "k2"}
-    assert left.calls == 2
+    assert left.spent == {"a": Tally(2)}
 
 
 def test_after_a_switch_of_branches_the_ends_are_of_another_lock_file(tmp_path: Path) -> None:
-    run(tmp_path, 1, ended("b", "built", "k2"), answered("f1", replayed=False), lock="of the other branch")
+    again = answered("f1", replayed=False, mode="record")
+    run(tmp_path, 1, ended("b", "built", "k2"), again, lock="of the other branch")
     left = read_history(tmp_path, "p.yaml", "l1")
     assert left.unlocked == {}
     assert left.reusable == {"f1"}
@@ -71,3 +87,79 @@ def test_another_pipeline_has_a_history_of_its_own(tmp_path: Path) -> None:
     run(tmp_path, 1, ended("a", "failed", "k1"), FINISHED)
     run(tmp_path, 2, ended("a", "built", "k9"), pipeline="q.yaml")
     assert read_history(tmp_path, "p.yaml", "l1") == History(failed={"a": "k1"})
+
+
+# ---- what an interrupted run has spent ---------------------------------------------------------------
+
+
+def reserved(stage: str, tokens: int, cost: str | None, fingerprint: str = "f") -> Event:
+    data: dict[str, Json] = {"fingerprint": fingerprint, "calls": 1, "tokens": tokens, "cost": cost}
+    return Event("call_reserved", "", role=stage, data=data)
+
+
+def settled(stage: str, calls: int, tokens: int, cost: str | None, fingerprint: str = "f") -> Event:
+    data: dict[str, Json] = {"fingerprint": fingerprint, "calls": calls, "tokens": tokens, "cost": cost}
+    return Event("call_settled", "", role=stage, data=data)
+
+
+def spent(logs: Path) -> dict[str, Tally]:
+    return dict(read_history(logs, "p.yaml", "l1").spent)
+
+
+def test_what_was_settled_counts_as_settled_and_the_rest_in_full(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        1,
+        *(reserved("a", 100, "0.5"), reserved("b", 200, "0.7"), settled("a", 1, 10, "0.05")),
+        *(reserved("a", 100, "0.5", "f2"), settled("a", 0, 0, "0", "f2")),
+        reserved("c", 300, "0.9"),
+    )
+    assert spent(tmp_path) == {
+        "a": Tally(1, 10, Decimal("0.05")),
+        "b": Tally(1, 200, Decimal("0.7")),
+        "c": Tally(1, 300, Decimal("0.9")),
+    }
+
+
+def test_an_answer_that_was_told_of_is_not_counted_beside_its_reservation(tmp_path: Path) -> None:
+    run(tmp_path, 1, reserved("a", 100, "0.5"), settled("a", 1, 10, "0.05"), answered("f", replayed=False))
+    assert spent(tmp_path) == {"a": Tally(1, 10, Decimal("0.05"))}
+
+
+def test_a_reservation_that_another_one_follows_unsettled_is_not_forgotten(tmp_path: Path) -> None:
+    run(tmp_path, 1, reserved("a", 100, "0.5"), reserved("a", 100, "0.5"), settled("a", 1, 10, "0.1"))
+    assert spent(tmp_path) == {"a": Tally(2, 110, Decimal("0.6"))}
+
+
+def test_each_run_of_a_chain_is_read_by_its_own_version(tmp_path: Path) -> None:
+    took: dict[str, Json] = {"input_tokens": 30, "output_tokens": 4, "cost": "0.01"}
+    run(tmp_path, 1, Event("llm_response", "", role="a", data={"fingerprint": "f", "replayed": False, **took}))
+    run(tmp_path, 2, reserved("a", 100, None), settled("a", 1, 6, None))
+    assert spent(tmp_path) == {"a": Tally(2, 40, Decimal("0.01"))}
+
+
+def test_a_run_that_came_to_an_end_leaves_nothing_spent(tmp_path: Path) -> None:
+    run(tmp_path, 1, reserved("a", 100, "0.5"), settled("a", 1, 10, "0.05"), FINISHED)
+    assert spent(tmp_path) == {}
+
+
+def submitted(fingerprint: str, response_id: str) -> Event:
+    data: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id, "provider": "openai"}
+    return Event("call_submitted", "", role="a", data=data)
+
+
+def closed(fingerprint: str, *, forfeited: bool) -> Event:
+    return Event("call_settled", "", role="a", data={"fingerprint": fingerprint, "forfeited": forfeited, "calls": 1})
+
+
+def test_what_was_submitted_and_never_came_is_left_to_be_collected(tmp_path: Path) -> None:
+    run(tmp_path, 1, submitted("f1", "r1"), submitted("f2", "r2"), answered("f2", replayed=False))
+    run(tmp_path, 2, submitted("f3", "r3"), submitted("f4", "r4"), closed("f4", forfeited=False), submitted("f1", "r5"))
+    assert read_history(tmp_path, "p.yaml", "l1").submitted == {"f1": "r5", "f3": "r3"}
+
+
+def test_a_run_that_ended_without_its_answer_leaves_it_to_the_next_one_alone(tmp_path: Path) -> None:
+    run(tmp_path, 1, submitted("f1", "r1"), closed("f1", forfeited=True), FINISHED)
+    assert read_history(tmp_path, "p.yaml", "l1").submitted == {"f1": "r1"}
+    run(tmp_path, 2, FINISHED)
+    assert read_history(tmp_path, "p.yaml", "l1").submitted == {}

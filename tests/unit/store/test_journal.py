@@ -190,6 +190,17 @@ def test_run_ids_begin_with_their_time_in_utc(tmp_path: Path) -> None:
     assert new_run_id(MOMENT.astimezone(timezone(timedelta(hours=5))), "1a2b3c4d") == "20261121T143022Z-1a2b3c4d"
 
 
+@pytest.mark.parametrize(("first", "second"), [("aaaaaaaa", "ffffffff"), ("ffffffff", "aaaaaaaa")])
+def test_runs_of_one_second_are_in_their_order_whatever_they_build(tmp_path: Path, first: str, second: str) -> None:
+    """A pipeline that is edited and built again at once has another id in the same second."""
+    for number, key in enumerate([first, second]):
+        moment = datetime(2026, 2, 15, 14, 30, 22, 100 * 1000 * (number + 1), tzinfo=UTC)
+        journal = Journal(tmp_path, new_run_id(moment, key), lambda now=moment: now)  # type: ignore[misc]
+        journal.notice(Event("run_started", "", data={"pipeline": "p.yaml"}))
+        journal.close()
+    assert [run.run_id.rpartition("-")[2] for run in runs(tmp_path)] == [second, first]
+
+
 def test_a_second_run_of_one_second_has_a_journal_of_its_own(tmp_path: Path) -> None:
     first = write(tmp_path, "20261121T143022Z-1a2b3c4d", EVENTS)
     before = first.read_bytes()

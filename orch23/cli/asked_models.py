@@ -1,0 +1,74 @@
+"""Say for `doctor` which models a pipeline may ask, what each lacks here and, online, whether its provider has it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from orch23.cli.examination import Finding
+from orch23.decide.secrets import secrets_of
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
+from orch23.providers.adapter import Adapter
+from orch23.providers.model_lookup import can_look_up, look_up
+from orch23.providers.registry import ADAPTERS, check, ready
+from orch23.resolve.fields import Fields
+from orch23.resolve.stages import render_foreach
+from orch23.resolve.steps import declared_llm
+
+
+def model_findings(pipeline: Pipeline, environ: Mapping[str, str], root: Path, *, online: bool) -> Iterator[Finding]:
+    """Give a finding for each model that a pipeline may ask. Online, vendors are asked whether they have it."""
+    secrets = secrets_of(environ)
+    for step in models_of(pipeline):
+        found = _finding(step, environ, root, online=online)
+        yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
+
+
+def models_of(pipeline: Pipeline) -> tuple[LLMStep, ...]:
+    """Return the llm steps of a pipeline, one for each provider, address and model that may be asked."""
+    found: dict[tuple[str, str, str], LLMStep] = {}
+    for step, escalate in _steps(pipeline):
+        for model in escalate or (step.model,):
+            one = replace(step, model=model)
+            found.setdefault((one.provider, _address(one), model), one)
+    return tuple(found.values())
+
+
+def _finding(step: LLMStep, environ: Mapping[str, str], root: Path, *, online: bool) -> Finding:
+    name = f"model {step.provider} {step.model}"
+    missing = check(step, environ, root) or ready(step, environ, root)
+    if missing:
+        return _amiss(name, missing[0])
+    if not can_look_up(step):
+        return Finding(name, "usable")
+    if not online:
+        return Finding(name, f"may be asked at {_address(step)}")
+    wrong = look_up(step, environ)
+    return Finding(name, f"{_address(step)} has it") if wrong is None else _amiss(name, wrong)
+
+
+def _amiss(name: str, what: Diagnostic) -> Finding:
+    return Finding(name, what.message, ok=False, hint=what.hint or "")
+
+
+def _address(step: LLMStep) -> str:
+    adapter: Adapter | None = ADAPTERS.get(step.provider)
+    return adapter.endpoint(step) if adapter is not None else ""
+
+
+def _steps(pipeline: Pipeline) -> Iterator[tuple[LLMStep, tuple[str, ...]]]:
+    """Give each llm step with its `retry.escalate`: of the stages, and of items that are known or all alike."""
+    for node in pipeline.stages:
+        for stage in (node,) if isinstance(node, Stage) else _items(node, pipeline):
+            if isinstance(stage.step, LLMStep):
+                yield stage.step, stage.retry.escalate
+        alike = declared_llm(node) if isinstance(node, ForeachStage) and not node.foreach.values else None
+        if alike is not None and isinstance(node, ForeachStage):
+            yield alike, Fields(node.body, "").below("retry").texts("escalate")
+
+
+def _items(node: ForeachStage, pipeline: Pipeline) -> Iterator[Stage]:
+    items = [(str(number), value) for number, value in enumerate(node.foreach.values)]
+    for built in render_foreach(node, items, pipeline.vars):
+        if built.stage is not None:
+            yield built.stage

@@ -1,0 +1,191 @@
+"""Say beforehand what the stages of a plan may take, and keep to what is known: the rest is None."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from statistics import median, median_low
+from typing import TypeAlias, assert_never
+
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.digest import Json
+from orch23.model.estimate import NOTHING, Calls, Estimate, Price
+from orch23.model.llm import Exchange, Message, Request, Usage
+from orch23.model.pipeline import ForeachStage, LLMStep, Stage
+from orch23.providers.prices import Tariff, worst_case
+from orch23.providers.registry import ADAPTERS, on_truncated
+from orch23.resolve.prompts import MAX_PREVIOUS
+from orch23.store.past import Past
+
+CHARACTERS_A_TOKEN = 4
+
+
+TariffOf: TypeAlias = Callable[[str, str], Tariff | None]
+"""Know the tariff of a provider and model; None where nobody does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What an estimate of one stage rests on.
+
+    `request` is its first one, as far as it can be made today; `recorded` the exchanges that will answer it for sure;
+    `past` what the stage took before.
+    """
+
+    node: Stage | ForeachStage
+    decision: Decision
+    request: Request | None = None
+    recorded: tuple[Exchange, ...] = ()
+    past: Past = field(default_factory=Past)
+
+
+def estimate(ground: Ground, tariff_of: TariffOf) -> Estimate:
+    """Return what a stage may take. Tariffs are looked up only where a provider may be asked."""
+    decision = ground.decision
+    times = decision.last_count if isinstance(decision, Expand) else 1
+    found = NOTHING
+    if isinstance(decision, Run | Maybe | Expand) and times and ground.past.durations_s:
+        past = ground.past.durations_s
+        found = replace(found, duration_s=median(past) * times, runs=len(past))
+    calls = calls_of(ground.node, decision, recorded=bool(ground.recorded))
+    if calls.most == 0:
+        return found
+    tariff = tariff_of(*_asked(ground.node, 1))
+    found = replace(found, calls=calls, price=_price(tariff), most_cost=_most(ground, tariff_of))
+    if isinstance(decision, VerifyOnly):
+        return found
+    if ground.recorded:
+        return replace(found, saved_calls=len(ground.recorded), saved_cost=_sum(one.cost for one in ground.recorded))
+    first, answers = _first(ground)
+    if first is None or not times:
+        found = replace(found, input_tokens=None, output_tokens=None, likely_cost=None)
+    else:
+        given, written = first
+        found = replace(
+            found,
+            input_tokens=given * times,
+            output_tokens=None if written is None else written * times,
+            answers=answers,
+            likely_cost=None if written is None or tariff is None else tariff.cost(Usage(given, written)) * times,
+        )
+    return replace(found, least_cost=Decimal(0) if calls.least == 0 else found.likely_cost)
+
+
+def calls_of(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) -> Calls:
+    """Return how many requests a stage may make; none if it asks no model."""
+    if not _asks(node):
+        return Calls()
+    attempts = _calls_of_attempts(node)
+    match decision:
+        case Run():
+            return Calls(0 if recorded else 1, attempts)
+        case VerifyOnly() | Maybe():
+            return Calls(0, attempts)
+        case Expand(last_count=last):
+            return Calls(0, attempts * last if last else None)
+        case Fresh() | Restore() | Blocked() | Edited():
+            return Calls()
+        case _ as never:
+            assert_never(never)
+
+
+def _asks(node: Stage | ForeachStage) -> bool:
+    return isinstance(node.step, LLMStep) if isinstance(node, Stage) else node.kind == "llm"
+
+
+def _calls_of_attempts(node: Stage | ForeachStage) -> int:
+    if isinstance(node, Stage):
+        more = on_truncated(node.step).retries if isinstance(node.step, LLMStep) else 0
+        most = (node.retry.max + 1) * (1 + more)
+        limit = node.stop.max_llm_calls
+        return most if limit is None else min(most, limit)
+    retry: Json = node.body.get("retry")
+    attempts = _whole(retry.get("max") if isinstance(retry, Mapping) else retry) + 1
+    llm = _llm(node)
+    more_room = llm.get("on_truncated")
+    if isinstance(more_room, Mapping):
+        return attempts * (1 + _whole(more_room.get("retries")))
+    adapter = ADAPTERS.get(str(llm.get("provider")))
+    return attempts * (1 + (adapter.on_truncated.retries if adapter else 0))
+
+
+def _llm(node: ForeachStage) -> Mapping[str, Json]:
+    llm = node.body.get("llm")
+    return llm if isinstance(llm, Mapping) else {}
+
+
+def _whole(value: Json) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _first(ground: Ground) -> tuple[tuple[int, int | None] | None, int]:
+    """Return input and output of a stage's first request, and how many earlier answers they rest on.
+
+    The input is that of the request as it is rendered today, else the median of earlier ones; the output is always the
+    median of earlier ones, since nothing else says how much a model will write.
+    """
+    answers = ground.past.answers
+    written = median_low([one[1] for one in answers]) if answers else None
+    if ground.request is not None:
+        return (-(-_characters(ground.request) // CHARACTERS_A_TOKEN), written), len(answers)
+    if answers:
+        return (median_low([one[0] for one in answers]), written), len(answers)
+    return None, 0
+
+
+def _characters(request: Request) -> int:
+    texts = [request.system, *(message.content for message in request.messages)]
+    if request.schema is not None:
+        texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
+    return sum(map(len, texts))
+
+
+def _price(tariff: Tariff | None) -> Price:
+    if tariff is None:
+        return "unknown"
+    return "known" if tariff.cost(Usage(1000, 1000)) else "free"
+
+
+def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
+    """Return provider and model of an attempt."""
+    if isinstance(node, Stage):
+        step = node.step
+        if not isinstance(step, LLMStep):
+            return "", ""
+        models = node.retry.escalate or (step.model,)
+        return step.provider, models[min(attempt, len(models)) - 1]
+    asked = _llm(node)
+    return str(asked.get("provider", "")), str(asked.get("model", ""))
+
+
+def _most(ground: Ground, tariff_of: TariffOf) -> Decimal | None:
+    """Return a bound: each attempt asks the worst of its requests, and each answer is cut off as often as it may be.
+
+    A later attempt may send the answer before it and a brief as well.
+    """
+    node, request = ground.node, ground.request
+    if not isinstance(node, Stage) or not isinstance(node.step, LLMStep) or request is None:
+        return None
+    step, more, total = node.step, on_truncated(node.step), Decimal(0)
+    brief = Message("user", "." * (MAX_PREVIOUS + step.brief.limit))
+    room = request.params.get("max_tokens")
+    for attempt in range(1, node.retry.max + 2):
+        tariff = tariff_of(*_asked(node, attempt))
+        sent = replace(request, messages=(*request.messages, brief)) if attempt > 1 else request
+        for cut in range(more.retries + 1 if isinstance(room, int) else 1):
+            params = {**sent.params, "max_tokens": room * more.factor**cut} if isinstance(room, int) else sent.params
+            cost = worst_case(replace(sent, params=params), tariff).cost
+            if cost is None:
+                return None
+            total += cost
+    limit = node.stop.max_cost_usd
+    return total if limit is None else min(total, limit)
+
+
+def _sum(costs: Iterable[str | None]) -> Decimal | None:
+    total = Decimal(0)
+    for cost in costs:
+        if cost is None:
+            return None
+        total += Decimal(cost)
+    return total

@@ -1,0 +1,162 @@
+"""Before the first stage starts: hold each llm stage that would surely ask a model to what asking it needs.
+
+Looks at the machine and the recordings; asks nobody, imports no client library, writes nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from orch23.engine.appraise import Appraised
+from orch23.engine.conversation import Conversations, walk
+from orch23.engine.guarding import guard_request
+from orch23.engine.preview import Preview
+from orch23.engine.question import ask, model_of
+from orch23.model.decision import Run
+from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.errors import ConfigurationError, MissingBytesError, Orch23Error, ProviderError
+from orch23.model.llm import Request
+from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
+from orch23.model.plan import Plan
+from orch23.providers import codes
+from orch23.providers.prices import unpriced
+from orch23.providers.registry import ADAPTERS, ready
+from orch23.resolve.fields import Fields
+from orch23.resolve.prompts import Round, Sources
+from orch23.resolve.resolution import Resolved
+from orch23.resolve.steps import declared_llm
+
+_ANOTHER = "or ask another with --provider and --model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What a build is about to ask with. `budget` is that of the command line."""
+
+    pipeline: Pipeline
+    conversations: Conversations
+    sources: Sources
+    budget: Decimal | None = None
+
+    def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
+        """Refuse a build that would surely ask somebody who cannot be asked.
+
+        `look` gives the preview of the build. It is asked for only where some stage could be refused: a build on a
+        machine that has what it needs does not pay for it.
+
+        Raises:
+            ConfigurationError: with everything that is missing.
+            ProviderError: with every stage that would ask beyond this machine, offline.
+
+        """
+        if self.conversations.replay or not any(self._is_suspect(step) for step in _steps(plan)):
+            return
+        seen = look()
+        found = [
+            (appraised.resolved.stage, one)
+            for appraised in seen.appraised.values()
+            if isinstance(appraised.decision, Run) and (missing := self._missing(appraised)) is not None
+            for one in self._complaints(appraised.resolved, missing)
+        ]
+        if not found:
+            return
+        kind = ProviderError if all(one.code == codes.OFFLINE for _, one in found) else ConfigurationError
+        raise kind(*_by_complaint(found, self.pipeline))
+
+    def _is_suspect(self, step: LLMStep) -> bool:
+        """Say whether asking a step could be refused, without looking at recordings or at the table of prices."""
+        adapter = ADAPTERS.get(step.provider)
+        if adapter is None:
+            return False
+        setting = self.conversations.setting
+        capped = self._is_capped() and adapter.pricing != "free"
+        return capped or self._is_barred(step) or bool(adapter.ready(step, setting.environ, setting.root))
+
+    def _missing(self, appraised: Appraised) -> Request | None:
+        """Return the request, which nobody has recorded, that the first attempt of a stage that runs comes to."""
+        resolved = appraised.resolved
+        stage, step = resolved.stage, resolved.stage.step
+        if not isinstance(step, LLMStep) or resolved.broken or _is_unmet(resolved):
+            return None
+        this = Round(given=resolved.given, model=model_of(resolved, step, 1))
+        try:
+            conversation = self.conversations.open(resolved, 1, set())
+            if conversation.mode == "replay":
+                return None
+            variables = self.pipeline.vars
+            request, _ = ask(resolved, step, this, self.sources, variables=variables, params=conversation.params)
+            if request is None:
+                return None
+            request, problems = guard_request(self.conversations.secrets, request, stage, this, self.sources)
+        except (Orch23Error, MissingBytesError):  # whatever it is, the stage fails of it and asks nobody
+            return None
+        return None if problems else walk(conversation.recorded, step, request).missing
+
+    def _complaints(self, resolved: Resolved, missing: Request) -> Iterator[Diagnostic]:
+        stage, step = resolved.stage, resolved.stage.step
+        if not isinstance(step, LLMStep):
+            return
+        step = replace(step, model=model_of(resolved, step, 1))
+        if self._is_barred(step):
+            hint = "build without --offline, undo the change, or name a provider on this machine with --provider"
+            message = f"no answer is recorded, and {step.provider} {step.model} is beyond this machine"
+            how = self.conversations.compared(resolved, missing)
+            message += f"; next to the nearest, {how}" if how else ""
+            yield Diagnostic(codes.OFFLINE, message, hint=hint)
+            return
+        setting = self.conversations.setting
+        for one in ready(step, setting.environ, setting.root):
+            yield one if "--provider" in (one.hint or "") else replace(one, hint=_joined(one.hint, _ANOTHER))
+        if self._is_capped(stage):
+            models = stage.retry.escalate[: stage.retry.max + 1]
+            unknown = unpriced(step, self.pipeline, *models)
+            if unknown is not None:
+                yield unknown
+
+    def _is_barred(self, step: LLMStep) -> bool:
+        return self.conversations.offline and ADAPTERS[step.provider].remote(step)
+
+    def _is_capped(self, stage: Stage | None = None) -> bool:
+        """Say whether money is limited: for a stage, or for the run or any stage."""
+        if self.budget is not None or self.pipeline.stop.max_cost_usd is not None:
+            return True
+        if stage is not None:
+            return stage.stop.max_cost_usd is not None
+        return any(
+            one.stop.max_cost_usd is not None if isinstance(one, Stage) else _caps(one) for one in self.pipeline.stages
+        )
+
+
+def _steps(plan: Plan) -> Iterator[LLMStep]:
+    """Give the llm steps of a plan with whom they ask first; of a foreach that has no items yet, what its body says."""
+    for node in plan.nodes.values():
+        step = node.step if isinstance(node, Stage) else declared_llm(node)
+        if isinstance(step, LLMStep):
+            first = node.retry.escalate[:1] if isinstance(node, Stage) else ()
+            yield replace(step, model=first[0]) if first else step
+
+
+def _caps(node: ForeachStage) -> bool:
+    stop = Fields(node.body, "").below("stop_conditions")
+    return stop.has("max_cost_usd")
+
+
+def _is_unmet(resolved: Resolved) -> bool:
+    """Say whether a condition before the stage does not hold: then no model is asked."""
+    return any(resolved.manifest.get(f"requires:{c.kind}:{c.path}") is not True for c in resolved.stage.requires)
+
+
+def _by_complaint(found: list[tuple[Stage, Diagnostic]], pipeline: Pipeline) -> Iterator[Diagnostic]:
+    """Give each complaint once, at the first stage that it is of, with the others beside it."""
+    stages: dict[Diagnostic, dict[str, None]] = {}
+    for stage, one in found:
+        stages.setdefault(one, {})[stage.family] = None
+    for one, names in stages.items():
+        first, *others = names
+        places = {name: pipeline.locate("stages", name, "llm", "provider") for name in names}
+        related = tuple(Related(f"`{name}` would ask too", places[name]) for name in others)
+        yield replace(one, location=one.location or places[first], subject=first, related=related)
+
+
+def _joined(hint: str | None, more: str) -> str:
+    return f"{hint}, {more}" if hint else more.removeprefix("or ")

@@ -1,0 +1,74 @@
+"""Tell the journal of each question and each answer of an attempt, and keep both for people."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from orch23.engine.guarding import egress
+from orch23.engine.spending import Spent
+from orch23.model.digest import Json
+from orch23.model.event import Event
+from orch23.model.llm import Request, Response
+from orch23.resolve.prompts import Round, Sources
+
+Keep: TypeAlias = Callable[[str, int, str, str], None]
+"""Keep an artifact for people: stage, attempt, file name, text."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Telling:
+    """Hears the conversation of one attempt. `spent` sums up what its answers took, those that were cut off as well.
+
+    `files` are the author's files that a request is made of.
+    """
+
+    stage: str
+    files: tuple[str, ...]
+    this: Round
+    mode: str
+    sources: Sources
+    notice: Callable[[Event], None]
+    keep: Keep
+    is_recorded: Callable[[Request], bool]
+    spent: Spent = field(default_factory=Spent)
+
+    def asking(self, request: Request) -> None:
+        """Keep and tell what is asked, before anything is sent."""
+        sent = "\n\n".join(message.content for message in request.messages)
+        self._keep("prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
+        data: dict[str, Json] = {
+            "fingerprint": request.fingerprint(),
+            "model": request.model,
+            "provider": request.provider,
+            "endpoint": request.endpoint,
+            "attempt": self.this.attempt,
+            "recorded": self.is_recorded(request),
+            "mode": self.mode,
+            **egress(request, self.files, self.this, self.sources),
+        }
+        self.notice(Event("llm_request", f"asking {request.provider} {request.model}", role=self.stage, data=data))
+
+    def answered(self, request: Request, response: Response) -> None:
+        """Keep and tell what was answered."""
+        self._keep("response.txt", response.text)
+        self.spent = self.spent.plus(response)
+        data: Mapping[str, Json] = {
+            "fingerprint": request.fingerprint(),
+            "attempt": self.this.attempt,
+            "mode": self.mode,
+            "replayed": response.replayed,
+            "input_tokens": response.usage.input_tokens,
+            "output_tokens": response.usage.output_tokens,
+            "cache_read_tokens": response.usage.cache_read_tokens,
+            "cost": response.cost,
+            "prices": response.prices,
+            "requests": response.requests,
+            "model": response.model,
+            "stop": response.stop,
+            "provenance": response.provenance,
+        }
+        text = "answered from the transcripts" if response.replayed else "answered"
+        self.notice(Event("llm_response", text, role=self.stage, data=data))
+
+    def _keep(self, name: str, text: str) -> None:
+        self.keep(self.stage, self.this.attempt, name, text)

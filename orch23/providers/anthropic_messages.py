@@ -1,0 +1,362 @@
+"""Ask Anthropic's Messages API, always in a stream: a long answer without one would be cut by whatever is between."""
+
+import importlib.util
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import ConfigurationError
+from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
+from orch23.model.pipeline import LLMStep
+from orch23.providers import codes
+from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
+from orch23.providers.address import is_loopback, normal_url, plain_model, url_fault
+from orch23.providers.anthropic_faults import (
+    context_full,
+    cut,
+    garbled,
+    hold_to_stream,
+    out_of_time,
+    refusal,
+    strange,
+    unreachable,
+)
+from orch23.providers.calls import Calls, Sockets
+from orch23.providers.faults import TransportError
+from orch23.providers.wire import wire_schema
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic, Timeout
+    from anthropic.lib.streaming import MessageStream
+    from anthropic.types import ParsedMessage
+    from anthropic.types import Usage as SdkUsage
+
+KEY = "ANTHROPIC_API_KEY"
+DEFAULT_URL = "https://api.anthropic.com"
+API_VERSION = "2026-10-21"
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+THINKING = ("adaptive", "disabled")
+LEAST_BUDGET = 1024
+LEAST_CACHED = 2_000  # characters; the API caches no prefix under 1024 tokens, and marks of shorter ones are void
+STALL_S = 120.0
+_CONNECT_S = 15.0
+_LEAST_S = 0.001
+_CACHE_MARK: Mapping[str, Json] = {"cache_control": {"type": "ephemeral"}}
+_CONTEXT_FULL = "model_context_window_exceeded"
+_NOT_OF_THE_API = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_STOPS: Mapping[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "max_tokens",
+    "refusal": "refusal",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnthropicMessages:
+    """The provider. `shares_system` says that other stages send the same system text, and so may use its cache."""
+
+    url: str
+    key: str = field(repr=False)
+    shares_system: bool = False
+    calls: Calls = field(default_factory=Calls)
+    stall_s: float = STALL_S
+    clock: Callable[[], float] = time.monotonic
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Ask the model.
+
+        Raises:
+            ConfigurationError: there is no key, or no library.
+            TransportError: there is no usable answer.
+            ProviderError: the build has ended.
+
+        """
+        missing = _missing(self.key)
+        if missing:
+            raise ConfigurationError(*missing)
+        import anthropic  # noqa: F401, PLC0415 - heavy: importing it is no part of the time that the provider has
+
+        began = self.clock()
+        until = began + deadline_s
+        with self.calls.under_way(max(deadline_s, _LEAST_S)) as sockets:
+            try:
+                message = self._converse(request, until, sockets, on_progress)
+            except TransportError:
+                if sockets.is_cut or self.clock() >= until:
+                    raise out_of_time(deadline_s) from None
+                raise
+            return _response(message, self.url, request, self.clock() - began)
+
+    def _converse(
+        self, request: Request, until: float, sockets: Sockets, on_progress: Callable[[int], None]
+    ) -> "ParsedMessage[None]":
+        """Return the final message of one stream.
+
+        Raises:
+            TransportError: the SDK, or the HTTP library below it, complains; or the stream is none of the API's.
+
+        """
+        import anthropic  # noqa: PLC0415 - heavy
+        import httpx2  # noqa: PLC0415 - heavy
+
+        begun = False
+        try:
+            with (
+                new_client(self.url, self.key, self._timeouts(until), sockets) as client,
+                client.messages.stream(**body(request, shares_system=self.shares_system)) as stream,
+            ):
+                begun = True
+                hold_to_stream(self.url, stream.response)
+                return self._listen(stream, until, on_progress)
+        except anthropic.APIStatusError as error:
+            raise refusal(self.url, error, charged=begun) from None
+        except anthropic.APIConnectionError as error:
+            if isinstance(error.__cause__, httpx2.ReadTimeout):
+                raise self._stalled() from None
+            raise unreachable(self.url, error.__cause__ or error) from None
+        except anthropic.AnthropicError as error:
+            raise garbled(self.url, error) from None
+        except httpx2.TimeoutException:
+            raise self._stalled() from None
+        except httpx2.HTTPError as error:
+            raise cut(self.url, f"{error} ({type(error).__name__})") from None
+
+    def _listen(
+        self, stream: "MessageStream[None]", until: float, on_progress: Callable[[int], None]
+    ) -> "ParsedMessage[None]":
+        """Take all events of a stream, as long as there is time.
+
+        Raises:
+            TransportError: an event is none of the API's, or there was none, or the time is up.
+
+        """
+        received, event = 0, None
+        events = iter(stream)
+        while True:
+            if self.clock() >= until:
+                raise cut(self.url, "the time was up")
+            before = event
+            try:
+                event = next(events, None)
+                if event is None and before is not None:
+                    return stream.get_final_message()
+            except _NOT_OF_THE_API as error:
+                raise garbled(self.url, error) from None
+            if event is None:
+                raise cut(self.url, "it ended before it began")
+            if event.type == "text":
+                received += len(event.text)
+                on_progress(received)
+
+    def _stalled(self) -> TransportError:
+        return cut(self.url, f"not a byte came for {self.stall_s:g} s")
+
+    def _timeouts(self, until: float) -> "Timeout":
+        import anthropic  # noqa: PLC0415 - heavy
+
+        left = max(until - self.clock(), _LEAST_S)
+        return anthropic.Timeout(min(left, self.stall_s), connect=min(left, _CONNECT_S))
+
+
+def body(request: Request, *, shares_system: bool = False) -> dict[str, Any]:
+    """Return the arguments of `messages.stream`: the request, with one mark for prompt caching where it helps."""
+    params = request.params
+    marked = _is_marked(request)
+    sent: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": params["max_tokens"],
+        "messages": [
+            {
+                "role": message.role,
+                "content": _blocks(message, request.stable) if marked and not at else message.content,
+            }
+            for at, message in enumerate(request.messages)
+        ],
+    }
+    if request.system:
+        shared = shares_system and not marked and len(request.system) >= LEAST_CACHED
+        sent["system"] = [{"type": "text", "text": request.system, **_CACHE_MARK}] if shared else request.system
+    config: dict[str, Json] = {"effort": params["effort"]} if "effort" in params else {}
+    if request.schema is not None:
+        config["format"] = {"type": "json_schema", "schema": request.schema}
+    if config:
+        sent["output_config"] = config
+    if "thinking" in params:
+        sent["thinking"] = params["thinking"]
+    return sent
+
+
+def _is_marked(request: Request) -> bool:
+    """Say whether the first message is sent in two blocks: the API takes none that is blank."""
+    text, stable = request.messages[0].content, request.stable
+    head, tail = text[:stable], text[stable:]
+    long_enough = len(request.system) + stable >= LEAST_CACHED
+    return long_enough and bool(head.strip()) and (not tail or bool(tail.strip()))
+
+
+def _blocks(message: Message, stable: int) -> list[dict[str, Any]]:
+    head: dict[str, Any] = {"type": "text", "text": message.content[:stable], **_CACHE_MARK}
+    tail = message.content[stable:]
+    return [head, {"type": "text", "text": tail}] if tail else [head]
+
+
+def new_client(url: str, key: str, timeout: "Timeout", sockets: Sockets) -> "Anthropic":
+    """Return a client of the SDK to which the environment says nothing of who is asked.
+
+    The SDK reads eight of its own variables and a file of profiles; with key and address given, all but
+    ANTHROPIC_CUSTOM_HEADERS are out. No retries of its own, which would hide requests; no redirects, which would take
+    the prompt elsewhere; one connection a call, since a kept one may be dead. Proxies are the machine's affair, but
+    what is said to this machine stays on it.
+    """
+    import anthropic  # noqa: PLC0415 - heavy
+
+    def follow(request: Any) -> None:
+        request.extensions = {**request.extensions, "trace": sockets.trace}
+
+    mounts = dict.fromkeys(("http://", "https://", "all://")) if is_loopback(url) else {}
+    headers = {"anthropic-version": API_VERSION}
+    client = anthropic.Anthropic(
+        api_key=key,
+        base_url=url,
+        timeout=timeout,
+        max_retries=0,
+        open_telemetry=False,
+        default_headers=headers,
+        http_client=anthropic.DefaultHttpxClient(
+            timeout=timeout, follow_redirects=False, mounts=mounts, event_hooks={"request": [follow]}
+        ),
+    )
+    client._custom_headers = headers  # noqa: SLF001 - no argument keeps ANTHROPIC_CUSTOM_HEADERS out
+    return client
+
+
+def _response(message: "ParsedMessage[None]", url: str, request: Request, duration_s: float) -> Response:
+    """Read the final message.
+
+    Raises:
+        TransportError: it did not end, or not for a reason that is known.
+
+    """
+    import anthropic  # noqa: PLC0415 - heavy
+
+    reason = message.stop_reason
+    if reason is None:
+        raise cut(url, "it ended without a stop reason")
+    if reason == _CONTEXT_FULL:
+        raise context_full(request)
+    if reason not in _STOPS:
+        raise strange(str(reason))
+    text = "".join(block.text for block in message.content if block.type == "text")
+    details = message.stop_details
+    if reason == "refusal" and not text.strip() and details is not None:
+        text = details.explanation or ""
+    return Response(
+        text=text,
+        stop=_STOPS[reason],
+        usage=_usage(message.usage),
+        duration_s=duration_s,
+        provenance=f"anthropic {plain_model(message.model)}",
+        model=plain_model(message.model),
+        client=f"anthropic {anthropic.__version__}",
+    )
+
+
+def _usage(usage: "SdkUsage") -> Usage:
+    """Count all input: the API counts what it read from and wrote to the cache apart."""
+    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    return Usage((usage.input_tokens or 0) + read + written, usage.output_tokens or 0, read, written)
+
+
+# ---- what is known without asking -------------------------------------------------------------------
+
+
+def _url(step: LLMStep) -> str:
+    return normal_url(step.base_url or DEFAULT_URL)
+
+
+def _make(setting: Setting, asking: Asking) -> Provider:
+    return AnthropicMessages(
+        url=_url(asking.step),
+        key=_key(setting.environ),
+        shares_system="@" in asking.stage,
+        calls=setting.share(Calls, Calls),
+    )
+
+
+def _key(environ: Mapping[str, str]) -> str:
+    return environ.get(KEY, "").strip()
+
+
+def _parameters(step: LLMStep) -> Mapping[str, Json]:
+    found: dict[str, Json] = {"max_tokens": step.max_tokens}
+    if step.effort is not None:
+        found["effort"] = step.effort
+    if step.thinking is not None:
+        found["thinking"] = _thinking(step.thinking)
+    return found
+
+
+def _thinking(value: str) -> dict[str, Json]:
+    return {"type": "enabled", "budget_tokens": int(value)} if value.isdecimal() else {"type": value}
+
+
+def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    del environ, root
+    found = []
+    if step.effort is not None and step.effort not in EFFORTS:
+        message = f"the provider `anthropic` has no effort `{step.effort}`"
+        found.append(Diagnostic(codes.PARAMETER, message, hint=did_you_mean(step.effort, EFFORTS)))
+    if step.thinking is not None and (wrong := _thinking_fault(step.thinking, step.max_tokens)):
+        hint = 'give `adaptive`, `disabled`, or the most tokens to think with, in quotes: "4096"'
+        found.append(Diagnostic(codes.PARAMETER, f"`thinking: {step.thinking}` {wrong}", hint=hint))
+    if step.base_url is not None and (wrong := url_fault(step.base_url)):
+        hint = f"give it as {DEFAULT_URL}, and the key in {KEY} alone"
+        found.append(Diagnostic(codes.PARAMETER, f"`base_url` {wrong}", hint=hint))
+    return tuple(found)
+
+
+def _thinking_fault(value: str, max_tokens: int) -> str | None:
+    if not value.isdecimal():
+        return None if value in THINKING else "is nothing that the provider `anthropic` knows"
+    if int(value) < LEAST_BUDGET:
+        return f"is under {LEAST_BUDGET} tokens, the least"
+    return None if int(value) < max_tokens else f"is not under `max_tokens: {max_tokens}`, of which it is a part"
+
+
+def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+    del step, root
+    return _missing(_key(environ))
+
+
+def _missing(key: str) -> tuple[Diagnostic, ...]:
+    """Say what keeps everyone from being asked: the key, the library."""
+    found = []
+    if not key:
+        hint = f"set {KEY}, or build with --replay from recorded answers"
+        found.append(Diagnostic(codes.NO_KEY, f"the provider `anthropic` needs {KEY}, which is not set", hint=hint))
+    elif not (key.isascii() and key.isprintable()) or " " in key:
+        hint = "set it to the key alone"
+        found.append(Diagnostic(codes.NO_KEY, f"{KEY} holds a character that no key has", hint=hint))
+    if importlib.util.find_spec("anthropic") is None:
+        hint = "`pip install 'anthropic>=2,<3'` into the Python that runs orch23"
+        found.append(Diagnostic(codes.NO_LIBRARY, "the library `anthropic` is not installed", hint=hint))
+    return tuple(found)
+
+
+ADAPTER = Adapter(
+    make=_make,
+    takes=frozenset({"effort", "thinking", "base_url", "endpoint_alias"}),
+    parameters=_parameters,
+    endpoint=_url,
+    api=lambda _step: f"messages {API_VERSION}",
+    pricing="anthropic",
+    remote=lambda step: not is_loopback(_url(step)),
+    wire=wire_schema,
+    check=_check,
+    ready=_ready,
+)

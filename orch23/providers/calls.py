@@ -1,0 +1,100 @@
+"""Know what is under way at servers, so that a deadline, or the end of the build, breaks it off at once."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ProviderError
+from orch23.providers import codes
+
+
+@dataclass(slots=True)
+class Sockets:
+    """The connections of one call, to be cut from another thread: closing a socket would not wake its reader."""
+
+    is_cut: bool = False
+    _open: list[socket.socket] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def trace(self, name: str, info: Any) -> None:
+        """Take what the HTTP library tells of a request, and keep each connection as soon as there is one."""
+        stream = info.get("return_value") if name.endswith(("connect_tcp.complete", "start_tls.complete")) else None
+        found = stream.get_extra_info("socket") if stream is not None else None
+        if not isinstance(found, socket.socket):
+            return
+        with self._lock:
+            self._open.append(found)
+            is_cut = self.is_cut
+        if is_cut:
+            _shut(found)
+
+    def cut(self) -> None:
+        """Cut all connections, also those that come about later."""
+        with self._lock:
+            self.is_cut = True
+            sockets = list(self._open)
+        for one in sockets:
+            _shut(one)
+
+
+@dataclass(slots=True)
+class Calls:
+    """The calls of a run; closed, it breaks all of them off, and lets no further one begin."""
+
+    _under_way: list[Sockets] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def under_way(self, seconds: float) -> Iterator[Sockets]:
+        """Give a place for the connections of one call: cut after so many seconds, and at the end of the build.
+
+        Raises:
+            ProviderError: the build has ended, before the call or during it.
+
+        """
+        sockets = Sockets()
+        with self._lock:
+            self._under_way.append(sockets)
+        watch = threading.Timer(seconds, sockets.cut)
+        watch.daemon = True
+        watch.start()
+        try:
+            self.wait(0)
+            yield sockets
+        except Exception:
+            self.wait(0)
+            raise
+        finally:
+            watch.cancel()
+            with self._lock:
+                self._under_way = [one for one in self._under_way if one is not sockets]
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not beyond the end of the build.
+
+        Raises:
+            ProviderError: the build has ended.
+
+        """
+        if self._ended.wait(seconds):
+            hint = "build again to go on"
+            raise ProviderError(Diagnostic(codes.FAILED, "the build ended before there was an answer", hint=hint))
+
+    def close(self) -> None:
+        """Break off what is under way, and let nothing more begin."""
+        with self._lock:
+            self._ended.set()
+            calls = list(self._under_way)
+        for sockets in calls:
+            sockets.cut()
+
+
+def _shut(one: socket.socket) -> None:
+    """Wake whoever reads. Of a socket under TLS the plain one is meant: no farewell is waited for."""
+    with contextlib.suppress(OSError):  # it is closed already
+        socket.socket.shutdown(one, socket.SHUT_RDWR)

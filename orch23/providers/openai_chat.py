@@ -1,0 +1,148 @@
+"""Ask by Chat Completions, streamed: the one interface that all servers speak which call themselves compatible."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orch23.model.digest import Json
+from orch23.model.llm import Request, Response, StopReason
+from orch23.providers import codes
+from orch23.providers.address import plain_model
+from orch23.providers.faults import TransportError
+from orch23.providers.openai_client import (
+    Line,
+    at,
+    client_name,
+    cut_off,
+    strange_reply,
+    strange_stop,
+    text_at,
+    timed_out,
+    usage_of,
+)
+from orch23.providers.openai_schema import answer_format
+
+_STREAM = "text/event-stream"
+_BROKEN = frozenset({codes.UNREACHABLE, codes.NO_ANSWER_OF_API})
+"""What, after good parts of a stream, says no more of the server than that this one answer was spoilt on its way."""
+
+_STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    """The provider. `room` is what the server calls the limit of tokens: the vendor's newer name, or the usual one."""
+
+    line: Line
+    room: str = "max_tokens"
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Ask the model.
+
+        Raises:
+            TransportError: there was no whole answer.
+            ProviderError: the build has ended.
+
+        """
+        began = self.line.clock()
+        until = began + deadline_s
+        answer = _Answer()
+        try:
+            self._listen(request, until, answer, on_progress)
+        except TransportError as fault:
+            broke_off = answer.began and fault.diagnostic.code in _BROKEN
+            raise (cut_off(self.line.server.url) if broke_off else fault) from None
+        text, stop = self._judged(answer, until)
+        return Response(
+            text=text,
+            stop=stop,
+            usage=usage_of(answer.usage, "prompt", "completion"),
+            duration_s=self.line.clock() - began,
+            provenance=f"openai {answer.model or request.model}",
+            model=answer.model,
+            client=client_name(),
+        )
+
+    def _listen(self, request: Request, until: float, answer: "_Answer", on_progress: Callable[[int], None]) -> None:
+        with self.line.open(until) as client:
+            create: Any = client.chat.completions.create
+            stream = create(**request_body(request, self.room))
+            kind = stream.response.headers.get("content-type", "")
+            if not kind.startswith(_STREAM):
+                what = f"it sent {kind or 'something without a type'} in place of a stream"
+                raise strange_reply(what, self.line.server.url)
+            for chunk in self._chunks(stream):
+                answer.take(chunk)
+                on_progress(answer.length)
+
+    def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
+        for chunk in stream:
+            if not hasattr(chunk, "to_dict"):
+                what = "a part of the stream is no JSON object"
+                raise strange_reply(what, self.line.server.url)
+            yield chunk.to_dict(mode="json", warnings=False)
+
+    def _judged(self, answer: "_Answer", until: float) -> tuple[str, StopReason]:
+        """Return the text of an answer that has ended, and why it ended."""
+        if answer.finish is None:
+            raise timed_out() if self.line.clock() >= until else cut_off(self.line.server.url)
+        if answer.refusal:
+            return answer.refusal, "refusal"
+        if answer.finish not in _STOPS:
+            raise strange_stop(answer.finish)
+        return answer.text, _STOPS[answer.finish]
+
+
+@dataclass(slots=True)
+class _Answer:
+    """An answer as it comes in."""
+
+    finish: str | None = None
+    usage: Json = None
+    model: str = ""
+    began: bool = False
+    length: int = 0
+    _texts: list[str] = field(default_factory=list)
+    _refusals: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """Give what the model has said so far."""
+        return "".join(self._texts)
+
+    @property
+    def refusal(self) -> str:
+        """Give what it says when it refuses."""
+        return "".join(self._refusals)
+
+    def take(self, chunk: Json) -> None:
+        """Take one part of the stream. The last ones have no choice, but the usage."""
+        self.began = True
+        self.model = plain_model(text_at(chunk, "model")) or self.model
+        usage, choice = at(chunk, "usage"), at(chunk, "choices", 0)
+        self.usage = usage if isinstance(usage, Mapping) else self.usage
+        said = text_at(choice, "delta", "content")
+        self._texts.append(said)
+        self.length += len(said)
+        self._refusals.append(text_at(choice, "delta", "refusal"))
+        self.finish = text_at(choice, "finish_reason") or self.finish
+
+
+def request_body(request: Request, room: str) -> dict[str, Json]:
+    """Return the body of `/chat/completions`."""
+    params = request.params
+    sent: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
+    sent += [{"role": m.role, "content": m.content} for m in request.messages]
+    body: dict[str, Json] = {
+        "model": request.model,
+        "messages": sent,
+        room: params.get("max_tokens"),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if "effort" in params:
+        body["reasoning_effort"] = params["effort"]
+    body |= {name: params[name] for name in ("seed", "temperature") if name in params}
+    if request.schema is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": answer_format(request.schema)}
+    return body

@@ -1,0 +1,270 @@
+"""Ask by OpenAI's Responses API in the background: submit, tell the id, collect; no answer is paid for twice."""
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import ProviderError
+from orch23.model.event import Event
+from orch23.model.llm import Request, Response, StopReason, Usage
+from orch23.providers import codes
+from orch23.providers.address import plain_model
+from orch23.providers.calls import Calls
+from orch23.providers.faults import TransportError
+from orch23.providers.openai_client import (
+    Line,
+    at,
+    client_name,
+    listed,
+    read_reply,
+    said,
+    server_failed,
+    strange_reply,
+    strange_stop,
+    text_at,
+    timed_out,
+    usage_of,
+)
+from orch23.providers.openai_schema import answer_format
+
+_WAITING = frozenset({"queued", "in_progress"})
+_ENDED = frozenset({"completed", "incomplete"})
+_GONE = 404
+_SLOWER = 2.0
+_LONGEST_POLL_S = 5.0
+_LONGEST_WAIT_S = 60.0
+_FAULTS_IN_A_ROW = 5
+_CANCEL_S = 5.0
+_STOPS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+
+
+@dataclass(slots=True)
+class Submitted:
+    """The responses that servers work on for a run. Closed with the run, it cancels those that nobody waits for then.
+
+    A run that crashes does not get here: what it submitted goes on, and the next run collects it.
+    """
+
+    _cancels: dict[str, Callable[[], None]] = field(default_factory=dict)
+    _closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, response_id: str, cancel: Callable[[], None]) -> None:
+        """Know of one that is worked on; cancel it if the run is over by now."""
+        with self._lock:
+            self._cancels[response_id] = cancel
+            closed = self._closed
+        if closed:
+            cancel()
+
+    def drop(self, response_id: str) -> None:
+        """Forget one: it has ended, or is left to the next run."""
+        with self._lock:
+            self._cancels.pop(response_id, None)
+
+    def close(self) -> None:
+        """Cancel what is still worked on, all at once: a server that does not answer holds nobody up twice."""
+        with self._lock:
+            self._closed = True
+            cancels = [threading.Thread(target=cancel, daemon=True) for cancel in self._cancels.values()]
+        for cancel in cancels:
+            cancel.start()
+        for cancel in cancels:
+            cancel.join()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Responses:
+    """The provider. `earlier` maps fingerprints to the ids of answers that an earlier run submitted and never got."""
+
+    line: Line
+    stage: str
+    notice: Callable[[Event], None]
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    submitted: Submitted = field(default_factory=Submitted)
+    first_poll_s: float = 0.25
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Answer a request, with what an earlier run submitted where that is still to be had.
+
+        Raises:
+            TransportError: it could not be submitted, or it failed at the server: then it may be submitted again.
+            ProviderError: it was submitted, and could not be collected. A later build tries to.
+
+        """
+        began = self.line.clock()
+        until = began + deadline_s
+        reply = self._resume(self.earlier.get(request.fingerprint()), until)
+        if reply is None:
+            reply = self._submit(request, until)
+        if text_at(reply, "status") in _WAITING:
+            reply = self._await(reply, request, until)
+        text, stop = self._judged(reply)
+        on_progress(len(text))
+        usage, model = usage_of(at(reply, "usage"), "input", "output"), plain_model(text_at(reply, "model"))
+        return Response(
+            text=text,
+            stop="max_tokens" if stop == "end" and _is_full(usage, request) else stop,
+            usage=usage,
+            duration_s=self.line.clock() - began,
+            provenance=f"openai {model or request.model}",
+            model=model,
+            client=client_name(),
+        )
+
+    # ---- submitting -----------------------------------------------------------------------
+
+    def _submit(self, request: Request, until: float) -> Json:
+        with self.line.open(until) as client:
+            create: Any = client.responses.with_raw_response.create
+            reply = create(**request_body(request))
+        return read_reply(reply.text, self.line.server.url)
+
+    def _await(self, reply: Json, request: Request, until: float) -> Json:
+        """Return the ended response that a submitted one becomes. Its id is on disk before anything else happens."""
+        response_id = text_at(reply, "id")
+        if not response_id:
+            what = "a response that is not ready, and has no id"
+            raise strange_reply(what, self.line.server.url)
+        facts = {"fingerprint": request.fingerprint(), "response_id": response_id, "provider": request.provider}
+        self.notice(Event("call_submitted", f"submitted as {response_id}", role=self.stage, data=facts))
+        try:
+            return self._collect(response_id, until, self.first_poll_s)
+        except TransportError as fault:
+            if fault.status == _GONE:
+                message = f"{self.line.server.url} took the request as {response_id} and knows nothing of it now"
+                hint = "a server without background responses is asked with `llm.api: chat`"
+                raise ProviderError(Diagnostic(codes.NOT_COLLECTED, message, hint=hint)) from None
+            raise ProviderError(fault.diagnostic) from None
+
+    # ---- collecting -----------------------------------------------------------------------
+
+    def _resume(self, response_id: str | None, until: float) -> Json:
+        """Return the ended response that an earlier run submitted; None if there is none, or nothing came of it."""
+        if response_id is None:
+            return None
+        try:
+            reply = self._collect(response_id, until, 0.0)
+        except TransportError as fault:
+            if fault.status != _GONE:
+                raise ProviderError(fault.diagnostic) from None
+            reply = None
+        if text_at(reply, "status") in _ENDED:
+            return reply
+        became = text_at(reply, "status") or "gone"
+        if became != "cancelled":  # by the run that submitted it, when it was interrupted
+            text = f"the answer that an earlier run submitted as {response_id} is {became}: it is asked for anew"
+            data: dict[str, Json] = {"code": codes.NOT_COLLECTED, "response_id": response_id}
+            self.notice(Event("warning", text, role=self.stage, level="warning", data=data))
+        return None
+
+    def _collect(self, response_id: str, until: float, wait_s: float) -> Json:
+        """Poll until a response has ended. It is cancelled at the deadline and when the build ends, not by a crash."""
+        self.submitted.add(response_id, lambda: self._cancel(response_id))
+        try:
+            reply = self._poll(response_id, until, wait_s)
+        except TransportError as fault:
+            self.submitted.drop(response_id)
+            if fault.diagnostic.code == codes.TIMED_OUT:
+                self._cancel(response_id)
+            raise
+        self.submitted.drop(response_id)
+        return reply
+
+    def _poll(self, response_id: str, until: float, wait_s: float) -> Json:
+        """Ask for a response until it has ended. A fault of one poll is not one of the response: a few may follow."""
+        faults = 0
+        while True:
+            self.line.calls.wait(min(wait_s, self.line.left(until)))
+            if self.line.clock() >= until:
+                raise timed_out()
+            wait_s = min(_LONGEST_POLL_S, max(wait_s, self.first_poll_s) * _SLOWER)
+            try:
+                reply = self._retrieve(response_id, until)
+            except TransportError as fault:
+                faults += 1
+                asked_s = fault.retry_after_s or 0.0
+                if not fault.transient or faults == _FAULTS_IN_A_ROW or asked_s > _LONGEST_WAIT_S:
+                    raise
+                wait_s = max(wait_s, asked_s)
+                continue
+            faults = 0
+            if text_at(reply, "status") not in _WAITING:
+                return reply
+
+    def _retrieve(self, response_id: str, until: float) -> Json:
+        with self.line.open(until) as client:
+            reply = client.responses.with_raw_response.retrieve(response_id)
+        return read_reply(reply.text, self.line.server.url)
+
+    def _cancel(self, response_id: str) -> None:
+        """Tell the server that nobody waits any more, so that it stops working and charging. The build may be over."""
+        line = replace(self.line, calls=Calls())
+        with suppress(TransportError), line.open(line.clock() + _CANCEL_S) as client:
+            client.responses.with_raw_response.cancel(response_id)
+
+    # ---- reading --------------------------------------------------------------------------
+
+    def _judged(self, reply: Json) -> tuple[str, StopReason]:
+        """Return the text of an ended response, and why it ended."""
+        status = text_at(reply, "status")
+        if status == "failed":
+            error = at(reply, "error")
+            raise server_failed(said(error), text_at(error, "code"))
+        if status == "cancelled":
+            what = "somebody cancelled the response"
+            raise server_failed(what)
+        if status not in _ENDED:
+            what = f"a response of status {status!r}" if status else "it has no status"
+            raise strange_reply(what, self.line.server.url)
+        text, refusal = _texts(reply)
+        if refusal:
+            return refusal, "refusal"
+        if status == "completed":
+            return text, "end"
+        reason = text_at(reply, "incomplete_details", "reason")
+        if reason not in _STOPS:
+            raise strange_stop(reason or "it is incomplete, and does not say why")
+        return text, _STOPS[reason]
+
+
+def request_body(request: Request) -> dict[str, Json]:
+    """Return the body of `/responses`."""
+    params = request.params
+    sent: list[Json] = [{"role": m.role, "content": m.content} for m in request.messages]
+    body: dict[str, Json] = {
+        "model": request.model,
+        "input": sent,
+        "max_output_tokens": params.get("max_tokens"),
+        "background": True,
+        "store": True,
+    }
+    if request.system:
+        body["instructions"] = request.system
+    if "effort" in params:
+        body["reasoning"] = {"effort": params["effort"]}
+    if "temperature" in params:
+        body["temperature"] = params["temperature"]
+    if request.schema is not None:
+        body["text"] = {"format": {"type": "json_schema", **answer_format(request.schema)}}
+    return body
+
+
+def _is_full(usage: Usage, request: Request) -> bool:
+    """Say whether an answer took all the room there was: llama.cpp calls it completed even where it was cut off."""
+    room = request.params.get("max_tokens")
+    return isinstance(room, int) and usage.output_tokens >= room
+
+
+def _texts(reply: Json) -> tuple[str, str]:
+    """Return what the model says at last, and what it says when it refuses; remarks on the way are neither."""
+    messages = [item for item in listed(reply, "output") if text_at(item, "type") == "message"]
+    final = [item for item in messages if text_at(item, "phase") != "commentary"]
+    parts = [part for item in final for part in listed(item, "content")]
+    said_texts = "".join(text_at(part, "text") for part in parts if text_at(part, "type") == "output_text")
+    refusals = "".join(text_at(part, "refusal") for part in parts if text_at(part, "type") == "refusal")
+    return said_texts, refusals

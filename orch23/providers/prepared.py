@@ -1,0 +1,34 @@
+"""Hold a step to what asking needs on this machine, at the last moment before it is asked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from orch23.model.errors import ConfigurationError
+from orch23.model.llm import Provider, Request, Response
+from orch23.providers.adapter import Asking, Setting
+from orch23.providers.registry import ready
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A provider that is asked only with a key, a library, a program.
+
+    What a build would ask for sure is held to that before its first stage; this is for what shows only later.
+    """
+
+    inner: Provider
+    setting: Setting
+    asking: Asking
+
+    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+        """Answer a request.
+
+        Raises:
+            ConfigurationError: something is missing; nothing was reserved or sent.
+
+        """
+        step = replace(self.asking.step, model=request.model)
+        missing = ready(step, self.setting.environ, self.setting.root)
+        if missing:
+            raise ConfigurationError(*missing)
+        return self.inner.complete(request, deadline_s, on_progress)

@@ -1,0 +1,183 @@
+"""Know what requests cost: by the pipeline's own prices, by a vendor's table, or not at all, which is never nothing."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, TypeAlias
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.llm import Request, Usage
+from orch23.model.pipeline import LLMStep, Pipeline, Price
+from orch23.providers import codes
+from orch23.providers.registry import ADAPTERS
+
+if TYPE_CHECKING:
+    from genai_prices.types import TieredPrices
+
+Rate: TypeAlias = tuple[tuple[int, Decimal], ...]
+"""Dollars for a million tokens, each with the number of input tokens above which it holds for all tokens of a request.
+
+They ascend by that number; the first is -1, so that one of them always holds.
+"""
+
+_MILLION = Decimal(1_000_000)
+_FRAME_TOKENS = 1024  # what a server adds around a request: its own instructions for a schema, special tokens
+_MESSAGE_TOKENS = 16  # and around each message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tariff:
+    """What the tokens of one model cost. `source` names the price table and its version."""
+
+    input: Rate
+    output: Rate
+    cache_read: Rate
+    cache_write: Rate
+    source: str
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Return the price of a request in US dollars: cached input at its own rates, the rest of it at that of input.
+
+        A count of cached tokens that is more than all input is a provider's mistake; it is charged as it stands.
+        """
+        above = usage.input_tokens
+        plain = max(0, usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens)
+        return (
+            plain * _at(self.input, above)
+            + usage.cache_read_tokens * _at(self.cache_read, above)
+            + usage.cache_write_tokens * _at(self.cache_write, above)
+            + usage.output_tokens * _at(self.output, above)
+        ) / _MILLION
+
+    def dearest(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """Return the most that so many tokens can cost, whatever part of the input goes through a cache."""
+        rates = (self.input, self.cache_read, self.cache_write)
+        most = max(_most(rate, input_tokens) for rate in rates)
+        return (input_tokens * most + output_tokens * _most(self.output, input_tokens)) / _MILLION
+
+
+_NOTHING: Rate = ((-1, Decimal(0)),)
+FREE = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=_NOTHING, source="free")
+"""The tariff of providers that nobody pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The most that a request can take: tokens of input and output together, US dollars (None: no price is known)."""
+
+    tokens: int
+    cost: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The prices of a run. `own` are those of the pipeline, for `provider/model` or `model`: they come first."""
+
+    own: Mapping[str, Price] = field(default_factory=dict)
+
+    def of(self, provider: str, model: str) -> Tariff | None:
+        """Return the tariff of a model at a provider; None where nobody knows it."""
+        stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
+        if stated is not None:
+            return _stated(stated)
+        adapter = ADAPTERS.get(provider)
+        match adapter.pricing if adapter else "unknown":
+            case "free":
+                return FREE
+            case "unknown":
+                return None
+            case vendor:
+                return _tabled(vendor, model)
+
+
+def worst_case(request: Request, tariff: Tariff | None) -> Worst:
+    """Return the most that a request can take, without a tokenizer and without asking anybody.
+
+    Each token of a byte-level tokenizer stands for at least one byte, so a text has no more tokens than bytes in UTF-8.
+    The answer has no more than `max_tokens`, thinking included; where a request does not say, its price is not known.
+    """
+    texts = [request.system, *(message.content for message in request.messages)]
+    if request.schema is not None:
+        texts.append(json.dumps(request.schema, ensure_ascii=False, default=dict))
+    sent = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    input_tokens = sent + _FRAME_TOKENS + _MESSAGE_TOKENS * len(request.messages)
+    limit = request.params.get("max_tokens")
+    if isinstance(limit, int):
+        return Worst(input_tokens + limit, None if tariff is None else tariff.dearest(input_tokens, limit))
+    return Worst(input_tokens, Decimal(0) if tariff is FREE else None)
+
+
+def unpriced(step: LLMStep, pipeline: Pipeline, *models: str) -> Diagnostic | None:
+    """Return what is wrong with asking a step under a limit of cost: a price that nobody knows. None if all are known.
+
+    `models` are those of the stage's `retry.escalate`, if any; they are asked in place of the step's own.
+    """
+    prices = Prices(pipeline.prices)
+    for model in models or (step.model,):
+        if prices.of(step.provider, model) is None:
+            return unknown_price(step.provider, model)
+    return None
+
+
+def unknown_price(provider: str, model: str, stage: str | None = None) -> Diagnostic:
+    """Complain that a limit of cost cannot be kept."""
+    message = f"the price of {provider} `{model}` is not known, so `max_cost_usd` could not be kept; nothing was sent"
+    hint = f"state it under `prices: {{{model}: {{input: …, output: …}}}}`, or remove the limit"
+    return Diagnostic(codes.UNKNOWN_PRICE, message, hint=hint, subject=stage)
+
+
+def plain(amount: Decimal) -> str:
+    """Return an amount exactly, as a decimal string without an exponent and without zeros that say nothing."""
+    return format(amount.normalize(), "f") if amount else "0"
+
+
+def _stated(price: Price) -> Tariff:
+    def flat(amount: Decimal | None) -> Rate:
+        return ((-1, price.input if amount is None else amount),)
+
+    return Tariff(
+        input=flat(None),
+        output=flat(price.output),
+        cache_read=flat(price.cache_read),
+        cache_write=flat(price.cache_write),
+        source="pipeline",
+    )
+
+
+def _tabled(vendor: str, model: str) -> Tariff | None:
+    """Return what the packaged table says. It is read from its own files: nothing is ever fetched to update it."""
+    import genai_prices  # noqa: PLC0415 - heavy
+
+    try:
+        found = genai_prices.calc_price(genai_prices.Usage(), model, provider_id=vendor).model_price
+    except LookupError:
+        return None
+    asked, answered = _rate(found.input_mtok), _rate(found.output_mtok)
+    if asked is None or answered is None:  # such as speech, at a price for characters: no price of these tokens
+        return None
+    return Tariff(
+        input=asked,
+        output=answered,
+        cache_read=_rate(found.cache_read_mtok) or asked,
+        cache_write=_rate(found.cache_write_mtok) or asked,
+        source=f"genai-prices {genai_prices.__version__}",
+    )
+
+
+def _rate(price: "Decimal | TieredPrices | None") -> Rate | None:
+    if price is None:
+        return None
+    if isinstance(price, Decimal):
+        return ((-1, price),)
+    return ((-1, price.base), *((tier.start, tier.price) for tier in price.tiers))
+
+
+def _at(rate: Rate, input_tokens: int) -> Decimal:
+    """Return the price that holds for a request with so many tokens of input."""
+    return [price for above, price in rate if input_tokens > above][-1]
+
+
+def _most(rate: Rate, input_tokens: int) -> Decimal:
+    """Return the dearest price that holds for a request with at most so many tokens of input."""
+    return max(price for above, price in rate if input_tokens > above)

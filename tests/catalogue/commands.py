@@ -1,0 +1,60 @@
+"""Command lines that ask for what makes no sense or is not there."""
+
+from tests.catalogue.provoking import Triggers, shown
+from tests.project import Project, scripted
+
+TRIGGERS = Triggers()
+ONE = {"pipeline.yaml": "version: 1\nname: one\nstages:\n  a: {outputs: [a.txt], shell: echo a > a.txt}\n"}
+
+
+def built(project: Project) -> Project:
+    """Build a stage that makes a.txt."""
+    assert project.write(ONE).build().code == 0
+    return project
+
+
+@TRIGGERS.of("E641")
+def options_that_contradict_each_other(project: Project) -> set[str]:
+    """Ask for one stage alone and for all after it."""
+    return shown(project.write(ONE).run("plan", "--only", "--downstream", "a"))
+
+
+@TRIGGERS.of("E642")
+def nothing_to_accept(project: Project) -> set[str]:
+    """Accept a stage that nobody edited."""
+    return shown(built(project).run("accept", "a"))
+
+
+@TRIGGERS.of("E643")
+def clean_what_a_person_edited(project: Project) -> set[str]:
+    """Edit an output, then clean."""
+    code = {"code": {"outputs": ["app.py"], "llm": {"returns": "code"}}}
+    assert project.write(scripted(code, {"code": ["x = 1\n"]})).build().code == 0
+    project.edit("app.py", "x = 2\n")
+    return shown(project.run("clean"))
+
+
+@TRIGGERS.of("E661")
+def no_pipeline_here(project: Project) -> set[str]:
+    """Plan in an empty folder."""
+    return shown(project.run("plan"))
+
+
+@TRIGGERS.of("E663")
+def help_on_nothing(project: Project) -> set[str]:
+    """Ask for help on a code that is none."""
+    return shown(project.run("help", "E000"))
+
+
+@TRIGGERS.of("E664")
+def result_that_is_not_kept(project: Project) -> set[str]:
+    """Show the prompt of a stage that asks nobody."""
+    return shown(built(project).run("show", "a", "--prompt"))
+
+
+@TRIGGERS.of("W802")
+def another_provider_for_once(project: Project) -> set[str]:
+    """Put another provider in the place of the pipeline's, which drops what only the former takes."""
+    code = {"code": {"outputs": ["app.py"], "llm": {"returns": "code"}}}
+    project.write(scripted(code, {"code": ["x = 1\n"]}))
+    return shown(project.run("plan", "--provider", "local", "--model", "smollm2"))

@@ -1,0 +1,125 @@
+"""Pipelines, prompts and data with one mistake each."""
+
+import json
+from collections.abc import Mapping
+
+from tests.catalogue.provoking import Trigger, Triggers, complained, shown
+from tests.project import Project, scripted
+
+TRIGGERS = Triggers()
+
+V = "version: 1\n"
+S = "version: 1\nstages:\n  s:\n"
+OK = "    shell: [a]\n"
+LLM = "    llm: {provider: command, command: [cat], model: m, prompt: p.j2}\n    outputs: [a]\n"
+EACH = "    foreach: {from: l.json, key: id, as: t}\n"
+PROMPT = {"p.j2": "say a\n"}
+
+# code -> a pipeline with that mistake, and the files beside it
+WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
+    "E801": (V + "name: 'a\n", {}),
+    "E802": (S + OK + "    need: [x]\n", {}),
+    "E803": (S + OK + "    shell: [b]\n", {}),
+    "E804": (V + "name: &x a\nstages: {s: {shell: a}}\n", {}),
+    "E805": (V + "name: \x07\n", {}),
+    "E806": (V + "stages:\n  1: {shell: a}\n", {}),
+    "E807": (V + "jobs: " + "9" * 50 + "\nstages: {s: {shell: a}}\n", {}),
+    "E810": ("stages: {s: {shell: a}}\n", {}),
+    "E811": (V + "stages: [a]\n", {}),
+    "E812": (S + OK + "    on_failure: kep\n", {}),
+    "E813": (S + OK + "    matrix: {}\n", {}),
+    "E814": (S + "    inputs: [a]\n", {}),
+    "E815": (S + OK + "    timeout: 5 minutes\n", {}),
+    "E820": (V + "stages:\n  a: {needs: [b], shell: x}\n  b: {needs: [a], shell: x}\n", {}),
+    "E821": (V + "stages:\n  a: {outputs: [x], shell: x}\n  b: {outputs: [x], shell: x}\n", {}),
+    "E822": (S + OK + "    inputs: [nobody.txt]\n", {}),
+    "E823": (S + OK + "    needs: [nobody]\n", {}),
+    "E824": (S + EACH + OK, {"l.json": "3"}),
+    "E825": (S + EACH + OK, {"l.json": '[{"id": "a b"}]'}),
+    "E826": (S + EACH + OK, {"l.json": '[{"id": "a"}, {"id": "a"}]'}),
+    "E827": (
+        S + "    foreach: {from: l.json, key: id, needs: after}\n" + OK,
+        {"l.json": '[{"id": "a", "after": ["z"]}]'},
+    ),
+    "E828": (S + OK + "    outputs: [a]\n    verify: [{check: json_shema}]\n", {}),
+    "E831": (S + LLM, {}),
+    "E840": (S + "    shell: ['${{ vars.x }}']\n", {}),
+    "E841": (S + "    shell: ['${{ 1 + }}']\n", {}),
+    "E842": (V + "vars: {a: '${{ vars.b }}', b: '${{ vars.a }}'}\nstages: {s: {shell: a}}\n", {}),
+    "E850": (S + OK + "    outputs: [/etc/passwd]\n", {}),
+    "E851": (S + LLM + "    allowed_paths: {write: [b/]}\n", PROMPT),
+    "E852": (S + LLM + "    allowed_paths: {protect: [a]}\n", PROMPT),
+    "E853": (S + OK + "    outputs: [a, ./a]\n", {}),
+    "E854": (S + OK + "    inputs: [a]\n    outputs: [a]\n", {}),
+    "E855": (S + "    render: {template: t}\n", {}),
+    "E856": (S + OK + "    retry: {max: 1, escalate: [m]}\n", {}),
+    "E857": (S + EACH + OK + "    needs: ['${{ t.x }}']\n", {"l.json": "[]"}),
+    "E858": (
+        S + EACH + "    shell: [a]\n    outputs: ['${{ t.path }}']\n",
+        {"l.json": '[{"id": "a", "path": "pyproject.toml"}]'},
+    ),
+    "E859": (S + OK + "    env: {LD_PRELOAD: x}\n", {}),
+    "W801": (S + OK + "    retry: 99\n", {}),
+}
+
+
+def _of_the_table(code: str) -> Trigger:
+    text, files = WRONG[code]
+    return lambda project: complained(project, text, files)
+
+
+for _code in WRONG:
+    TRIGGERS.of(_code)(_of_the_table(_code))
+
+
+@TRIGGERS.of("E832")
+def prompt_of_an_undefined_name(project: Project) -> set[str]:
+    """Let a prompt speak of something that no prompt sees."""
+    stages = {"code": {"outputs": ["a.py"], "llm": {"returns": "code", "prompt": "p.j2"}}}
+    project.write({**scripted(stages, {"code": ["x = 1\n"]}), "p.j2": "{{ nobody }}\n"})
+    return shown(project.build())
+
+
+@TRIGGERS.of("E833")
+def heading_that_is_not_there(project: Project) -> set[str]:
+    """Read a section that the file does not have."""
+    stages = {"s": {"inputs": ["a.md#Other"], "outputs": ["b"], "shell": ["true"]}}
+    project.write({**scripted(stages, {}), "a.md": "# Title\n"})
+    return shown(project.build())
+
+
+@TRIGGERS.of("E834")
+def too_much_context(project: Project) -> set[str]:
+    """Give a model more files than it may get."""
+    stages = {"code": {"inputs": ["in/"], "outputs": ["a.py"], "llm": {"returns": "code", "context": {"max_files": 1}}}}
+    project.write({**scripted(stages, {"code": ["x = 1\n"]}), "in/a": "a", "in/b": "b"})
+    return shown(project.build())
+
+
+@TRIGGERS.of("E843")
+def var_that_is_not_declared(project: Project) -> set[str]:
+    """Set a var that the pipeline does not have."""
+    project.write({"pipeline.yaml": S + OK})
+    return shown(project.run("plan", "--set", "nobody=1"))
+
+
+@TRIGGERS.of("E860")
+def input_that_breaks_its_schema(project: Project) -> set[str]:
+    """Declare an input with a schema that it does not fit."""
+    text = S + OK + "    inputs: [{path: a.json, schema: a.schema.json}]\n"
+    project.write({"pipeline.yaml": text, "a.json": "3", "a.schema.json": '{"type": "string"}'})
+    return shown(project.run("plan"))
+
+
+@TRIGGERS.of("E861")
+def schema_that_is_none(project: Project) -> set[str]:
+    """Declare an input with a file that is JSON, and no schema."""
+    text = S + OK + "    inputs: [{path: a.json, schema: a.schema.json}]\n"
+    project.write({"pipeline.yaml": text, "a.json": "3", "a.schema.json": json.dumps({"type": "strnig"})})
+    return shown(project.run("plan"))
+
+
+@TRIGGERS.of("E862")
+def pipeline_that_is_not_there(project: Project) -> set[str]:
+    """Name a pipeline that does not exist."""
+    return shown(project.run("plan", "nobody.yaml"))

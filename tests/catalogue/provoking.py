@@ -1,0 +1,55 @@
+"""How a code of the catalogue is provoked: a function that does something wrong in a project; it tells what it saw."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from orch23.model.errors import Orch23Error
+from tests.project import Outcome, Project
+
+Trigger: TypeAlias = Callable[[Project], Iterable[str]]
+"""Do something wrong in an empty project; return the codes that a user, or the caller of a room, gets to see."""
+
+Register: TypeAlias = Callable[[Trigger], Trigger]
+
+_SHOWN = re.compile(r"\[([EW]\d{3})\]|^  = ([EW]\d{3}): ", re.MULTILINE)
+
+
+class Triggers(dict[str, Trigger]):
+    """The triggers of one family, by code."""
+
+    def of(self, code: str) -> Register:
+        """Take the function below as the trigger of a code; a code has one."""
+
+        def register(trigger: Trigger) -> Trigger:
+            assert code not in self, f"{code} has two triggers"
+            self[code] = trigger
+            return trigger
+
+        return register
+
+
+def shown(*outcomes: Outcome) -> set[str]:
+    """Return the codes on the screens of some runs: where a complaint begins, never where one is only mentioned."""
+    return {"".join(found) for outcome in outcomes for found in _SHOWN.findall(outcome.out + outcome.err)}
+
+
+def told(project: Project) -> set[str]:
+    """Return the codes with which the stages of the newest run failed, as its journal has them."""
+    return {problem["code"] for event in project.events_of("stage_finished") for problem in event["data"]["problems"]}
+
+
+def complained(project: Project, text: str, files: Mapping[str, str | bytes] | None = None) -> set[str]:
+    """Return the codes that `validate` and `plan` give for a pipeline; other files may stand beside it."""
+    project.write({"pipeline.yaml": text, **(files or {})})
+    found = {one["code"] for one in project.run("validate", "--output-format", "json").json()}
+    return found | shown(project.run("plan"))
+
+
+def raised(run: Callable[[], object]) -> set[str]:
+    """Return the codes of what a function of a room raises."""
+    try:
+        run()
+    except Orch23Error as error:
+        return {diagnostic.code for diagnostic in error.diagnostics}
+    return set()

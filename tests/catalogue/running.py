@@ -1,0 +1,230 @@
+"""Steps that fail, hang, escape or lie, and checks that have nothing to hold on to."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from orch23.execute import kinship
+from orch23.execute.rooms import Room, RoomCaps, Rooms
+from orch23.model.digest import FileEntry
+from tests.catalogue.provoking import Trigger, Triggers, shown, told
+from tests.project import Project, scripted
+
+TRIGGERS = Triggers()
+PASSING = "def test_a():\n    pass\n"
+
+
+def built(project: Project, stage: Mapping[str, Any], files: Mapping[str, str] | None = None, **top: Any) -> set[str]:
+    """Build a pipeline of one stage, `a`; return the codes that are told."""
+    project.write({**scripted({"a": stage}, {"a": ["x = 1\n"]}, **top), **(files or {})})
+    return shown(project.build())
+
+
+def tested(project: Project, test: str, **pytest: Any) -> set[str]:
+    """Run one file of tests; return the codes that are told."""
+    return built(project, {"inputs": ["test_a.py"], "pytest": {"paths": ["test_a.py"], **pytest}}, {"test_a.py": test})
+
+
+def checked(project: Project, path: str, content: str, check: Mapping[str, Any], inputs: Mapping[str, str]) -> set[str]:
+    """Hold a file that a command writes to one check; return the codes that are told."""
+    command = ["cp", f"{path}.in", path]
+    stage = {"inputs": [f"{path}.in", *inputs], "outputs": [path], "shell": command, "verify": [check]}
+    return built(project, stage, {f"{path}.in": content, **inputs})
+
+
+# ---- conditions, outputs, time --------------------------------------------------------------------
+
+# code -> a stage that has it
+STAGES: Mapping[str, Mapping[str, Any]] = {
+    "E302": {"outputs": ["a"], "shell": "echo a > a", "ensures": [{"kind": "file_exists", "path": "b"}]},
+    "E303": {"outputs": ["a"], "shell": "true"},
+    "E304": {"outputs": ["a"], "shell": "sleep 60", "timeout": 0.2},
+    "E306": {"outputs": ["a"], "shell": "echo a > a; echo b > b"},
+    "E309": {"outputs": ["a"], "shell": ["no-such-program-here"]},
+    "E318": {"outputs": ["a"], "shell": "echo a > a", "requires": [{"kind": "file_exists", "path": "b"}]},
+    "E480": {"outputs": ["a"], "shell": "echo a > a", "python": "no-such-python"},
+    "E482": {"outputs": ["a"], "shell": "echo a > a", "tools": ["no-such-program-here"]},
+    "E610": {"outputs": ["a"], "shell": "ln -s b a"},
+    "E611": {"outputs": ["a"], "shell": "mkfifo a"},
+    "E612": {"outputs": ["a", "b"], "shell": "echo a > a; ln a b"},
+    "E613": {"outputs": ["a"], "shell": "echo a > a; chmod u+s a"},
+    "E614": {"outputs": ["d/"], "shell": "touch d/$'x\\n'"},
+    "E616": {"outputs": ["d/"], "shell": f"mkdir -p d/{'x/' * 70}"},
+    "E617": {"outputs": ["a", "b"], "shell": "truncate -s 3G a b"},
+    "E618": {"outputs": ["a"], "shell": "echo a > a; mv $PWD $PWD.gone"},
+}
+
+
+def _of_the_stages(code: str) -> Trigger:
+    return lambda project: built(project, STAGES[code])
+
+
+for _code in STAGES:
+    TRIGGERS.of(_code)(_of_the_stages(_code))
+
+
+@TRIGGERS.of("E481")
+def interpreter_without_a_version(project: Project) -> set[str]:
+    """Name a wrapper script as the interpreter."""
+    project.write({"bin/run": "#!/bin/sh\n"})
+    (project.root / "bin/run").chmod(0o755)
+    return built(project, {"outputs": ["a"], "shell": "echo a > a", "python": "bin/run"})
+
+
+# ---- caps and processes that no story reaches in a moment -----------------------------------------
+
+
+class Nothing:
+    """A source without bytes: the rooms below are laid with no input."""
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        """Have nothing."""
+        del path, entry, target
+        return False
+
+
+@TRIGGERS.of("E615")
+def too_many_files(project: Project) -> set[str]:
+    """Write more files than a room may hold; the cap of a build is a hundred thousand."""
+    rooms = Rooms(project.root / "rooms", Nothing(), RoomCaps(entries=3))
+    room = rooms.lay({})
+    assert isinstance(room, Room)
+    for number in range(4):
+        (room.work / str(number)).touch()
+    return {found.code for found in rooms.scan(room, {}).violations}
+
+
+@TRIGGERS.of("E619")
+def process_that_cannot_be_killed(project: Project) -> set[str]:
+    """Have a process left; only one that is stuck in the kernel resists, and none can be made to."""
+    end = kinship.end
+
+    def end_all_but_one(family: kinship.Family) -> tuple[int, ...]:
+        return (*end(family), 1)
+
+    with patch.object(kinship, "end", end_all_but_one):
+        return built(project, {"outputs": ["a"], "shell": "echo a > a"})
+
+
+# ---- pytest ---------------------------------------------------------------------------------------
+
+# code -> a file of tests that has it, and what else the step says
+TESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "E301": ("def test_a():\n    assert False\n", {}),
+    "E305": ("import pytest\n\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", {}),
+    "E308": ("import os\n\n\ndef test_a():\n    os._exit(0)\n", {}),
+    "E320": (PASSING, {"args": ["--no-such-option"]}),
+}
+
+
+def _of_the_tests(code: str) -> Trigger:
+    test, step = TESTS[code]
+    return lambda project: tested(project, test, **step) | told(project)
+
+
+for _code in TESTS:
+    TRIGGERS.of(_code)(_of_the_tests(_code))
+
+
+@TRIGGERS.of("E307")
+def module_from_elsewhere(project: Project) -> set[str]:
+    """Import a module that stands in the room from outside of it."""
+    elsewhere = project.root.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "app.py").write_text("X = 1\n")
+    test = (
+        f"import sys\n\nsys.path.insert(0, {str(elsewhere)!r})\nimport app\n\n\ndef test_a():\n    assert app.X == 1\n"
+    )
+    stage = {"inputs": ["test_a.py", "app.py"], "pytest": {"paths": ["test_a.py"]}}
+    return built(project, stage, {"test_a.py": test, "app.py": "X = 1\n"})
+
+
+# ---- checks ---------------------------------------------------------------------------------------
+
+SCHEMA = {"s.json": json.dumps({"type": "object"})}
+OF_SCHEMA = {"check": "json_schema", "with": {"schema": "s.json"}}
+
+# code -> the output, its content, the check, its inputs
+CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
+    "E310": ("a.txt", "text\n", OF_SCHEMA, SCHEMA),
+    "E311": ("a.py", "def f(:\n", {"check": "python_syntax"}, {}),
+    "E312": ("a.py", "x = 1\n", {"check": "python_syntax", "with": {"defines": {"a.py": ["f"]}}}, {}),
+    "E313": ("a.json", "{,}\n", OF_SCHEMA, SCHEMA),
+    "E314": ("a.json", "3\n", OF_SCHEMA, SCHEMA),
+    "E315": ("a.py", "x = 1\n", {"check": "python_syntax", "with": {"strange": 1}}, {}),
+    "E316": ("a.json", "3\n", {"check": "json_schema", "with": {"schema": "gone.json"}}, {}),
+}
+
+
+def _of_the_checks(code: str) -> Trigger:
+    return lambda project: checked(project, *CHECKED[code])
+
+
+for _code in CHECKED:
+    TRIGGERS.of(_code)(_of_the_checks(_code))
+
+
+# ---- limits and secrets ---------------------------------------------------------------------------
+
+CODE: Mapping[str, Any] = {"outputs": ["app.py"], "llm": {"returns": "code"}}
+KEY = "sk-ant-" + "api03-" + "x1Y2" * 20
+
+
+def limited(project: Project, limits: Mapping[str, Any], **top: Any) -> set[str]:
+    """Build a stage that asks a program, within limits; return the codes that are told."""
+    asked = {"provider": "command", "model": "m", "command": ["cat"], "returns": "code", "prompt": "p.j2"}
+    stages = {"a": {"outputs": ["app.py"], "llm": asked}}
+    project.write({**scripted(stages, {}, defaults={}, stop_conditions=limits, **top), "p.j2": "write app.py\n"})
+    return shown(project.build())
+
+
+@TRIGGERS.of("E501")
+def call_over_the_limit(project: Project) -> set[str]:
+    """Allow one call, and need two."""
+    stages = {name: {**CODE, "outputs": [f"{name}.py"]} for name in ("a", "b")}
+    answers = {"a": ["x = 1\n"], "b": ["x = 2\n"]}
+    project.write(scripted(stages, answers, stop_conditions={"max_llm_calls": 1}))
+    return shown(project.build("-j1"))
+
+
+@TRIGGERS.of("E502")
+def dollar_over_the_limit(project: Project) -> set[str]:
+    """Allow less than one call can cost."""
+    prices = {"m": {"input": 1, "output": 1}}
+    return limited(project, {"max_cost_usd": 0.001}, prices=prices)
+
+
+@TRIGGERS.of("E503")
+def token_over_the_limit(project: Project) -> set[str]:
+    """Allow fewer tokens than one call can take."""
+    return limited(project, {"max_tokens": 10})
+
+
+@TRIGGERS.of("E504")
+def second_over_the_limit(project: Project) -> set[str]:
+    """Allow less time than the stage takes."""
+    project.write(scripted({"a": {"outputs": ["a"], "shell": "sleep 60"}}, {}, stop_conditions={"max_wall": 0.3}))
+    return shown(project.build())
+
+
+@TRIGGERS.of("E601")
+def secret_in_a_prompt(project: Project) -> set[str]:
+    """Give a model a file that holds the value of a secret."""
+    project.write({**scripted({"a": {**CODE, "inputs": ["spec.md"]}}, {"a": ["x = 1\n"]}), "spec.md": f"key: {KEY}\n"})
+    return shown(project.build(env={"SERVICE_API_KEY": KEY}))
+
+
+@TRIGGERS.of("E602")
+def secret_in_a_command(project: Project) -> set[str]:
+    """Write a secret into the command of a step."""
+    project.write(scripted({"a": {"outputs": ["a.txt"], "shell": f"echo {KEY} > a.txt"}}, {}))
+    return shown(project.build(env={"SERVICE_API_KEY": KEY}))
+
+
+@TRIGGERS.of("E603")
+def secret_in_an_answer(project: Project) -> set[str]:
+    """Let a model answer with a secret."""
+    project.write(scripted({"a": CODE}, {"a": [f"```python\nx = '{KEY}'\n```\n"]}))
+    return shown(project.build(env={"SERVICE_API_KEY": KEY}))

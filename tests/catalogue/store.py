@@ -1,0 +1,121 @@
+"""Damaged, foreign and lost files of orch23's own, and a project that somebody else is building."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+from orch23.model.digest import Digest
+from orch23.store.contents import Contents
+from orch23.store.opening import open_store
+from tests.catalogue.commands import built
+from tests.catalogue.provoking import Trigger, Triggers, shown, told
+from tests.project import Project, scripted
+
+TRIGGERS = Triggers()
+LOCK = "pipeline.lock"
+
+
+def after(project: Project, path: str, damage: Callable[[str], str]) -> set[str]:
+    """Build, let a file become another, and build again; return the codes that are told."""
+    built(project).edit(path, damage(project.read(path)))
+    return shown(project.build())
+
+
+def conflict(text: str) -> str:
+    """Leave the text as a merge does that did not succeed."""
+    return f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n"
+
+
+# code -> the file that is damaged, and how
+DAMAGES: dict[str, tuple[str, Callable[[str], str]]] = {
+    "E701": (LOCK, conflict),
+    "E702": (LOCK, lambda text: text[: len(text) // 2]),
+    "E703": (LOCK, lambda text: text.replace("a.txt", "b.txt")),
+    "E704": (LOCK, lambda text: re.sub(r'("orch23_lock": *)\d+', r"\g<1>99", text)),
+    "E705": (".orch23/VERSION", lambda _: "99\n"),
+}
+
+
+def _of_the_table(code: str) -> Trigger:
+    return lambda project: after(project, *DAMAGES[code])
+
+
+for _code in DAMAGES:
+    TRIGGERS.of(_code)(_of_the_table(_code))
+
+
+@TRIGGERS.of("E691")
+def path_through_a_link(project: Project) -> set[str]:
+    """Read an input through a symbolic link."""
+    project.write(
+        {"pipeline.yaml": "version: 1\nstages:\n  a: {inputs: [d/in.txt], shell: 'true'}\n", "real/in.txt": ""}
+    )
+    (project.root / "d").symlink_to("real")
+    return shown(project.build())
+
+
+@TRIGGERS.of("E706")
+def journal_with_a_damaged_line(project: Project) -> set[str]:
+    """Change a line in the middle of the newest journal."""
+    (journal,) = built(project).journals()
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join([lines[0], "{}\n", *lines[2:]]))
+    return shown(project.build())
+
+
+@TRIGGERS.of("E707")
+def transcript_that_is_damaged(project: Project) -> set[str]:
+    """Cut off a committed transcript, and need it again."""
+    code = {"code": {"outputs": ["app.py"], "llm": {"returns": "code", "transcripts": "answers"}}}
+    assert project.write(scripted(code, {"code": ["x = 1\n"]})).build().code == 0
+    (transcript,) = (project.root / "answers").glob("*.json")
+    transcript.write_text(transcript.read_text()[:100])
+    return shown(project.build("--force", "code"))
+
+
+@TRIGGERS.of("E708")
+def project_that_another_builds(project: Project) -> set[str]:
+    """Build while somebody holds the lock of the project."""
+    store = open_store(built(project).root)
+    with store.build_lock():
+        return shown(project.build())
+
+
+@TRIGGERS.of("E709")
+def run_that_never_was(project: Project) -> set[str]:
+    """Ask for the log of a run that never was."""
+    return shown(built(project).run("log", "20000101T000000Z-00000000"))
+
+
+@TRIGGERS.of("E710")
+def bytes_that_are_lost(project: Project) -> set[str]:
+    """Lose the store and the output of a stage that is not to run, and need its bytes."""
+    first = {"outputs": ["a.txt"], "shell": "echo a > a.txt"}
+    second = {"inputs": ["a.txt"], "outputs": ["b.txt"], "shell": "cp a.txt b.txt"}
+    assert project.write(scripted({"a": first, "b": second}, {})).build().code == 0
+    shutil.rmtree(project.root / ".orch23")
+    project.delete("a.txt")
+    project.delete("b.txt")
+    return shown(project.build("--only", "b")) | told(project)
+
+
+@TRIGGERS.of("E711")
+def input_that_never_rests(project: Project) -> set[str]:
+    """Let an input change each time that it is about to be read."""
+    take, times = Contents.put_file, iter(range(1, 100))
+    second = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": "cp in.txt out.txt"}
+    project.write({**scripted({"a": second}, {}), "in.txt": "0"})
+
+    def change_and_take(contents: Contents, path: Path) -> Digest:
+        if path.name != "in.txt":
+            return take(contents, path)
+        project.edit("in.txt", json.dumps([next(times)] * 9))
+        taken = take(contents, path)
+        project.edit("in.txt", json.dumps([next(times)] * 10))
+        return taken
+
+    with patch.object(Contents, "put_file", change_and_take):
+        return shown(project.build())

@@ -1,0 +1,94 @@
+"""The corpus of answers in whole builds: a bad one leaves every file as it was, a good one is what the files become."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.corpus.reading import HIDDEN, Answer, answers, workspace
+from tests.project import Project, scripted
+
+EVERY = 12  # of the bad ones, so many are built in the quick run, and as many of the good ones
+LONGEST = 500_000  # characters; a file of answers may have a megabyte
+FENCE = {
+    "write": ["ws/src/", "ws/docs/", "ws/README.md"],
+    "protect": ["ws/src/locked.py"],
+    "delete": ["ws/src/old_*.py"],
+}
+
+
+def sampled(side: str) -> Iterator[object]:
+    """Give the answers that a list of answers can hold: all of them slowly, some of them always."""
+    fitting = [one for one in answers(side) if one.stop == "end" and len(one.text) < LONGEST]
+    if side == "good":  # a stage that writes nothing has not made its outputs, however good its deletes are
+        fitting = [one for one in fitting if one.writes or one.returns != "files"]
+    for number, answer in enumerate(fitting):
+        marks = () if number % EVERY == 0 else (pytest.mark.slow,)
+        yield pytest.param(answer, id=answer.name, marks=marks)
+
+
+def own_of(answer: Answer, base: dict[str, str]) -> list[str]:
+    """Return the outputs of a stage: what it is to write, or the folders of its fence and so all that is in them.
+
+    Where a file is to be unseen, each of the others by its name; where one is deleted, the folder that it is in.
+    """
+    if "E213" in answer.codes:
+        return [path for path in base if "locked" not in path]
+    if answer.deletes or any("[" in path for path in answer.writes):
+        return ["ws/src/"]
+    return list(answer.writes) or FENCE["write"]
+
+
+def put(project: Project, answer: Answer) -> dict[str, bytes]:
+    """Write the workspace and a pipeline whose one stage gets the answer; return the files of the workspace."""
+    base = workspace()
+    single = answer.returns != "files"
+    stage = {
+        "outputs": [answer.output] if single else own_of(answer, base),
+        "cwd": "ws",
+        "llm": {"returns": answer.returns, "context": {"max_files": 50}},
+        **({} if single else {"allowed_paths": FENCE}),
+    }
+    project.write(scripted({"work": stage}, {}))
+    project.write({"pipeline.answers.yaml": yaml.safe_dump({"work": [answer.text]})})  # not every JSON is YAML
+    project.write({**base, HIDDEN: "X = 0\n"})
+    return project.files("ws")
+
+
+@pytest.mark.parametrize("answer", [*sampled("bad")])
+def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answer: Answer) -> None:
+    before = put(project, answer)
+    outcome = project.build()
+    assert outcome.code == 1, outcome.err
+    assert project.files("ws") == before
+    finished = project.events_of("attempt_finished")
+    assert [event["data"]["kind"] for event in finished] == [answer.kind]
+    missing = {code for code in answer.codes if f"[{code}]" not in outcome.err}
+    assert not missing, outcome.err
+    assert "work" not in project.read("pipeline.lock"), "a refused answer is no result"
+
+
+@pytest.mark.parametrize("answer", [*sampled("good")])
+def test_a_good_answer_is_what_the_files_become(project: Project, answer: Answer) -> None:
+    before = put(project, answer)
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    after = project.files("ws")
+    changed = {path for path in {*before, *after} if before.get(path) != after.get(path)}
+    written = {answer.output} if answer.returns != "files" else {*answer.writes, *answer.deletes}
+    assert changed <= written
+    assert {path for path in written if path not in answer.deletes} <= set(after)
+    if answer.returns != "files":
+        assert after[answer.output].decode() == answer.content
+    assert not set(answer.deletes) & set(after)
+
+
+def test_an_exchange_keeps_what_was_wrong_with_its_answer(project: Project) -> None:
+    """A paid answer is on disk with its outcome, also where it was no use."""
+    put(project, next(one for one in answers("bad") if one.name == "elided-rest-of-code.json"))
+    assert project.build().code == 1
+    (kept,) = (project.root / ".orch23" / "exchanges").rglob("*.json")
+    text = kept.read_text()
+    assert "invalid" in text
+    assert "E214" in json.dumps(json.loads(text))

@@ -1,0 +1,202 @@
+"""`orch23 show`: every view of a stage that ran, failed, was restored without a run, is an item, or never ran."""
+
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.e2e.pipelines import green, pipeline, prompt
+from tests.project import Project, scripted
+
+STAGES = """\
+  say: {inputs: [spec.md], outputs: [said.txt], llm: {prompt: say.j2, returns: text, system: system.md, transcripts: t}}
+  bad:
+    inputs: [spec.md]
+    outputs: [bad.txt]
+    llm: {prompt: bad.j2, returns: text, transcripts: t}
+    verify: [{shell: 'echo not good; false'}]
+    retry: 1
+  each:
+    foreach: {in: [x, y]}
+    outputs: ['${{ item }}.txt']
+    llm: {prompt: each.j2, returns: text, transcripts: t}
+  copy: {inputs: [said.txt], outputs: [copied.txt], shell: 'cp said.txt copied.txt; echo copied'}
+"""
+FILES = {
+    "spec.md": "a spec\n",
+    "system.md": "be brief",
+    "say.j2": prompt("say", "{{ inputs['spec.md'].text }}"),
+    "bad.j2": prompt("bad {{ attempt }}", "{{ inputs['spec.md'].text }}{{ attempt }}"),
+    "each.j2": prompt("each {{ item }}", "this is {{ item }}"),
+}
+VIEWS = ("prompt", "response", "diff", "cost", "key")
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    assert project.write(pipeline(STAGES, FILES)).build("-j1", "-k").code == 1
+    return project
+
+
+def show(project: Project, *argv: str) -> str:
+    outcome = project.run("show", *argv)
+    green(outcome)
+    return outcome.out
+
+
+def facts(project: Project, *argv: str) -> Any:
+    outcome = project.run("show", *argv, "--json")
+    green(outcome)
+    return outcome.json()
+
+
+def forget(project: Project, *folders: str) -> None:
+    for folder in folders:
+        for path in project.root.glob(folder):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def test_each_view_of_a_stage_that_ran(built: Project) -> None:
+    assert show(built, "say", "--prompt") == "be brief\n\nsay\na spec\n"
+    assert show(built, "say", "--response") == "a spec\n"
+    assert "+a spec" in show(built, "say", "--diff")
+    assert "1 call, 0 recorded answers" in show(built, "say", "--cost")
+    assert "model  echo" in show(built, "say", "--key")
+    everything = show(built, "say")
+    assert everything.index("---- prompt, attempt 1 of ") < everything.index("---- response, attempt 1 of ")
+
+
+def test_all_of_a_command_is_what_it_printed(built: Project) -> None:
+    assert show(built, "copy") == "copied\n"
+    assert built.run("show", "copy", "--prompt").code == 66
+
+
+@pytest.mark.parametrize("view", ["prompt", "response"])
+def test_the_texts_outlive_artifacts_journals_and_the_local_store(built: Project, view: str) -> None:
+    before = show(built, "say", f"--{view}")
+    forget(built, "logs/*-*[0-9a-f]")
+    assert facts(built, "say", f"--{view}")["attempt"] == 1
+    assert show(built, "say", f"--{view}") == before
+    forget(built, "logs", ".orch23")
+    assert show(built, "say", f"--{view}") == before
+    built.delete("pipeline.lock")
+    assert show(built, "say", f"--{view}") == before, "what the next build takes"
+
+
+def test_a_stage_restored_without_a_run_is_shown_from_the_transcripts(built: Project) -> None:
+    forget(built, "logs", ".orch23", "said.txt")
+    assert built.plan()["say"] == "restore"
+    told = facts(built, "say", "--response")
+    assert (told["text"], told["outcome"]) == ("a spec\n", "accepted")
+    assert "run" not in told
+    assert len(told["exchange"]) == 64
+    assert "model  echo" in show(built, "say", "--key")
+    assert "+a spec" in show(built, "say", "--diff"), "its bytes are made again from the answer"
+    missing = built.run("show", "say", "--cost")
+    assert (missing.code, "no run asked a model" in missing.err) == (66, True)
+
+
+def test_a_failed_stage_has_all_but_a_result(built: Project) -> None:
+    assert show(built, "bad", "--response") == "a spec\n2\n"
+    assert show(built, "bad", "--response", "--attempt", "1") == "a spec\n1\n"
+    assert show(built, "bad", "--prompt", "--attempt", "1").startswith("bad 1\n")
+    assert "not good" in show(built, "bad")
+    assert "2 calls" in show(built, "bad", "--cost")
+    assert "(no result has it yet)" in show(built, "bad", "--key")
+    missing = built.run("show", "bad", "--diff")
+    assert missing.code == 66
+    assert "`bad` has no result yet" in missing.err
+    forget(built, "logs/*-*[0-9a-f]")
+    told = facts(built, "bad", "--response", "--attempt", "1")
+    assert (told["text"], told["attempt"]) == ("a spec\n1\n", 1)
+
+
+def test_an_item_is_shown_by_its_name_and_a_foreach_names_its_items(built: Project) -> None:
+    assert show(built, "each@y", "--response") == "this is y\n"
+    assert "+this is y" in show(built, "each@y", "--diff")
+    for view in VIEWS:
+        green(built.run("show", "each@x", f"--{view}"))
+    family = built.run("show", "each", "--response")
+    assert family.code == 66
+    assert "name one of its items: each@x, each@y" in family.err
+    assert facts(built, "each", "--cost")["runs"][0]["calls"] == 2
+
+
+def test_runs_and_attempts_are_chosen_by_name(built: Project) -> None:
+    first = built.journals()[-1].stem
+    built.edit("spec.md", "another spec\n")
+    built.build("-j1", "-k")
+    second = built.journals()[-1].stem
+    assert show(built, "say", "--response") == "another spec\n"
+    assert show(built, "say", "--response", "--run", first) == "a spec\n"
+    assert facts(built, "say", "--prompt", "--run", second)["run"] == second
+    for argv in (("--attempt", "7"), ("--run", second, "--attempt", "2"), ("--run", "19990101")):
+        missing = built.run("show", "say", "--response", *argv)
+        assert (missing.code, missing.out) == (66, "")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_has_a_document(built: Project, view: str) -> None:
+    told = facts(built, "say", f"--{view}")
+    assert (told["orch23_show"], told["stage"]) == (1, "say")
+    assert told["text"] == show(built, "say", f"--{view}")
+
+
+def test_nothing_kept_says_what_to_do(project: Project) -> None:
+    project.write(pipeline(STAGES, FILES))
+    for view in VIEWS:
+        outcome = project.run("show", "say", f"--{view}")
+        assert outcome.code == (0 if view == "key" else 66)
+        assert outcome.code == 0 or "help:" in outcome.err
+
+
+def test_what_a_person_wrote_is_said_to_be_so(project: Project) -> None:
+    stages = {"a": {"outputs": ["a.txt"], "llm": {"returns": "text", "transcripts": "t"}}}
+    green(project.write(scripted(stages, {"a": ["by hand"]})).build())
+    assert "(scripted: written by hand, no model was asked)" in show(project, "a")
+    forget(project, "logs", ".orch23")
+    assert "(scripted: written by hand, no model was asked)" in show(project, "a")
+    assert "written by hand" in facts(project, "a", "--response")["provenance"]
+
+
+def test_a_secret_in_an_answer_is_not_shown(built: Project) -> None:
+    for place in ("artifact", "exchange"):
+        outcome = built.run("show", "each@x", "--response", env={"SOME_TOKEN": "this is x"})
+        assert outcome.code == 0
+        assert "this is x" not in outcome.out, place
+        forget(built, "logs/*-*[0-9a-f]")
+
+
+# ---- money --------------------------------------------------------------------------------------------
+
+
+def test_recorded_answers_are_told_apart_from_paid_ones_by_run(built: Project) -> None:
+    green(built.build("--force", "say", "say"))
+    second, first = facts(built, "say", "--cost")["runs"]
+    assert (first["calls"], first["recorded_answers"]) == (1, 0)
+    assert (second["calls"], second["recorded_answers"]) == (0, 1)
+    assert len(show(built, "say", "--cost").splitlines()) >= 2
+    assert [one["run"] for one in facts(built, "say", "--cost", "--run", first["run"])["runs"]] == [first["run"]]
+
+
+def test_an_unknown_price_is_said_to_be_unknown_and_a_known_one_is_summed(built: Project) -> None:
+    assert facts(built, "say", "--cost")["runs"][0]["paid"] is None
+    assert "price unknown" in show(built, "say", "--cost")
+    assert "$" not in show(built, "say", "--cost")
+    built.write({"pipeline.yaml": f"{built.read('pipeline.yaml')}prices: {{echo: {{input: 1000, output: 2000}}}}\n"})
+    built.edit("spec.md", "a dear spec\n")
+    built.build("-j1", "-k")
+    newest = facts(built, "say", "--cost")["runs"][0]
+    assert newest["paid"] is not None
+    assert float(newest["paid"]) > 0
+    assert newest["prices"]
+    text = show(built, "say", "--cost")
+    assert "paid $" in text
+    assert f"prices: {newest['prices'][0]}" in text
+
+
+def test_what_nobody_pays_for_costs_nothing(project: Project) -> None:
+    stages = {"a": {"outputs": ["a.txt"], "llm": {"returns": "text"}}}
+    green(project.write(scripted(stages, {"a": ["by hand"]})).build())
+    (told,) = facts(project, "a", "--cost")["runs"]
+    assert (told["calls"], float(told["paid"])) == (1, 0.0)

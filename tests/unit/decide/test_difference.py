@@ -1,0 +1,99 @@
+"""The first difference of two requests, in one line that helps a person."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.decide.difference import PARTS, difference, differing
+from orch23.model.llm import Message, Request
+
+BASE = Request(
+    provider="anthropic",
+    model="large",
+    endpoint="https://api.example",
+    api="messages",
+    system="be brief",
+    messages=(),
+    identity=(Message("user", "write\na\nlimerick"),),
+    params={"max_tokens": 32000, "effort": "high"},
+    schema={"type": "object"},
+)
+
+
+def same(text: str) -> str:
+    return text
+
+
+def prompt(text: str) -> Request:
+    return replace(BASE, identity=(Message("user", text),))
+
+
+CASES: list[tuple[Request, str]] = [
+    (replace(BASE, provider="openai"), "the provider is `openai`, was `anthropic`"),
+    (replace(BASE, endpoint=""), "the endpoint is empty, was `https://api.example`"),
+    (replace(BASE, api="chat"), "the interface is `chat`, was `messages`"),
+    (replace(BASE, model="small"), "the model is `small`, was `large`"),
+    (replace(BASE, returns="text"), "`returns` is `text`, was `files`"),
+    (replace(BASE, system="be long"), "the system prompt differs at line 1: 'be long' was 'be brief'"),
+    (prompt("write\na\nhaiku"), "the prompt differs at line 3: 'haiku' was 'limerick'"),
+    (prompt("write\na\nlimerick\nnow"), "the prompt differs at line 4: 'now' was not there"),
+    (prompt("write\na"), "the prompt differs at line 3: 'limerick' is gone"),
+    (replace(BASE, params={**BASE.params, "max_tokens": 64000}), "`max_tokens` is `64000`, was `32000`"),
+    (replace(BASE, params={"max_tokens": 32000}), "`effort` is not given, and was `high`"),
+    (replace(BASE, params={**BASE.params, "seed": None}), "`seed` is `null`, and was not given"),
+    (
+        replace(BASE, schema={"type": "array"}),
+        """the schema differs at line 2: ' "type": "array"' was ' "type": "object"'""",
+    ),
+    (replace(BASE, schema=None), "the schema differs at line 1: 'none' was '{'"),
+    (replace(BASE, sample=2), "it asks for sample 2, and sample 0 is recorded"),
+]
+
+
+@pytest.mark.parametrize(("now", "said"), CASES)
+def test_it_says_what_is_now_and_what_was(now: Request, said: str) -> None:
+    assert difference(BASE.parts(), now.parts(), same) == said
+
+
+def test_every_part_of_a_request_is_compared() -> None:
+    assert set(PARTS) == set(BASE.parts())
+    told = {name for now, _ in CASES for name in differing(BASE.parts(), now.parts())}
+    assert told == set(PARTS)
+
+
+def test_the_same_request_differs_in_nothing_also_after_it_was_written_and_read() -> None:
+    parts = {**BASE.parts(), "messages": tuple(BASE.parts()["messages"])}  # type: ignore[arg-type]
+    assert difference(BASE.parts(), parts, same) == ""
+    assert differing(BASE.parts(), parts) == ()
+
+
+def test_the_model_is_told_before_the_prompt() -> None:
+    now = replace(prompt("else"), model="small")
+    assert difference(BASE.parts(), now.parts(), same).startswith("the model is")
+
+
+def test_long_lines_are_cut_to_where_they_part() -> None:
+    long = "a" * 500
+    told = difference(prompt(long + "x" + long).parts(), prompt(long + "y" + long).parts(), same)
+    assert "y" in told
+    assert "x" in told
+    assert len(told) < 250
+
+
+def test_a_secret_at_the_edge_of_an_excerpt_is_taken_out_whole() -> None:
+    secret = "sk-" + "s" * 80
+    redact: Any = lambda text: text.replace(secret, "[redacted]")  # noqa: E731
+    told = difference(prompt(f"key {secret} one").parts(), prompt(f"key {secret} two").parts(), redact)
+    assert told == "the prompt differs at line 1: 'key [redacted] two' was 'key [redacted] one'"
+    other = difference(prompt(f"{secret}").parts(), prompt("[redacted]").parts(), redact)
+    assert other == "the prompt differs in what is kept secret"
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_two_texts_are_told_in_a_short_clause(one: str, other: str) -> None:
+    told = difference(prompt(one).parts(), prompt(other).parts(), same)
+    assert bool(told) is (one != other)
+    assert len(told) < 250

@@ -1,0 +1,355 @@
+"""One attempt's conversation: which sample is asked, what a cut answer costs, what a failed call leaves as it was."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orch23.decide.secrets import Secrets
+from orch23.engine.conversation import Answered, Conversations, RecordedConversation, walk
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Exchange, Message, Request, Response, Usage
+from orch23.model.pipeline import LLMStep, OnTruncated, Stage
+from orch23.providers.adapter import Asking, Setting
+from orch23.providers.recorded import Mode, Once, Recorded
+from orch23.providers.unasked import Unasked
+from orch23.resolve.resolution import Facts, Resolved
+from orch23.store.exchanges import Exchanges
+from tests.doubles import FakeProvider
+
+STEP = LLMStep(provider="command", model="m", prompt="p.j2", command=("ask",))
+CUT = Response(text="half an ans", stop="max_tokens", usage=Usage(3, 4))
+
+
+def question(text: str = "hello", **params: Any) -> Request:
+    said = (Message("user", text),)
+    return Request(provider="command", model="m", endpoint="", system="", messages=said, identity=said, params=params)
+
+
+class Counting:
+    """A meter that takes whatever comes and remembers it."""
+
+    def __init__(self) -> None:
+        self.settled: list[Response] = []
+
+    def settle(self, stage: str, response: Response) -> None:
+        self.settled.append(response)
+
+    def reserve(self, stage: str, request: Request) -> None: ...
+
+    def deadline_s(self, _stage: str, asked_s: float) -> float:
+        return asked_s
+
+    def priced(self, request: Request, response: Response) -> Response:
+        return response
+
+    def release(self, stage: str) -> None: ...
+
+    def forfeit(self, stage: str) -> None: ...
+
+
+class Heard:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.answers: list[tuple[Request, Response]] = []
+
+    def asking(self, request: Request) -> None:
+        self.asked.append(request)
+
+    def answered(self, request: Request, response: Response) -> None:
+        self.answers.append((request, response))
+
+
+class Bench:
+    """A stage over transcripts on disk; each `attempt` is a conversation, `again` begins a further build."""
+
+    def __init__(self, folder: Path) -> None:
+        self.exchanges = Exchanges(folder / "exchanges", folder)
+        self.again()
+
+    def again(self, taken: frozenset[str] = frozenset()) -> None:
+        self.once, self.asked, self.meter, self.heard = Once(taken), set[str](), Counting(), Heard()
+
+    def attempt(self, model: Any, mode: Mode = "cached", *, more: OnTruncated | None = None) -> RecordedConversation:
+        recorded = Recorded(inner=model, store=self.exchanges, stage="code", mode=mode, once=self.once)
+        step = replace(STEP, on_truncated=more)
+        return RecordedConversation(
+            recorded=recorded, meter=self.meter, asking=Asking(step, "code"), params={}, asked=self.asked
+        )
+
+    def ask(self, conversation: RecordedConversation, request: Request | None = None) -> Answered:
+        return conversation.complete(conversation.choose(request or question()), 10.0, lambda _n: None, self.heard)
+
+    def kept(self, request: Request) -> Exchange | None:
+        return self.exchanges.get(request.fingerprint(), None)
+
+    def samples(self) -> list[tuple[bool, str]]:
+        """Return of each sample of the question whether it is superseded, and its answer."""
+        found, request = [], question()
+        while (kept := self.kept(request)) is not None:
+            found.append((kept.superseded, kept.response))
+            request = replace(request, sample=request.sample + 1)
+        return found
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def nobody() -> FakeProvider:
+    return FakeProvider(lambda request: pytest.fail(f"somebody was asked: {request}"))
+
+
+def test_the_same_question_in_one_way_is_another_sample_and_replays_as_such(bench: Bench) -> None:
+    model = FakeProvider(["one", "two"])
+    assert [bench.ask(bench.attempt(model)).response.text for _ in range(2)] == ["one", "two"]
+    for mode in ("cached", "replay"):
+        bench.again()
+        assert [bench.ask(bench.attempt(nobody(), mode)).response.text for _ in range(2)] == ["one", "two"]
+        assert bench.meter.settled == []
+
+
+# ---- asking anew ----------------------------------------------------------------------------------
+
+
+def test_record_asks_for_the_next_sample_which_replay_and_cached_then_take(bench: Bench) -> None:
+    bench.ask(bench.attempt(FakeProvider(["one"])))
+    for round_, text in enumerate(["two", "three"], start=2):
+        bench.again()
+        assert bench.ask(bench.attempt(FakeProvider([text]), "record")).response.text == text
+        assert [superseded for superseded, _ in bench.samples()] == [*[True] * (round_ - 1), False]
+        for mode in ("cached", "replay"):
+            bench.again()
+            assert bench.ask(bench.attempt(nobody(), mode)).response.text == text
+
+
+def test_record_of_what_was_never_asked_asks_it(bench: Bench) -> None:
+    bench.ask(bench.attempt(FakeProvider(["one"]), "record"))
+    assert bench.samples() == [(False, "one")]
+
+
+def test_record_passes_over_every_sample_of_a_loop_and_its_own_loop_is_another(bench: Bench) -> None:
+    first = FakeProvider(["one", "two"])
+    for _ in range(2):
+        bench.ask(bench.attempt(first))
+    bench.again()
+    second = FakeProvider(["three", "four"])
+    for _ in range(2):
+        bench.ask(bench.attempt(second, "record"))
+    assert bench.samples() == [(True, "one"), (True, "two"), (False, "three"), (False, "four")]
+    bench.again()
+    assert [bench.ask(bench.attempt(nobody(), "replay")).response.text for _ in range(2)] == ["three", "four"]
+
+
+def test_a_failed_call_leaves_the_recorded_answer_in_force(bench: Bench) -> None:
+    bench.ask(bench.attempt(FakeProvider(["one"])))
+    bench.again()
+    broken = FakeProvider([ProviderError(Diagnostic("E401", "no network"))])
+    with pytest.raises(ProviderError):
+        bench.ask(bench.attempt(broken, "record"))
+    assert bench.samples() == [(False, "one")]
+    bench.again()
+    assert bench.ask(bench.attempt(nobody())).response.text == "one"
+
+
+def test_record_takes_up_what_an_interrupted_run_had_asked_anew(bench: Bench) -> None:
+    bench.ask(bench.attempt(FakeProvider(["one"])))
+    bench.again()
+    bench.ask(bench.attempt(FakeProvider(["two"]), "record"))
+    own = replace(question(), sample=1).fingerprint()
+    bench.again(frozenset({own}))
+    assert bench.ask(bench.attempt(nobody(), "record")).response.text == "two"
+
+
+def test_killed_between_the_new_answer_and_the_mark_on_the_old_one_it_is_taken_up_and_marked(bench: Bench) -> None:
+    bench.ask(bench.attempt(FakeProvider(["one"])))
+    bench.again()
+    bench.ask(bench.attempt(FakeProvider(["two"]), "record"))
+    old = bench.kept(question())
+    assert old is not None
+    bench.exchanges.put(replace(old, superseded=False), None)
+    bench.again(frozenset({replace(question(), sample=1).fingerprint()}))
+    assert bench.ask(bench.attempt(nobody(), "record")).response.text == "two"
+    assert bench.samples() == [(True, "one"), (False, "two")]
+
+
+def test_two_stages_with_one_question_share_the_new_sample(bench: Bench) -> None:
+    bench.ask(bench.attempt(FakeProvider(["one"])))
+    bench.again()
+    model = FakeProvider(["two"])
+    assert bench.ask(bench.attempt(model, "record")).response.text == "two"
+    bench.asked = set()
+    other = replace(bench.attempt(model, "record"), asking=Asking(STEP, "other"))
+    assert bench.ask(other).response.text == "two"
+    assert bench.samples() == [(True, "one"), (False, "two")]
+
+
+# ---- answers that were cut off ----------------------------------------------------------------------
+
+
+def test_a_cut_answer_is_asked_again_with_more_room_and_both_are_counted(bench: Bench) -> None:
+    model, more = FakeProvider([CUT, "whole"]), OnTruncated(1, 3)
+    answered = bench.ask(bench.attempt(model, more=more), question(max_tokens=100))
+    assert answered.response.text == "whole"
+    assert answered.request.params == {"max_tokens": 300}
+    assert [r.text for r in bench.meter.settled] == ["half an ans", "whole"]
+    assert [r.params["max_tokens"] for r in bench.heard.asked] == [100, 300]
+    assert [r.text for _, r in bench.heard.answers] == ["half an ans", "whole"]
+    first = bench.kept(question(max_tokens=100))
+    assert first is not None
+    assert first.outcome == "truncated"
+
+
+@pytest.mark.parametrize("mode", ["cached", "replay"])
+def test_a_later_build_goes_the_same_way_and_asks_nobody(bench: Bench, mode: Mode) -> None:
+    more = OnTruncated(1, 2)
+    bench.ask(bench.attempt(FakeProvider([CUT, "whole"]), more=more), question(max_tokens=100))
+    bench.again()
+    answered = bench.ask(bench.attempt(nobody(), mode, more=more), question(max_tokens=100))
+    assert (answered.response.text, answered.response.replayed) == ("whole", True)
+    assert bench.meter.settled == []
+    assert len(bench.heard.answers) == 2
+
+
+def test_if_only_the_cut_answer_is_recorded_only_the_other_is_asked(bench: Bench) -> None:
+    bench.ask(bench.attempt(FakeProvider([CUT]), more=OnTruncated(0)), question(max_tokens=100))
+    bench.again()
+    model = FakeProvider(["whole"])
+    bench.ask(bench.attempt(model, more=OnTruncated(1, 2)), question(max_tokens=100))
+    assert [r.params["max_tokens"] for r in model.requests] == [200]
+
+
+def test_it_is_asked_as_often_as_it_says_and_the_last_answer_is_judged_cut_or_not(bench: Bench) -> None:
+    model = FakeProvider([CUT, CUT, CUT])
+    answered = bench.ask(bench.attempt(model, more=OnTruncated(2, 2)), question(max_tokens=100))
+    assert [r.params["max_tokens"] for r in model.requests] == [100, 200, 400]
+    assert answered.response.stop == "max_tokens"
+    last = bench.kept(answered.request)
+    assert last is not None
+    assert last.outcome == "pending"
+
+
+def test_without_a_limit_there_is_no_more_room(bench: Bench) -> None:
+    model = FakeProvider([CUT])
+    assert bench.ask(bench.attempt(model, more=OnTruncated(1, 2))).response.stop == "max_tokens"
+
+
+def test_resampling_a_cut_answer_goes_both_steps_anew_and_keeps_what_there_was(bench: Bench) -> None:
+    more, asked = OnTruncated(1, 2), question(max_tokens=100)
+    old = bench.ask(bench.attempt(FakeProvider([CUT, "old"]), more=more), asked)
+    bench.again()
+    new = bench.ask(bench.attempt(FakeProvider([CUT, "new"]), "record", more=more), asked)
+    assert new.response.text == "new"
+    assert getattr(bench.kept(old.request), "response", "") == "old"
+    bench.again()
+    assert bench.ask(bench.attempt(nobody(), "replay", more=more), asked).response.text == "new"
+
+
+def test_more_room_that_is_recorded_from_elsewhere_is_not_written_over(bench: Bench) -> None:
+    """The question with 200 tokens was asked by itself; the one with 100 comes to it by way of its cut answer."""
+    more = OnTruncated(1, 2)
+    bench.ask(bench.attempt(FakeProvider(["from elsewhere"])), question(max_tokens=200))
+    bench.again()
+    new = bench.ask(bench.attempt(FakeProvider([CUT, "new"]), "record", more=more), question(max_tokens=100))
+    assert new.request.sample == 1
+    assert getattr(bench.kept(question(max_tokens=200)), "response", "") == "from elsewhere"
+
+
+def test_two_attempts_that_come_to_the_same_question_by_two_ways_ask_twice(bench: Bench) -> None:
+    more, model = OnTruncated(1, 2), FakeProvider([CUT, "one", "two"])
+    bench.ask(bench.attempt(model, more=more), question(max_tokens=100))
+    again = bench.ask(bench.attempt(model, more=more), question(max_tokens=200))
+    assert (again.response.text, again.request.sample) == ("two", 1)
+
+
+# ---- looking ahead ------------------------------------------------------------------------------------
+
+
+def test_looking_ahead_says_what_the_build_then_does(bench: Bench) -> None:
+    step = replace(STEP, on_truncated=OnTruncated(1, 2))
+    asked = question(max_tokens=100)
+
+    def ahead(mode: Mode = "cached") -> tuple[list[str], int | None]:
+        seen = walk(Recorded(inner=nobody(), store=bench.exchanges, stage="code", mode=mode), step, asked)
+        room = seen.missing.params["max_tokens"] if seen.missing else None
+        return [one.response for one in seen.found], room if isinstance(room, int) else None
+
+    assert ahead() == ([], 100)
+    bench.ask(bench.attempt(FakeProvider([CUT]), more=OnTruncated(0)), asked)
+    assert ahead() == (["half an ans"], 200)
+    bench.again()
+    bench.ask(bench.attempt(FakeProvider(["whole"]), more=OnTruncated(1, 2)), asked)
+    assert ahead() == (["half an ans", "whole"], None)
+    assert ahead("record") == ([], 100)
+    bench.again()
+    bench.ask(bench.attempt(FakeProvider(["anew"]), "record", more=OnTruncated(1, 2)), asked)
+    assert ahead() == (["anew"], None)
+
+
+# ---- who may be asked -----------------------------------------------------------------------------------
+
+
+def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> RecordedConversation:
+    setting = Setting(environ={}, root=folder, read_answers=lambda _path: {"code": ["x"]}, notice=lambda _event: None)
+    conversations = Conversations(
+        setting=setting, exchanges=Exchanges(folder / "e", folder), meter=Counting(), secrets=Secrets(), **more
+    )
+    stage = Stage(name=name, step=step, outputs=("out",))
+    resolved = Resolved(
+        stage=stage,
+        facts=Facts(),
+        manifest={},
+        key="k",
+        core="c",
+        files={},
+        base={},
+        verify_files={},
+        given=(),
+    )
+    return conversations.open(resolved, 1, set())
+
+
+@pytest.mark.parametrize(("provider", "refused"), [("command", True), ("scripted", False), ("local", False)])
+def test_offline_refuses_whoever_may_be_elsewhere(tmp_path: Path, provider: str, *, refused: bool) -> None:
+    step = replace(STEP, provider=provider, answers="a.yaml" if provider == "scripted" else None)
+    found = opened(tmp_path, step, offline=True).recorded.inner
+    assert isinstance(found, Unasked) is refused
+    assert not isinstance(opened(tmp_path, step).recorded.inner, Unasked)
+
+
+def test_offline_says_what_is_missing_before_anything_is_reserved(tmp_path: Path) -> None:
+    conversation = opened(tmp_path, STEP, offline=True)
+    with pytest.raises(ProviderError) as caught:
+        conversation.complete(conversation.choose(question()), 1.0, lambda _n: None, Heard())
+    (diagnostic,) = caught.value.diagnostics
+    assert (diagnostic.code, diagnostic.subject) == ("E423", "code@T1")
+    assert "--offline" in (diagnostic.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("step_mode", "more", "mode", "hint"),
+    [
+        ("cached", {}, "cached", None),
+        ("cached", {"replay": True}, "replay", "build without --replay"),
+        ("record", {"replay": True, "resample": frozenset({"code"})}, "replay", "build without --replay"),
+        ("replay", {}, "replay", "--resample code@T1"),
+        ("cached", {"resample": frozenset({"code"})}, "record", None),
+        ("cached", {"resample": frozenset({"code@T1"})}, "record", None),
+        ("replay", {"resample": frozenset({"code@T1"})}, "record", None),
+        ("cached", {"resample": frozenset({"code@T2", "cod"})}, "cached", None),
+        ("record", {}, "record", None),
+    ],
+)
+def test_the_command_line_is_stronger_than_the_stage_and_replay_than_all(
+    tmp_path: Path, step_mode: Mode, more: dict[str, Any], mode: Mode, hint: str | None
+) -> None:
+    conversation = opened(tmp_path, replace(STEP, mode=step_mode), **more)
+    inner = conversation.recorded.inner
+    assert conversation.mode == mode
+    assert isinstance(inner, Unasked) is (hint is not None)
+    assert hint is None or hint in getattr(inner, "hint", "")

@@ -1,0 +1,184 @@
+"""What a stage may take is said from what is known, a bound is a bound, and the rest is None."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from orch23.engine.estimate import Ground, calls_of, estimate
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.digest import Json
+from orch23.model.estimate import Calls
+from orch23.model.llm import Exchange, Message, Request, Usage
+from orch23.model.pipeline import (
+    Foreach,
+    ForeachStage,
+    LLMStep,
+    OnTruncated,
+    Price,
+    Retry,
+    ShellStep,
+    Stage,
+    StopConditions,
+)
+from orch23.model.record import Record
+from orch23.providers.prices import Prices, Tariff, worst_case
+from orch23.store.past import Past
+
+ZERO = Decimal(0)
+MILLION = Decimal(1_000_000)
+OWN = {"big": Price(input=MILLION, output=10 * MILLION), "huge": Price(input=10 * MILLION, output=100 * MILLION)}
+tariff = Prices(OWN).of
+"""A token costs 1 dollar in and 10 out at `big`, ten times as much at `huge`; `local` is free, others are unknown."""
+RECORD = Record(stage="code", key="k", manifest={})
+STEP = LLMStep(provider="command", model="big", prompt="p", max_tokens=1000)
+CODE = Stage(name="code", step=STEP, retry=Retry(max=3))
+PARAMS: dict[str, Json] = {"max_tokens": 1000}
+PROMPT = (Message("user", "x" * 41),)
+REQUEST = Request(
+    provider="command", model="big", endpoint="", system="s" * 10, messages=PROMPT, identity=PROMPT, params=PARAMS
+)
+FIRST = worst_case(REQUEST, tariff("command", "big")).cost or ZERO
+LATER = FIRST + 20_000 + 4_000 + 16  # with the answer before and a brief
+PAST = Past(durations_s=(3.0, 9.0, 4.0), answers=((100, 20), (120, 40), (110, 30)))
+TOLD = Exchange(fingerprint="f", stage="code", request={}, response="", usage=Usage(90, 10), cost="0.5")
+
+
+def each(body: dict[str, Json], kind: Any = "llm") -> ForeachStage:
+    return ForeachStage(name="each", foreach=Foreach(source="l.json"), kind=kind, body=body)
+
+
+def no_price(provider: str, model: str) -> Tariff | None:
+    raise AssertionError((provider, model))
+
+
+def ground(decision: Decision, node: Stage | ForeachStage = CODE, **more: Any) -> Ground:
+    return Ground(node=node, decision=decision, **more)
+
+
+@pytest.mark.parametrize(
+    ("decision", "recorded", "calls"),
+    [
+        (Run(()), False, Calls(1, 4)),
+        (Run(()), True, Calls(0, 4)),
+        (VerifyOnly(RECORD, ()), False, Calls(0, 4)),
+        (Maybe(("a",)), False, Calls(0, 4)),
+        (Fresh(RECORD), False, Calls()),
+        (Restore(RECORD, ()), False, Calls()),
+        (Blocked(("a",)), False, Calls()),
+        (Edited(("x",)), False, Calls()),
+    ],
+)
+def test_calls_are_counted_from_least_to_most(decision: Decision, recorded: bool, calls: Calls) -> None:
+    assert calls_of(CODE, decision, recorded=recorded) == calls
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again_within_its_attempt() -> None:
+    step = replace(STEP, on_truncated=OnTruncated(retries=1))
+    assert calls_of(replace(CODE, step=step), Run(()), recorded=False) == Calls(1, 8)
+
+
+def test_a_limit_of_the_stage_bounds_its_calls_and_its_dollars() -> None:
+    stage = replace(CODE, stop=StopConditions(max_llm_calls=2, max_cost_usd=Decimal("1.5")))
+    assert calls_of(stage, Run(()), recorded=False) == Calls(1, 2)
+    assert estimate(ground(Run(()), stage, request=REQUEST), tariff).most_cost == Decimal("1.5")
+
+
+def test_calls_of_a_foreach_follow_its_last_items() -> None:
+    node = each({"llm": {"provider": "local", "model": "tiny"}, "retry": {"max": 2}})
+    assert calls_of(node, Expand((), 2), recorded=False) == Calls(0, 6)
+    assert calls_of(node, Expand((), 0), recorded=False) == Calls(0, None)
+    assert calls_of(each({"llm": {}, "retry": 1}), Expand((), 2), recorded=False) == Calls(0, 4)
+    assert calls_of(each({"llm": {}}), Expand((), 2), recorded=False) == Calls(0, 2)
+    more: dict[str, Json] = {"llm": {"on_truncated": {"retries": 2}}}
+    assert calls_of(each(more), Expand((), 2), recorded=False) == Calls(0, 6)
+    assert calls_of(each({"shell": "x"}, "shell"), Expand((), 2), recorded=False) == Calls()
+
+
+def test_a_first_run_knows_its_input_and_a_bound_and_no_more() -> None:
+    found = estimate(ground(Run(()), request=REQUEST), tariff)
+    assert (found.input_tokens, found.output_tokens, found.answers) == (13, None, 0)  # 51 characters, rounded up
+    assert (found.price, found.least_cost, found.likely_cost) == ("known", None, None)
+    assert found.duration_s is None
+    assert found.most_cost == FIRST + 3 * LATER
+
+
+def test_earlier_answers_say_how_much_a_model_writes() -> None:
+    found = estimate(ground(Run(()), request=REQUEST, past=PAST), tariff)
+    assert (found.input_tokens, found.output_tokens, found.answers) == (13, 30, 3)
+    assert found.least_cost == found.likely_cost == 13 + 300
+    assert (found.duration_s, found.runs) == (4.0, 3)
+
+
+def test_what_may_not_run_costs_nothing_at_least() -> None:
+    found = estimate(ground(Maybe(("a",)), request=REQUEST, past=PAST), tariff)
+    assert (found.least_cost, found.likely_cost) == (ZERO, Decimal(313))
+
+
+def test_a_request_that_cannot_be_made_yet_is_taken_from_earlier_ones() -> None:
+    found = estimate(ground(Maybe(("a",)), past=PAST), tariff)
+    assert (found.input_tokens, found.output_tokens, found.most_cost) == (110, 30, None)
+    nothing = estimate(ground(Maybe(("a",))), tariff)
+    assert (nothing.input_tokens, nothing.output_tokens, nothing.likely_cost) == (None, None, None)
+
+
+def test_a_recorded_first_answer_costs_nothing_and_saves_what_it_had_cost() -> None:
+    found = estimate(ground(Run(()), request=REQUEST, recorded=(TOLD,), past=PAST), tariff)
+    assert (found.calls, found.least_cost, found.likely_cost) == (Calls(0, 4), ZERO, ZERO)
+    assert (found.input_tokens, found.output_tokens) == (0, 0)
+    assert (found.saved_calls, found.saved_cost) == (1, Decimal("0.5"))
+    cut_off = estimate(ground(Run(()), recorded=(TOLD, TOLD)), tariff)
+    assert (cut_off.saved_calls, cut_off.saved_cost) == (2, Decimal(1))
+    assert found.most_cost  # its tests may fail, and then somebody is asked
+    assert estimate(ground(Run(()), recorded=(TOLD, replace(TOLD, cost=None))), tariff).saved_cost is None
+
+
+def test_a_verification_asks_only_after_it_failed() -> None:
+    found = estimate(ground(VerifyOnly(RECORD, ()), request=REQUEST, past=PAST), tariff)
+    assert (found.least_cost, found.likely_cost, found.input_tokens) == (ZERO, ZERO, 0)
+    assert found.most_cost
+
+
+def test_a_bound_counts_the_dearer_models_of_later_attempts_and_answers_that_are_cut_off() -> None:
+    stage = replace(CODE, retry=Retry(max=1, escalate=("big", "huge")))
+    assert estimate(ground(Run(()), stage, request=REQUEST), tariff).most_cost == FIRST + 10 * LATER
+    cut = replace(CODE, retry=Retry(), step=replace(STEP, on_truncated=OnTruncated(retries=1, factor=2)))
+    assert estimate(ground(Run(()), cut, request=REQUEST), tariff).most_cost == FIRST + FIRST + 10 * 1000
+
+
+def test_an_unknown_price_is_unknown_and_never_zero() -> None:
+    stage = replace(CODE, step=replace(STEP, model="strange"))
+    found = estimate(ground(Run(()), stage, request=REQUEST, past=PAST), tariff)
+    assert (found.price, found.least_cost, found.likely_cost, found.most_cost) == ("unknown", None, None, None)
+    dear = replace(CODE, retry=Retry(max=1, escalate=("big", "strange")))
+    assert estimate(ground(Run(()), dear, request=REQUEST), tariff).most_cost is None
+
+
+def test_what_is_free_is_known_to_be() -> None:
+    stage = replace(CODE, step=replace(STEP, provider="local", model="tiny"))
+    found = estimate(ground(Run(()), stage, request=REQUEST), tariff)
+    assert (found.price, found.most_cost) == ("free", ZERO)
+
+
+def test_items_that_are_not_known_yet_are_taken_as_the_last_ones() -> None:
+    node = each({"llm": {"provider": "command", "model": "big"}})
+    found = estimate(ground(Expand(("a",), 4), node, past=PAST), tariff)
+    assert (found.input_tokens, found.output_tokens, found.likely_cost) == (440, 120, Decimal(4 * (110 + 300)))
+    assert (found.duration_s, found.most_cost, found.least_cost) == (16.0, None, ZERO)
+    unknown = estimate(ground(Expand(("a",), 0), node, past=PAST), tariff)
+    assert (unknown.input_tokens, unknown.duration_s, unknown.likely_cost) == (None, None, None)
+
+
+def test_no_price_is_asked_for_where_nobody_is_asked() -> None:
+    shell = Stage(name="s", step=ShellStep("x"))
+    found = estimate(ground(Run(()), shell, past=PAST), no_price)
+    assert (found.price, found.duration_s, found.may_ask) == ("none", 4.0, False)
+    assert estimate(ground(Fresh(RECORD), request=REQUEST), no_price).price == "none"
+
+
+def test_a_schema_that_is_sent_is_part_of_the_input() -> None:
+    with_schema = replace(REQUEST, schema={"type": "object", "additionalProperties": False})
+    found = estimate(ground(Run(()), request=with_schema), tariff)
+    assert found.input_tokens is not None
+    assert found.input_tokens > 13 + 10

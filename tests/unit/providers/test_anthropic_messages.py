@@ -1,0 +1,601 @@
+"""The provider `anthropic` with the real SDK, against a server of ours that says exactly what a test wrote."""
+
+import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orch23.model.errors import ConfigurationError, ExitCode, ProviderError
+from orch23.model.llm import Message, Request, Response, Usage
+from orch23.model.pipeline import LLMStep
+from orch23.providers import codes, registry
+from orch23.providers.adapter import Asking, Setting
+from orch23.providers.anthropic_messages import API_VERSION, KEY, LEAST_CACHED, AnthropicMessages, body
+from orch23.providers.calls import Calls
+from orch23.providers.faults import TransportError
+from orch23.providers.transport import Transport
+from orch23.providers.wire import FILES
+from tests.loopback import (
+    NoReply,
+    Reply,
+    error_reply,
+    events_reply,
+    json_reply,
+    loopback,
+    message_events,
+    message_reply,
+)
+
+STEP = LLMStep(provider="anthropic", model="claude-x", prompt="p")
+LONG = 30.0
+MARK = {"cache_control": {"type": "ephemeral"}}
+EVENTS = message_events("half ", "of it")
+BEGUN = EVENTS[:4]
+
+
+def request(text="hi", **more) -> Request:
+    usual = {"params": {"max_tokens": 100}, "system": ""}
+    return Request(
+        provider="anthropic", model="claude-x", endpoint="e", messages=(Message("user", text),), identity=(),
+        **{**usual, **more},
+    )  # fmt: skip
+
+
+def ask(*replies, deadline_s=LONG, this=None, heard=None, **more):
+    """Return the answer, or the fault, and the server."""
+    with loopback(*replies) as server:
+        provider = AnthropicMessages(url=server.url, key="key-1", **more)
+        found: Response | TransportError
+        try:
+            found = provider.complete(this or request(), deadline_s, (heard if heard is not None else []).append)
+        except TransportError as fault:
+            found = fault
+        assert len(server.asked) == 1, "one call is one request"
+    return found, server
+
+
+def answered(*replies, **more) -> Response:
+    found, _ = ask(*replies, **more)
+    assert isinstance(found, Response), found
+    return found
+
+
+def failed(*replies, **more) -> TransportError:
+    found, _ = ask(*replies, **more)
+    assert isinstance(found, TransportError), found
+    assert found.diagnostic.hint
+    return found
+
+
+# ---- an answer ------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_read_with_all_that_is_known_of_it() -> None:
+    import anthropic  # noqa: PLC0415 - heavy
+
+    heard: list[int] = []
+    counted = {"cache_read_input_tokens": 100, "cache_creation_input_tokens": 20}
+    response = answered(message_reply("Hello, ", "world", usage=counted, output_tokens=9), heard=heard)
+    assert response.text == "Hello, world"
+    assert response.stop == "end"
+    assert response.usage == Usage(input_tokens=131, output_tokens=9, cache_read_tokens=100, cache_write_tokens=20)
+    assert (response.model, response.provenance) == ("claude-test-1", "anthropic claude-test-1")
+    assert response.client == f"anthropic {anthropic.__version__}"
+    assert (response.requests, response.cost, response.replayed) == (1, None, False)
+    assert 0 < response.duration_s < LONG
+    assert heard == [7, 12]
+
+
+def test_thinking_is_no_text_of_the_answer() -> None:
+    content = {"type": "thinking", "thinking": "", "signature": ""}
+    block = {"type": "content_block_start", "index": 1, "content_block": content}
+    delta = {"type": "content_block_delta", "index": 1, "delta": {"type": "thinking_delta", "thinking": "hm"}}
+    thought: list = [("content_block_start", block), ("content_block_delta", delta)]
+    events = message_events("text")
+    assert answered(events_reply([*events[:4], *thought, *events[4:]])).text == "text"
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"), [("end_turn", "end"), ("stop_sequence", "stop_sequence"), ("max_tokens", "max_tokens")]
+)
+def test_the_reasons_to_stop(reason: str, stop: str) -> None:
+    assert answered(message_reply("x", stop=reason)).stop == stop
+
+
+def test_a_refusal_is_an_answer_and_its_explanation_stands_in_for_a_missing_text() -> None:
+    details = {"type": "refusal", "category": "cyber", "explanation": "because"}
+    response = answered(message_reply(stop="refusal", stop_details=details))
+    assert (response.stop, response.text) == ("refusal", "because")
+    response = answered(message_reply("I will not.", stop="refusal", stop_details=details))
+    assert (response.stop, response.text) == ("refusal", "I will not.")
+
+
+@pytest.mark.parametrize("reason", ["tool_use", "pause_turn", "brand_new"])
+def test_any_other_reason_is_refused(reason: str) -> None:
+    fault = failed(message_reply("x", stop=reason))
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.STRANGE_STOP, False, True)
+    assert reason in fault.diagnostic.message
+
+
+def test_a_full_context_is_a_request_to_change_not_an_answer_that_needs_more_room() -> None:
+    fault = failed(message_reply("x", stop="model_context_window_exceeded"))
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.BAD_REQUEST, False, True)
+    assert "context of claude-x is full" in fault.diagnostic.message
+
+
+# ---- faults ---------------------------------------------------------------------------------------
+
+STATUSES = [
+    (error_reply(400, "invalid_request_error"), codes.BAD_REQUEST, False),
+    (error_reply(401, "authentication_error"), codes.REJECTED_KEY, False),
+    (error_reply(403, "permission_error"), codes.REJECTED_KEY, False),
+    (error_reply(404, "not_found_error"), codes.BAD_REQUEST, False),
+    (error_reply(408, "timeout_error"), codes.OVERLOADED, True),
+    (error_reply(409, "conflict"), codes.OVERLOADED, True),
+    (error_reply(413, "request_too_large"), codes.BAD_REQUEST, False),
+    (error_reply(422, "invalid_request_error"), codes.BAD_REQUEST, False),
+    (error_reply(429, "rate_limit_error"), codes.RATE_LIMITED, True),
+    (error_reply(500, "api_error"), codes.OVERLOADED, True),
+    (Reply(503, {"content-type": "text/html"}, (b"<h1>no</h1>",)), codes.OVERLOADED, True),
+    (error_reply(529, "overloaded_error"), codes.OVERLOADED, True),
+    (Reply(302, {"location": "http://127.0.0.1:1/"}, (b"no",)), codes.NO_ANSWER_OF_API, False),
+]
+
+
+@pytest.mark.parametrize(("reply", "code", "transient"), STATUSES, ids=[str(r.status) for r, _, _ in STATUSES])
+def test_each_error_has_its_code_and_nothing_is_charged(reply: Reply, code: str, transient: bool) -> None:
+    fault = failed(reply)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (code, transient, False)
+    assert fault.status == reply.status
+    assert f"answered {reply.status}" in fault.diagnostic.message
+
+
+def test_the_servers_words_and_its_wait_are_handed_on() -> None:
+    fault = failed(error_reply(429, "rate_limit_error", "slow down", {"retry-after": "7"}))
+    assert fault.diagnostic.message.endswith("answered 429: slow down")
+    assert fault.retry_after_s == 7.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "charged"),
+    [
+        (Reply(200, {"content-type": "text/html"}, (b"<html>log in",)), False),
+        (Reply(200, {}, (b"hello",)), False),
+        (json_reply({"id": "msg_1", "type": "message"}), True),
+        (Reply(200, {"content-type": "application/json"}, (b"{oops",)), True),
+    ],
+)
+def test_a_reply_that_is_no_stream_is_none_of_the_api(reply: Reply, charged: bool) -> None:
+    fault = failed(reply)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.NO_ANSWER_OF_API, False, charged)
+    assert reply.pieces[0].decode() in fault.diagnostic.message
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        events_reply([]),
+        events_reply(BEGUN),
+        events_reply(BEGUN, whole=False),
+        events_reply(message_events("x", stop=None)),
+        events_reply([BEGUN[0], b"event: content_bl"], whole=False),
+    ],
+    ids=["empty", "ends early", "is cut", "no stop reason", "cut in an event"],
+)
+def test_half_an_answer_is_never_used(reply: Reply) -> None:
+    fault = failed(reply)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.CUT_STREAM, True, True)
+
+
+BAD_EVENTS = [
+    b"event: content_block_delta\ndata: {oops\n\n",
+    b"event: content_block_delta\ndata: null\n\n",
+    b'data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lost"}}\n\n',
+    b"event: content_block_delta\ndata: \xff\xfe\n\n",
+    ("content_block_delta", {"type": "content_block_delta", "index": 9, "delta": {"type": "text_delta", "text": "x"}}),
+    ("content_block_delta", {"type": "content_block_delta", "index": 0}),
+]
+
+
+@pytest.mark.parametrize("event", BAD_EVENTS)
+def test_a_damaged_event_is_charged_and_may_come_whole_another_time(event) -> None:
+    fault = failed(events_reply([*BEGUN, event]))
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.NO_ANSWER_OF_API, True, True)
+
+
+def test_events_without_a_beginning_are_none_of_the_api() -> None:
+    assert failed(events_reply(EVENTS[3:])).diagnostic.code == codes.NO_ANSWER_OF_API
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "transient"),
+    [
+        ("overloaded_error", codes.OVERLOADED, True),
+        ("api_error", codes.OVERLOADED, True),
+        ("rate_limit_error", codes.RATE_LIMITED, True),
+        ("invalid_request_error", codes.BAD_REQUEST, False),
+        ("brand_new_error", codes.OVERLOADED, True),
+    ],
+)
+def test_an_error_in_the_middle_of_a_stream_counts_as_charged(kind: str, code: str, transient: bool) -> None:
+    event = ("error", {"type": "error", "error": {"type": kind, "message": "so sorry"}})
+    fault = failed(events_reply([*BEGUN, event]))
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (code, transient, True)
+    assert "so sorry" in fault.diagnostic.message
+
+
+def test_a_server_that_says_nothing_at_all_is_not_reached() -> None:
+    fault = failed(NoReply())
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNREACHABLE, True, False)
+
+
+def test_a_server_that_is_not_there_is_not_reached() -> None:
+    with loopback() as server:
+        url = server.url
+    with pytest.raises(TransportError) as caught:
+        AnthropicMessages(url=url, key="k").complete(request(), LONG, lambda _n: None)
+    fault = caught.value
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNREACHABLE, True, False)
+    assert url in fault.diagnostic.message
+
+
+@pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
+def test_a_stall_is_cut_long_before_the_deadline(reply) -> None:
+    fault = failed(reply, stall_s=0.1)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.CUT_STREAM, True, True)
+    assert "not a byte came for 0.1 s" in fault.diagnostic.message
+
+
+@pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
+def test_the_deadline_ends_a_call_that_waits(reply) -> None:
+    import anthropic  # noqa: F401, PLC0415 - heavy: not to be counted below
+
+    began = time.monotonic()
+    fault = failed(reply, deadline_s=0.2)
+    assert time.monotonic() - began < LONG / 2
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.TIMED_OUT, False, True)
+
+
+def test_the_deadline_holds_over_a_stream_that_never_rests() -> None:
+    ticks = iter(range(1000))
+    fault = failed(events_reply(message_events(*"abcdefgh")), deadline_s=8.0, clock=lambda: float(next(ticks)))
+    assert fault.diagnostic.code == codes.TIMED_OUT
+
+
+@pytest.mark.parametrize("reply", [NoReply(hold=True), events_reply(BEGUN, hold=True)], ids=["first", "middle"])
+def test_the_end_of_the_build_ends_a_call_that_waits(reply) -> None:
+    calls = Calls()
+    with loopback(reply) as server:
+        provider = AnthropicMessages(url=server.url, key="k", calls=calls)
+
+        def end() -> None:
+            server.arrived.wait(LONG)
+            calls.close()
+
+        ender = threading.Thread(target=end)
+        began = time.monotonic()
+        ender.start()
+        with pytest.raises(ProviderError, match="build ended"):
+            provider.complete(request(), LONG, lambda _n: None)
+        assert time.monotonic() - began < LONG / 2
+        ender.join()
+
+
+# ---- what is sent ---------------------------------------------------------------------------------
+
+
+def sent(this: Request, **more):
+    _, server = ask(message_reply("x"), this=this, **more)
+    return server.asked[0]
+
+
+def test_a_plain_request_is_sent_plainly() -> None:
+    asked = sent(request())
+    assert (asked.method, asked.path) == ("POST", "/v1/messages")
+    assert asked.json() == {
+        "model": "claude-x",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": "hi"}],
+        "stream": True,
+    }
+    assert asked.headers["authorization"] == "Bearer key-1"
+    assert asked.headers["anthropic-version"] == API_VERSION
+
+
+def test_effort_thinking_schema_and_system_are_sent_where_they_are_set() -> None:
+    params = {"max_tokens": 100, "effort": "low", "thinking": {"type": "enabled", "budget_tokens": 1024}}
+    found = sent(request(params=params, schema=FILES, system="be brief")).json()
+    assert found["output_config"]["effort"] == "low"
+    assert found["output_config"]["format"]["type"] == "json_schema"
+    assert set(found["output_config"]["format"]["schema"]["properties"]) == {"summary", "writes", "deletes", "error"}
+    assert found["thinking"] == {"type": "enabled", "budget_tokens": 1024}
+    assert found["system"] == "be brief"
+
+
+def test_the_environment_changes_nothing_of_who_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with loopback() as other:
+        for name, value in {
+            "ANTHROPIC_API_KEY": "other-key",
+            "ANTHROPIC_AUTH_TOKEN": "other-token",
+            "ANTHROPIC_BASE_URL": other.url,
+            "ANTHROPIC_CUSTOM_HEADERS": "Host: evil\nX-Other: 1\nAuthorization: Bearer evil\nanthropic-version: 1",
+            "ANTHROPIC_PROFILE": "other",
+            "ANTHROPIC_CONFIG_DIR": str(tmp_path),
+            "HTTP_PROXY": other.url,
+            "http_proxy": other.url,
+            "ALL_PROXY": other.url,
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        asked = sent(request())
+        assert other.asked == []
+    assert asked.headers["authorization"] == "Bearer key-1"
+    assert asked.headers["anthropic-version"] == API_VERSION
+    assert "x-other" not in asked.headers
+    assert "evil" not in asked.headers["host"]
+
+
+# ---- prompt caching -------------------------------------------------------------------------------
+
+STABLE = "context\n" * (LEAST_CACHED // 8)
+
+
+def test_the_stable_part_is_a_block_of_its_own_with_the_one_mark() -> None:
+    found = sent(request(STABLE + "It failed.", stable=len(STABLE), system="s")).json()
+    head, tail = found["messages"][0]["content"]
+    assert head == {"type": "text", "text": STABLE, **MARK}
+    assert tail == {"type": "text", "text": "It failed."}
+    assert found["system"] == "s"
+
+
+def test_a_first_attempt_marks_its_whole_prompt_so_that_the_next_one_finds_it() -> None:
+    found = body(request(STABLE, stable=len(STABLE)))
+    assert found["messages"][0]["content"] == [{"type": "text", "text": STABLE, **MARK}]
+
+
+@pytest.mark.parametrize(
+    ("text", "stable"),
+    [(STABLE, 0), ("short\n", 6), (STABLE + " \n", len(STABLE)), ("\n" * 3000 + "x", 3000)],
+    ids=["nothing shared", "too short to be kept", "a blank rest", "a blank beginning"],
+)
+def test_where_a_mark_has_no_use_the_text_is_sent_as_it_is(text: str, stable: int) -> None:
+    assert body(request(text, stable=stable))["messages"][0]["content"] == text
+
+
+def test_items_share_their_system_text_where_nothing_else_is_shared() -> None:
+    assert body(request(system=STABLE), shares_system=True)["system"] == [{"type": "text", "text": STABLE, **MARK}]
+    assert body(request(system=STABLE))["system"] == STABLE
+    assert body(request(system="short"), shares_system=True)["system"] == "short"
+    both = body(request(STABLE + "x", system=STABLE, stable=len(STABLE)), shares_system=True)
+    assert both["system"] == STABLE, "there is one mark"
+
+
+def test_a_mark_is_no_part_of_the_fingerprint() -> None:
+    assert request(STABLE, stable=len(STABLE)).fingerprint() == request(STABLE).fingerprint()
+
+
+# ---- what is known without asking -----------------------------------------------------------------
+
+
+def step(**more) -> LLMStep:
+    return dataclasses.replace(STEP, **more)
+
+
+def complaints(**more) -> list[str]:
+    found = registry.check(step(**more), {})
+    assert all(d.code == codes.PARAMETER and d.hint for d in found)
+    return [d.message for d in found]
+
+
+@pytest.mark.parametrize("effort", ["low", "medium", "high", "xhigh", "max", None])
+def test_the_efforts_of_the_api(effort) -> None:
+    assert complaints(effort=effort) == []
+
+
+def test_the_efforts_are_those_of_the_sdk() -> None:
+    from typing import get_args, get_type_hints  # noqa: PLC0415 - beside the heavy one
+
+    from anthropic.types import OutputConfigParam  # noqa: PLC0415 - heavy
+
+    from orch23.providers.anthropic_messages import EFFORTS  # noqa: PLC0415 - likewise
+
+    literal = get_args(get_type_hints(OutputConfigParam)["effort"])[0]
+    assert set(get_args(literal)) == set(EFFORTS)
+
+
+@pytest.mark.parametrize("thinking", ["adaptive", "disabled", "1024", "31999", None])
+def test_the_ways_of_thinking(thinking) -> None:
+    assert complaints(thinking=thinking) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"effort": "hgih"}, "no effort `hgih`"),
+        ({"thinking": "enabled"}, "nothing that the provider `anthropic` knows"),
+        ({"thinking": "1023"}, "under 1024 tokens"),
+        ({"thinking": "32000"}, "not under `max_tokens: 32000`"),
+        ({"base_url": "https://me:secret@x"}, "user name or a password"),
+        ({"base_url": "https://x?key=secret"}, "a query"),
+        ({"base_url": "x.example"}, "http"),
+        ({"temperature": 0.5}, "`temperature`"),
+        ({"seed": 1}, "`seed`"),
+        ({"api": "chat"}, "`api`"),
+    ],
+)
+def test_what_the_api_would_refuse_or_must_not_see_is_a_complaint(more, said: str) -> None:
+    (message,) = complaints(**more)
+    assert said in message
+    assert "secret" not in message
+
+
+def test_parameters_are_what_is_set() -> None:
+    assert registry.parameters(STEP) == {"max_tokens": 32000}
+    assert registry.parameters(step(effort="high", thinking="adaptive")) == {
+        "max_tokens": 32000,
+        "effort": "high",
+        "thinking": {"type": "adaptive"},
+    }
+    assert registry.parameters(step(thinking="2048"))["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "endpoint", "remote"),
+    [
+        (None, "https://api.anthropic.com", True),
+        ("HTTPS://API.Anthropic.com:443/", "https://api.anthropic.com", True),
+        ("http://localhost:8000/Anthropic/", "http://localhost:8000/Anthropic", False),
+    ],
+)
+def test_the_endpoint_has_one_form(base_url, endpoint: str, remote: bool) -> None:
+    one = step(base_url=base_url)
+    assert registry.endpoint(one) == endpoint
+    assert registry.ADAPTERS["anthropic"].remote(one) is remote
+    assert registry.endpoint(step(base_url=base_url, endpoint_alias="claude")) == "claude"
+    assert registry.api(one) == f"messages {API_VERSION}"
+
+
+@pytest.mark.parametrize("environ", [{}, {KEY: ""}, {KEY: " \n"}, {KEY: "sk two"}, {KEY: "sk-\u00e9"}])
+def test_a_key_that_is_none_is_said_before_anyone_is_asked(environ) -> None:
+    (diagnostic,) = registry.ready(STEP, environ)
+    assert diagnostic.code == codes.NO_KEY
+    assert KEY in diagnostic.message
+    assert registry.check(STEP, environ) == ()
+
+
+def test_a_key_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert registry.ready(STEP, {KEY: " sk-1\n"}) == ()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert [d.code for d in registry.ready(STEP, {})] == [codes.NO_KEY, codes.NO_LIBRARY]
+
+
+def setting(environ) -> Setting:
+    return Setting(environ=environ, root=Path(), read_answers=lambda _file: {}, notice=lambda _event: None)
+
+
+def test_a_provider_without_a_key_is_made_and_asks_nobody() -> None:
+    provider = registry.make(setting({}), Asking(STEP, "code"))
+    with pytest.raises(ConfigurationError) as caught:
+        provider.complete(request(), LONG, lambda _n: None)
+    assert caught.value.exit_code is ExitCode.CONFIG
+    assert caught.value.diagnostics[0].code == codes.NO_KEY
+
+
+def test_the_key_is_taken_from_the_setting_and_shown_nowhere() -> None:
+    provider = registry.make(setting({KEY: " sk-1\n"}), Asking(step(base_url="http://LOCALHOST:1/"), "code@a"))
+    assert isinstance(provider, AnthropicMessages)
+    assert (provider.key, provider.url, provider.shares_system) == ("sk-1", "http://localhost:1", True)
+    assert "sk-1" not in repr(provider)
+    assert not registry.make(setting({KEY: "k"}), Asking(STEP, "code")).shares_system  # type: ignore[attr-defined]
+
+
+def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:
+    one = setting({KEY: "k"})
+    providers = [registry.make(one, Asking(STEP, name)) for name in ("a", "b")]
+    one.close()
+    for provider in providers:
+        with pytest.raises(ProviderError, match="build ended"):
+            provider.complete(request(), LONG, lambda _n: None)
+
+
+def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:
+    script = (
+        "import sys; from orch23.providers import registry; from orch23.model.pipeline import LLMStep; "
+        "step = LLMStep(provider='anthropic', model='m', prompt='p', base_url='http://x', effort='low'); "
+        "registry.check(step, {}), registry.ready(step, {}), registry.parameters(step), registry.endpoint(step); "
+        "registry.wire_schema(step, None); "
+        "print([m for m in ('anthropic', 'openai', 'httpx2', 'pydantic', 'genai_prices') if m in sys.modules])"
+    )
+    environ = {"PATH": os.environ["PATH"]}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# ---- with the transport, against a server that grades its clients ----------------------------------
+
+
+def over_llmock(llmock, *, delays_s=(0.06, 0.24), deadline_s=LONG, stall_s=LONG):
+    events: list = []
+    provider = AnthropicMessages(url=llmock.base_url("anthropic"), key="k", stall_s=stall_s)
+    transport = Transport(inner=provider, stage="code", notice=events.append, delays_s=delays_s)
+    try:
+        return transport.complete(request(), deadline_s, lambda _n: None)
+    except ProviderError as error:
+        return error.diagnostics[0].code
+    finally:
+        assert len(events) == max(0, len(llmock.requests) - 1)
+
+
+SUCCESSES = {
+    "429 and 529 in order": (lambda m: m.fail(429, provider="anthropic").fail(529, provider="anthropic"), 3),
+    "500": (lambda m: m.fail(500), 2),
+    "a small retry-after": (lambda m: m.rate_limit(times=2, retry_after=0.2), 3),
+    "disconnect": (lambda m: m.disconnect(after_chunks=2), 2),
+    "truncate": (lambda m: m.truncate(after_chunks=3), 2),
+    "corrupt": (lambda m: m.corrupt(after_chunks=3), 2),
+    "slow first token": (lambda m: m.slow_first_token(0.2), 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUCCESSES)
+def test_llmock_finds_no_fault_with_a_client_that_recovers(llmock, name: str) -> None:
+    prepare, requests = SUCCESSES[name]
+    prepare(llmock)
+    response = over_llmock(llmock)
+    assert isinstance(response, Response), response
+    assert (response.stop, response.requests, len(llmock.requests)) == ("end", requests, requests)
+    llmock.assert_resilient(strict=True)
+
+
+FAILURES = {
+    "400": (lambda m: m.fail(400), codes.BAD_REQUEST, 1),
+    "401": (lambda m: m.fail(401), codes.REJECTED_KEY, 1),
+    "404": (lambda m: m.fail(404), codes.BAD_REQUEST, 1),
+    "429 for good": (lambda m: m.fail(429, times=None), codes.RATE_LIMITED, 3),
+    "529 for good": (lambda m: m.fail(529, times=None), codes.OVERLOADED, 3),
+    "cut for good": (lambda m: m.disconnect(times=None), codes.CUT_STREAM, 3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAILURES)
+def test_llmock_finds_no_fault_with_a_client_that_gives_up(llmock, name: str) -> None:
+    prepare, code, requests = FAILURES[name]
+    prepare(llmock)
+    assert over_llmock(llmock) == code
+    assert len(llmock.requests) == requests
+    llmock.assert_resilient(strict=True)
+
+
+@pytest.mark.slow
+def test_llmock_a_huge_retry_after_stops_at_once(llmock) -> None:
+    llmock.rate_limit(retry_after=3600)
+    assert over_llmock(llmock) == codes.WAIT_TOO_LONG
+    assert len(llmock.requests) == 1
+    llmock.assert_resilient()  # strict wants a second try, which would have to sleep for an hour
+
+
+@pytest.mark.slow
+def test_llmock_a_stall_is_not_sat_through(llmock) -> None:
+    llmock.stall(after_chunks=2, seconds=20)
+    response = over_llmock(llmock, stall_s=0.3)
+    assert isinstance(response, Response)
+    assert response.requests == 2
+
+
+@pytest.mark.slow
+def test_llmock_with_the_real_delays(llmock) -> None:
+    llmock.disconnect(after_chunks=2, times=2)
+    began = time.monotonic()
+    response = over_llmock(llmock, delays_s=(1.0, 4.0))
+    assert isinstance(response, Response)
+    assert 5.0 <= time.monotonic() - began < LONG
+    llmock.assert_resilient(strict=True)

@@ -1,0 +1,70 @@
+"""Faults: what a status means, what `retry-after` says, and how a server's text is shown."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from orch23.providers import codes
+from orch23.providers.faults import refused, retry_after_s, shown
+
+NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "transient"),
+    [
+        (302, codes.NO_ANSWER_OF_API, False),
+        (400, codes.BAD_REQUEST, False),
+        (401, codes.REJECTED_KEY, False),
+        (402, codes.BAD_REQUEST, False),
+        (403, codes.REJECTED_KEY, False),
+        (404, codes.BAD_REQUEST, False),
+        (408, codes.OVERLOADED, True),
+        (409, codes.OVERLOADED, True),
+        (413, codes.BAD_REQUEST, False),
+        (422, codes.BAD_REQUEST, False),
+        (429, codes.RATE_LIMITED, True),
+        (500, codes.OVERLOADED, True),
+        (503, codes.OVERLOADED, True),
+        (529, codes.OVERLOADED, True),
+    ],
+)
+def test_each_status_has_its_code_and_its_consequence(status: int, code: str, transient: bool) -> None:
+    fault = refused("https://x", status, "says\nno", {"retry-after": "3"})
+    assert (fault.diagnostic.code, fault.transient, fault.charged, fault.status) == (code, transient, False, status)
+    assert fault.diagnostic.message == f"https://x answered {status}: says no"
+    assert fault.diagnostic.hint
+    assert fault.retry_after_s == (3.0 if transient else None)
+
+
+def test_a_server_may_say_that_asking_again_is_no_use() -> None:
+    assert not refused("https://x", 429, "", {"x-should-retry": "false"}).transient
+    assert refused("https://x", 429, "", {"x-should-retry": "true"}).transient
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.25"}, 0.25),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "1500", "retry-after-ms": "1499"}, 1.499),
+        ({"retry-after": "2", "retry-after-ms": "soon"}, 2.0),
+        ({"retry-after": "Sun, 15 Feb 2026 14:31:22 GMT"}, 60.0),
+        ({"retry-after": "Sun, 15 Feb 2026 14:31:22"}, 60.0),
+        ({"retry-after": "Sun, 15 Feb 2026 14:00:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after": "Sun, 99 Feb 99999 14:00:00 GMT"}, None),
+    ],
+)
+def test_retry_after_is_read_in_all_its_forms_and_nonsense_is_nothing(headers, seconds) -> None:
+    assert retry_after_s(headers, NOW) == seconds
+
+
+def test_a_servers_text_is_shown_on_one_line_and_bounded() -> None:
+    assert shown("a\n\x1b[31m b\tc") == "a [31m b c"
+    assert len(shown("<p>" * 10_000)) < 400

@@ -1,0 +1,236 @@
+"""Whom a step of the provider `openai` asks, what of it is hashed, and what is said before anybody is asked."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orch23.model.digest import Json
+from orch23.model.llm import Message, Request
+from orch23.model.pipeline import LLMStep, OnTruncated
+from orch23.providers import codes, registry
+from orch23.providers.adapter import Asking, Setting
+from orch23.providers.openai_adapter import ADAPTER
+from orch23.providers.openai_chat import Chat
+from orch23.providers.openai_chat import request_body as chat_body
+from orch23.providers.openai_responses import Responses
+from orch23.providers.openai_responses import request_body as responses_body
+from orch23.providers.openai_schema import answer_format, is_strict
+from orch23.providers.wire import FILES
+
+STEP = LLMStep(provider="openai", model="m", prompt="p")
+KEY = {"OPENAI_API_KEY": "sk-test"}
+NEAR, FAR = "http://127.0.0.1:8080/v1", "https://models.example.com/v1"
+
+
+def setting(environ=None) -> Setting:
+    return Setting(environ=environ or {}, root=Path(), read_answers=lambda _f: {}, notice=lambda _e: None)
+
+
+def made(step: LLMStep, environ=None):
+    return registry.make(setting(environ), Asking(step, "code"))
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "api"),
+    [
+        ({}, Responses, "responses"),
+        ({"base_url": NEAR}, Chat, "chat"),
+        ({"api": "chat"}, Chat, "chat"),
+        ({"base_url": NEAR, "api": "responses"}, Responses, "responses"),
+    ],
+)
+def test_the_interface_follows_from_the_address_unless_it_is_named(more, kind, api) -> None:
+    step = replace(STEP, **more)
+    assert isinstance(made(step), kind)
+    assert registry.api(step) == api
+
+
+def test_the_vendor_takes_another_name_for_the_room_than_all_others() -> None:
+    named = made(replace(STEP, api="chat", base_url="https://API.openai.com:443/v1/"))
+    other = made(replace(STEP, base_url=FAR))
+    assert isinstance(named, Chat)
+    assert isinstance(other, Chat)
+    assert (named.room, other.room) == ("max_completion_tokens", "max_tokens")
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        (None, "https://api.openai.com/v1"),
+        ("HTTP://LocalHost:11434/v1/", "http://localhost:11434/v1"),
+        ("https://models.example.com:443/v1", "https://models.example.com/v1"),
+    ],
+)
+def test_the_endpoint_has_one_form(url: str | None, endpoint: str) -> None:
+    assert registry.endpoint(replace(STEP, base_url=url)) == endpoint
+    assert made(replace(STEP, base_url=url)).line.server.url == endpoint
+
+
+@pytest.mark.parametrize(
+    ("url", "remote"),
+    [(None, True), (NEAR, False), ("http://localhost/v1", False), ("http://[::1]/v1", False), (FAR, True)],
+)
+def test_only_this_machine_is_not_remote(url: str | None, remote: bool) -> None:
+    assert ADAPTER.remote(replace(STEP, base_url=url)) is remote
+
+
+def test_parameters_are_explicit_and_those_that_are_unset_are_not_sent() -> None:
+    assert registry.parameters(STEP) == {"max_tokens": 32000}
+    full = replace(STEP, effort="low", seed=0, temperature=0.0, max_tokens=9)
+    assert registry.parameters(full) == {"max_tokens": 9, "effort": "low", "seed": 0, "temperature": 0.0}
+
+
+def test_an_answer_that_was_cut_off_is_asked_for_once_more_with_twice_the_room() -> None:
+    assert registry.on_truncated(STEP) == OnTruncated(1, 2)
+
+
+# ---- what is wrong, and what is missing -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://h", "h/v1", "https://me:secret@h/v1", "https://h/v1?key=secret", "https://h/v1#secret", "http://"]
+)
+def test_an_address_that_cannot_be_asked_is_an_error_that_does_not_repeat_it(url: str) -> None:
+    (found,) = registry.check(replace(STEP, base_url=url), {})
+    assert found.code == codes.PARAMETER
+    assert "secret" not in str(found)
+    assert found.hint
+
+
+def test_the_responses_api_takes_no_seed() -> None:
+    (found,) = registry.check(replace(STEP, seed=1), {})
+    assert found.code == codes.PARAMETER
+    assert "chat" in (found.hint or "")
+    assert registry.check(replace(STEP, seed=1, api="chat"), {}) == ()
+
+
+@pytest.mark.parametrize("more", [{"thinking": "high"}, {"command": ("x",)}, {"answers": "a.yaml"}])
+def test_what_it_does_not_take_is_an_error(more) -> None:
+    (found,) = registry.check(replace(STEP, **more), {})
+    assert found.code == codes.PARAMETER
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "wanted"),
+    [
+        (None, {}, [codes.NO_KEY]),
+        (None, {"OPENAI_API_KEY": "  "}, [codes.NO_KEY]),
+        (None, KEY, []),
+        (FAR, {}, [codes.NO_KEY]),
+        (FAR, KEY, []),
+        (NEAR, {}, []),
+    ],
+)
+def test_a_key_is_needed_but_on_this_machine(url: str | None, environ, wanted) -> None:
+    found = registry.ready(replace(STEP, base_url=url), environ)
+    assert [one.code for one in found] == wanted
+    assert all("OPENAI_API_KEY" in (one.hint or "") for one in found)
+
+
+def test_the_key_of_the_process_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-process")
+    assert [one.code for one in registry.ready(STEP, {})] == [codes.NO_KEY]
+    assert made(STEP, KEY).line.server.key == "sk-test"
+    assert made(replace(STEP, base_url=NEAR)).line.server.key == "none"
+
+
+def test_a_missing_library_has_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    (found,) = registry.ready(STEP, KEY)
+    assert found.code == codes.NO_LIBRARY
+    assert "orch23[openai]" in (found.hint or "")
+
+
+def test_nothing_of_the_library_is_imported_before_somebody_is_asked() -> None:
+    program = (
+        "import sys; from pathlib import Path; import orch23.cli.main; from orch23.providers import registry as r\n"
+        "from orch23.model.pipeline import LLMStep; from orch23.providers.adapter import Asking, Setting\n"
+        "s = LLMStep(provider='openai', model='m', prompt='p')\n"
+        "r.check(s, {}), r.ready(s, {}), r.parameters(s), r.endpoint(s), r.wire_schema(s, None)\n"
+        "t = Setting(environ={}, root=Path(), read_answers=lambda f: {}, notice=lambda e: None)\n"
+        "r.make(t, Asking(s, 'a')); t.close()\n"
+        "sys.exit(bool({'openai', 'httpx2', 'pydantic'} & set(sys.modules)))"
+    )
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])}
+    assert subprocess.run([sys.executable, "-c", program], env=environ, check=False).returncode == 0
+
+
+# ---- schemas --------------------------------------------------------------------------------------
+
+
+def closed(properties: dict, required: list[str] | None = None, **more) -> dict:
+    names = list(properties) if required is None else required
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False, **more}
+
+
+def nested(depth: int) -> dict:
+    schema: dict = {"type": "string"}
+    for _ in range(depth):
+        schema = closed({"in": schema})
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        (FILES, True),
+        (closed({"a": {"type": "string"}}), True),
+        (closed({"a": {"type": "array", "items": closed({"b": {"type": "null"}})}}), True),
+        (nested(10), True),
+        (nested(12), False),
+        (closed({"a": {"type": "string"}}, []), False),
+        (closed({"a": {"type": "array", "items": closed({"b": {}}, [])}}), False),
+        (closed({"a": {"anyOf": [{"type": "null"}, closed({"b": {}}, [])]}}), False),
+        (closed({"a": {"type": "string"}}, additionalProperties=True), False),
+        ({"type": "object"}, False),
+        ({"type": "array", "items": {"type": "string"}}, False),
+        (closed({"a": {"type": "string", "format": "uri"}}), False),
+        (None, False),
+    ],
+)
+def test_a_schema_is_strict_only_where_it_keeps_the_rules(schema, strict: bool) -> None:
+    assert is_strict(schema) is strict
+    assert answer_format(schema)["strict"] is strict
+
+
+def test_the_schema_of_the_envelope_is_sent_for_files_and_none_for_text() -> None:
+    assert registry.wire_schema(STEP, None) == FILES
+    assert registry.wire_schema(replace(STEP, returns="text"), None) is None
+
+
+def test_an_answer_that_is_no_object_has_no_schema_at_the_vendor() -> None:
+    listed: Json = {"type": "array", "items": {"type": "string"}}
+    step = replace(STEP, returns="json", schema="s.json")
+    assert registry.wire_schema(step, listed) is None
+    assert registry.wire_schema(replace(step, base_url=NEAR), listed) == listed
+
+
+@pytest.mark.slow
+def test_what_is_sent_is_what_the_library_of_the_vendor_knows() -> None:
+    from openai.types.chat import completion_create_params  # noqa: PLC0415  - heavy
+    from openai.types.responses import ResponseFormatTextJSONSchemaConfigParam, response_create_params  # noqa: PLC0415
+    from openai.types.shared_params import Reasoning, ResponseFormatJSONSchema  # noqa: PLC0415
+    from openai.types.shared_params.response_format_json_schema import JSONSchema  # noqa: PLC0415
+
+    def known(kind) -> set[str]:
+        return set(kind.__annotations__)
+
+    said = (Message("user", "What?"),)
+    full: dict[str, Json] = {"max_tokens": 9, "effort": "low", "seed": 1, "temperature": 0.5}
+    request = Request(
+        provider="openai", model="m", endpoint="e", system="s", messages=said, identity=said, params=full, schema=FILES
+    )
+    body: Any = responses_body(request)
+    assert set(body) <= known(response_create_params.ResponseCreateParamsNonStreaming)
+    assert set(body["text"]["format"]) == known(ResponseFormatTextJSONSchemaConfigParam) - {"description"}
+    assert set(body["reasoning"]) <= known(Reasoning)
+    body = chat_body(request, "max_completion_tokens")
+    assert set(body) <= known(completion_create_params.CompletionCreateParamsStreaming)
+    assert set(body["response_format"]) == known(ResponseFormatJSONSchema)
+    assert set(body["response_format"]["json_schema"]) == known(JSONSchema) - {"description"}

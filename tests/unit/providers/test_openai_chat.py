@@ -1,0 +1,293 @@
+"""Chat Completions: what is sent, what is understood, and that nothing half is ever taken for an answer."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from orch23.model.errors import ProviderError
+from orch23.model.llm import Message, Request, Usage
+from orch23.providers import codes
+from orch23.providers.calls import Calls
+from orch23.providers.faults import TransportError
+from orch23.providers.openai_chat import Chat, request_body
+from orch23.providers.openai_client import Line, Server
+from orch23.providers.wire import FILES
+from tests.openai_server import (
+    DONE,
+    OpenAIServer,
+    Reply,
+    chat,
+    chunk,
+    error,
+    event,
+    page,
+    stream,
+    told,
+)
+
+QUESTION = (Message("user", "What?"),)
+REQUEST = Request(
+    provider="openai",
+    model="m",
+    endpoint="e",
+    system="Be short.",
+    messages=QUESTION,
+    identity=QUESTION,
+    params={"max_tokens": 50},
+)
+
+
+def chat_of(server: OpenAIServer, calls: Calls | None = None) -> Chat:
+    return Chat(line=Line(server=Server(server.url, "sk-test"), calls=calls or Calls()))
+
+
+def ask(server: OpenAIServer, request: Request = REQUEST, *, deadline_s: float = 20.0):
+    return chat_of(server).complete(request, deadline_s, lambda _n: None)
+
+
+def fault(server: OpenAIServer, *, deadline_s: float = 20.0) -> TransportError:
+    with pytest.raises(TransportError) as caught:
+        ask(server, deadline_s=deadline_s)
+    return caught.value
+
+
+def test_an_answer_comes_with_its_usage_and_who_gave_it() -> None:
+    heard: list[int] = []
+    with OpenAIServer(chat("fourteen words")) as server:
+        answer = chat_of(server).complete(REQUEST, 20.0, heard.append)
+    assert (answer.text, answer.stop, answer.model) == ("fourteen words", "end", "gpt-test-2026")
+    assert answer.usage == Usage(input_tokens=7, output_tokens=5, cache_read_tokens=2)
+    assert answer.provenance == "openai gpt-test-2026"
+    assert answer.client.startswith("openai ")
+    assert heard[-1] == len("fourteen words")
+    assert heard == sorted(heard)
+    assert server.lines() == ["POST /v1/chat/completions"]
+    assert server.asked[0].headers["authorization"] == "Bearer sk-test"
+    assert server.asked[0].body == request_body(REQUEST, "max_tokens")
+
+
+def test_the_body_holds_what_is_set_and_nothing_else() -> None:
+    plain = request_body(REQUEST, "max_completion_tokens")
+    assert plain == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "What?"}],
+        "max_completion_tokens": 50,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    more = replace(REQUEST, params={**REQUEST.params, "seed": 0, "temperature": 0.0, "effort": "low"}, schema=FILES)
+    body = request_body(more, "max_tokens")
+    assert (body["seed"], body["temperature"], body["reasoning_effort"]) == (0, 0.0, "low")
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": FILES, "strict": True},
+    }
+    assert "messages" in body
+    assert request_body(replace(REQUEST, system=""), "max_tokens")["messages"] == [{"role": "user", "content": "What?"}]
+
+
+@pytest.mark.parametrize(("finish", "stop"), [("stop", "end"), ("length", "max_tokens"), ("content_filter", "refusal")])
+def test_why_it_ended_is_told(finish: str, stop: str) -> None:
+    with OpenAIServer(chat("some text", finish)) as server:
+        assert ask(server).stop == stop
+
+
+def test_a_refusal_is_none_of_the_answer() -> None:
+    refusal = stream(chunk(refusal="I can't "), chunk(refusal="do that."), chunk(finish="stop"), DONE)
+    with OpenAIServer(refusal) as server:
+        answer = ask(server)
+    assert (answer.text, answer.stop) == ("I can't do that.", "refusal")
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "function_call", "something_new"])
+def test_a_strange_end_is_no_answer(finish: str) -> None:
+    with OpenAIServer(chat("some text", finish)) as server:
+        found = fault(server)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.STRANGE_STOP, False, True)
+    assert finish in found.diagnostic.message
+
+
+def test_a_stream_may_end_without_its_last_mark_but_not_without_a_reason() -> None:
+    with OpenAIServer(stream(chunk("all of it"), chunk(finish="stop"))) as server:
+        assert ask(server).text == "all of it"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        stream(chunk("half of"), DONE),
+        stream(chunk("half of")),
+        stream(),
+        stream(chunk("half of"), end="cut"),
+        stream(chunk("all of it"), chunk(finish="stop"), end="cut"),
+    ],
+    ids=["done without a reason", "clean end", "empty", "cut", "cut before the usage"],
+)
+def test_half_an_answer_is_a_fault_that_may_have_been_charged(reply: Reply) -> None:
+    with OpenAIServer(reply) as server:
+        found = fault(server)
+        assert len(server.asked) == 1
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.CUT_STREAM, True, True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "word"),
+    [
+        (page(), "text/html"),
+        (told({"choices": [{"message": {"content": "not streamed"}}]}), "application/json"),
+        (stream(event(b'{"choices": [')), "JSON"),
+        (stream(event(b'"a text"')), "object"),
+        (stream(event(b'\xff{"a": 1}')), "JSON"),
+    ],
+    ids=["page", "no stream", "malformed", "no object", "no utf-8"],
+)
+def test_what_is_no_stream_of_chat_completions_is_said_to_be_so(reply: Reply, word: str) -> None:
+    with OpenAIServer(reply) as server:
+        found = fault(server)
+        assert len(server.asked) == 1
+    assert (found.diagnostic.code, found.transient) == (codes.NO_ANSWER_OF_API, False)
+    assert word in found.diagnostic.message
+    assert found.diagnostic.hint
+
+
+def test_chunks_of_a_strange_shape_are_passed_over() -> None:
+    odd = stream(
+        event({"choices": None}), event({"choices": [{"delta": None}]}), event({"choices": "x", "usage": 3}),
+        chunk("text"), chunk(finish="stop"), event({"choices": [], "usage": {"prompt_tokens": "many"}}), DONE,
+    )  # fmt: skip
+    with OpenAIServer(odd) as server:
+        answer = ask(server)
+    assert (answer.text, answer.usage) == ("text", Usage())
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "transient"),
+    [
+        (error(401, "no such key"), codes.REJECTED_KEY, False),
+        (error(403, "not yours"), codes.REJECTED_KEY, False),
+        (error(400, "no such model"), codes.BAD_REQUEST, False),
+        (error(404, "no such path"), codes.BAD_REQUEST, False),
+        (error(429, "slow down"), codes.RATE_LIMITED, True),
+        (error(429, "no money", code="insufficient_quota"), codes.BAD_REQUEST, False),
+        (error(409, "busy"), codes.OVERLOADED, True),
+        (error(500, "oh"), codes.OVERLOADED, True),
+        (error(503, "no"), codes.OVERLOADED, True),
+        (page(502), codes.OVERLOADED, True),
+        (Reply(status=307, headers={"location": "http://127.0.0.1:1/elsewhere"}), codes.NO_ANSWER_OF_API, False),
+    ],
+)
+def test_a_status_says_what_to_do_and_is_asked_once(reply: Reply, code: str, transient: bool) -> None:
+    with OpenAIServer(reply) as server:
+        found = fault(server)
+        assert len(server.asked) == 1
+    assert (found.diagnostic.code, found.transient, found.charged) == (code, transient, False)
+    assert found.status == reply.status
+    assert str(reply.status) in found.diagnostic.message
+
+
+def test_the_servers_own_words_are_told() -> None:
+    with OpenAIServer(error(400, "max_tokens is too large: 32000")) as server:
+        assert "max_tokens is too large: 32000" in fault(server).diagnostic.message
+
+
+@pytest.mark.parametrize(("headers", "seconds"), [({"retry_after": "7"}, 7.0), ({"retry_after_ms": "250"}, 0.25)])
+def test_the_wait_that_a_server_asks_for_is_handed_on(headers: dict[str, str], seconds: float) -> None:
+    with OpenAIServer(error(429, "slow down", **headers)) as server:
+        assert fault(server).retry_after_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("body", "transient"),
+    [
+        ({"message": "overloaded", "type": "server_error"}, True),
+        ({"message": "slot unavailable", "code": 503}, True),
+        ({"message": "context is full", "type": "invalid_request_error", "code": 400}, False),
+    ],
+)
+def test_an_error_in_the_middle_of_a_stream_is_the_servers(body: dict[str, object], transient: bool) -> None:
+    with OpenAIServer(stream(chunk("half"), event({"error": body}))) as server:
+        found = fault(server)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.FAILED, transient, True)
+    assert str(body["message"]) in found.diagnostic.message
+
+
+def test_nobody_there_costs_nothing_and_may_be_tried_again() -> None:
+    with OpenAIServer() as server:
+        pass
+    found = fault(server)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.UNREACHABLE, True, False)
+    assert server.url in found.diagnostic.message
+
+
+def test_a_connection_that_ends_before_a_word_may_have_cost() -> None:
+    with OpenAIServer(Reply(type="text/event-stream", end="cut")) as server:
+        found = fault(server)
+    assert (found.transient, found.charged) == (True, True)
+
+
+@pytest.mark.parametrize("parts", [(), (chunk("half"),)], ids=["before a word", "after a word"])
+def test_a_stall_ends_at_the_deadline(parts: tuple[bytes, ...]) -> None:
+    with OpenAIServer(stream(*parts, end="stall")) as server:
+        found = fault(server, deadline_s=0.3)
+        assert len(server.asked) == 1
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.TIMED_OUT, False, True)
+
+
+def test_one_deadline_holds_over_a_stream_that_trickles() -> None:
+    with OpenAIServer(stream(*[chunk("x")] * 3, end="stall")) as server:
+        found = fault(server, deadline_s=0.3)
+    assert found.diagnostic.code == codes.TIMED_OUT
+
+
+def test_the_end_of_the_build_breaks_a_call_off() -> None:
+    calls, caught = Calls(), []
+    began = threading.Event()
+
+    def work(server: OpenAIServer) -> None:
+        try:
+            chat_of(server, calls).complete(REQUEST, 60.0, lambda _n: began.set())
+        except ProviderError as found:
+            caught.append(found.diagnostics[0])
+
+    with OpenAIServer(stream(chunk("half"), end="stall")) as server:
+        thread = threading.Thread(target=work, args=(server,))
+        thread.start()
+        assert began.wait(20)
+        calls.close()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert len(server.asked) == 1
+    assert [one.code for one in caught] == [codes.FAILED]
+    assert "ended" in caught[0].message
+
+
+NONSENSE = {
+    "OPENAI_API_KEY": "sk-of-the-caller",
+    "OPENAI_ADMIN_KEY": "sk-admin-of-the-caller",
+    "OPENAI_ORG_ID": "org-of-the-caller",
+    "OPENAI_PROJECT_ID": "proj-of-the-caller",
+    "OPENAI_BASE_URL": "http://127.0.0.1:1/of-the-caller",
+    "OPENAI_WEBHOOK_SECRET": "whsec-of-the-caller",
+    "OPENAI_CUSTOM_HEADERS": "X-Caller: of-the-caller\nAuthorization: Bearer of-the-caller",
+    "HTTP_PROXY": "http://127.0.0.1:1/of-the-caller",
+    "http_proxy": "http://127.0.0.1:1/of-the-caller",
+    "ALL_PROXY": "http://127.0.0.1:1/of-the-caller",
+}
+
+
+def test_nothing_of_the_environment_reaches_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    for name, value in NONSENSE.items():
+        monkeypatch.setenv(name, value)
+    with OpenAIServer(chat("here")) as server:
+        assert ask(server).text == "here"
+        headers = server.asked[0].headers
+    assert not [name for name, value in headers.items() if "of-the-caller" in value]
+    assert not {"openai-organization", "openai-project", "x-caller"} & set(headers)
+    assert headers["authorization"] == "Bearer sk-test"
+
+
+def test_a_key_is_not_shown_where_its_server_is() -> None:
+    assert "sk-secret" not in repr(Line(server=Server("http://127.0.0.1:1/v1", "sk-secret")))

@@ -1,0 +1,412 @@
+"""The Responses API in the background: submitted once, its id told at once, collected; cancelled only on purpose."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ProviderError
+from orch23.model.event import Event
+from orch23.model.llm import Message, Request, Usage
+from orch23.providers import codes
+from orch23.providers.calls import Calls
+from orch23.providers.faults import TransportError
+from orch23.providers.openai_client import Line, Server
+from orch23.providers.openai_responses import Responses, Submitted, request_body
+from orch23.providers.wire import FILES
+from tests.openai_server import OpenAIServer, Reply, error, message, page, response, stream, told
+
+QUESTION = (Message("user", "What?"),)
+REQUEST = Request(
+    provider="openai",
+    model="m",
+    endpoint="e",
+    system="Be short.",
+    messages=QUESTION,
+    identity=QUESTION,
+    params={"max_tokens": 50},
+)
+SUBMIT, POLL, CANCEL = "POST /v1/responses", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel"
+
+
+class Way:
+    """A provider with what it told, on a server."""
+
+    def __init__(self, server: OpenAIServer, earlier: dict[str, str] | None = None) -> None:
+        self.events: list[Event] = []
+        self.calls = Calls()
+        self.submitted = Submitted()
+        self.server = server
+        self.provider = Responses(
+            line=Line(server=Server(server.url, "sk-test"), calls=self.calls),
+            stage="code",
+            notice=self.notice,
+            earlier=earlier or {},
+            submitted=self.submitted,
+            first_poll_s=0.0,
+        )
+        self.asked_when_told: list[int] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+        self.asked_when_told.append(len(self.server.asked))
+
+    def ask(self, request: Request = REQUEST, deadline_s: float = 20.0):
+        return self.provider.complete(request, deadline_s, lambda _n: None)
+
+    def close(self) -> None:
+        """End the build, in the order in which a setting ends what is shared."""
+        self.calls.close()
+        self.submitted.close()
+
+
+def refused(way: Way, deadline_s: float = 20.0) -> Diagnostic:
+    """Return what a request fails of after it was submitted."""
+    with pytest.raises(ProviderError) as caught:
+        way.ask(deadline_s=deadline_s)
+    return caught.value.diagnostics[0]
+
+
+def fault(way: Way, deadline_s: float = 20.0) -> TransportError:
+    """Return what keeps a request from being answered, as the transport sees it."""
+    with pytest.raises(TransportError) as caught:
+        way.ask(deadline_s=deadline_s)
+    return caught.value
+
+
+# ---- submitting and collecting --------------------------------------------------------------------
+
+
+def test_an_answer_is_submitted_told_polled_and_read() -> None:
+    heard: list[int] = []
+    with OpenAIServer(
+        response(status="queued"), response(status="queued"), response(status="in_progress"), response("an answer")
+    ) as server:
+        way = Way(server)
+        answer = way.provider.complete(REQUEST, 20.0, heard.append)
+        assert server.lines() == [SUBMIT, POLL, POLL, POLL]
+    assert (answer.text, answer.stop, answer.model) == ("an answer", "end", "gpt-test-2026")
+    assert answer.usage == Usage(input_tokens=7, output_tokens=5, cache_read_tokens=2)
+    assert heard == [len("an answer")]
+    assert [(e.type, e.role, dict(e.data)) for e in way.events] == [
+        (
+            "call_submitted",
+            "code",
+            {"fingerprint": REQUEST.fingerprint(), "response_id": "resp_1", "provider": "openai"},
+        )
+    ]
+    assert way.asked_when_told == [1], "the id is told before the first poll"
+
+
+def test_an_answer_that_comes_at_once_is_taken_at_once() -> None:
+    with OpenAIServer(response("an answer")) as server:
+        way = Way(server)
+        assert way.ask().text == "an answer"
+        assert server.lines() == [SUBMIT]
+    assert way.events == []
+
+
+def test_the_body_holds_what_is_set_and_nothing_else() -> None:
+    assert request_body(REQUEST) == {
+        "model": "m",
+        "input": [{"role": "user", "content": "What?"}],
+        "instructions": "Be short.",
+        "max_output_tokens": 50,
+        "background": True,
+        "store": True,
+    }
+    assert "instructions" not in request_body(replace(REQUEST, system=""))
+    more = request_body(replace(REQUEST, params={**REQUEST.params, "effort": "low", "temperature": 0.0}, schema=FILES))
+    assert (more["reasoning"], more["temperature"]) == ({"effort": "low"}, 0.0)
+    assert more["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": FILES, "strict": True}}
+
+
+def test_what_is_sent_is_the_body_with_the_key() -> None:
+    with OpenAIServer(response("x")) as server:
+        Way(server).ask()
+        assert server.asked[0].body == request_body(REQUEST)
+        assert server.asked[0].headers["authorization"] == "Bearer sk-test"
+
+
+# ---- what an earlier run submitted ----------------------------------------------------------------
+
+
+def test_what_an_earlier_run_paid_for_is_collected_and_not_paid_again() -> None:
+    with OpenAIServer(response(status="in_progress"), response("an answer")) as server:
+        way = Way(server, {REQUEST.fingerprint(): "resp_1"})
+        assert way.ask().text == "an answer"
+        assert server.lines() == [POLL, POLL]
+    assert way.events == []
+
+
+def test_another_request_does_not_get_it() -> None:
+    with OpenAIServer(response("an answer")) as server:
+        Way(server, {"0" * 64: "resp_1"}).ask()
+        assert server.lines() == [SUBMIT]
+
+
+@pytest.mark.parametrize(
+    ("reply", "warned"),
+    [
+        (error(404, "no such response"), "gone"),
+        (response(status="failed", error={"code": "server_error", "message": "oh"}), "failed"),
+        (response(status="cancelled"), None),
+    ],
+    ids=["gone", "failed", "cancelled by ourselves"],
+)
+def test_what_came_to_nothing_is_asked_for_anew(reply: Reply, warned: str | None) -> None:
+    with OpenAIServer(reply, response("another answer", response_id="resp_2")) as server:
+        way = Way(server, {REQUEST.fingerprint(): "resp_1"})
+        assert way.ask().text == "another answer"
+        assert server.lines() == [POLL, SUBMIT]
+    assert [(e.type, e.level, e.data["code"]) for e in way.events] == (
+        [("warning", "warning", codes.NOT_COLLECTED)] if warned else []
+    )
+    assert not warned or warned in way.events[0].message
+
+
+def test_what_cannot_be_asked_after_now_is_not_paid_for_again() -> None:
+    with OpenAIServer(error(401, "no such key")) as server:
+        assert refused(Way(server, {REQUEST.fingerprint(): "resp_1"})).code == codes.REJECTED_KEY
+        assert server.lines() == [POLL]
+
+
+# ---- polls that fail ------------------------------------------------------------------------------
+
+
+def test_polls_that_fail_are_no_failure_of_the_answer() -> None:
+    with OpenAIServer(
+        response(status="queued"), error(500, "oh"), Reply(end="cut"), error(429, "slow"), response("an answer")
+    ) as server:
+        assert Way(server).ask().text == "an answer"
+        assert server.lines() == [SUBMIT, POLL, POLL, POLL, POLL]
+
+
+def test_polls_do_not_fail_for_ever_and_nothing_is_submitted_again() -> None:
+    with OpenAIServer(response(status="queued"), rule=lambda _asked: error(500, "oh")) as server:
+        way = Way(server)
+        assert refused(way).code == codes.OVERLOADED
+        assert server.lines() == [SUBMIT, *[POLL] * 5]
+        way.close()
+        assert CANCEL not in server.lines(), "it goes on at the server, for the next build to collect"
+
+
+def test_faults_are_counted_only_in_a_row() -> None:
+    rounds = [error(500, "oh")] * 4 + [response(status="in_progress")]
+    with OpenAIServer(response(status="queued"), *rounds, *rounds, response("an answer")) as server:
+        assert Way(server).ask().text == "an answer"
+        assert len(server.asked) == 12
+
+
+def test_a_poll_is_not_put_off_for_long() -> None:
+    with OpenAIServer(response(status="queued"), error(429, "slow", retry_after="3600")) as server:
+        assert refused(Way(server)).code == codes.RATE_LIMITED
+        assert server.lines() == [SUBMIT, POLL]
+
+
+def test_a_server_that_forgets_what_it_took_is_named() -> None:
+    with OpenAIServer(response(status="queued"), error(404, "no such path")) as server:
+        found = refused(Way(server))
+    assert found.code == codes.NOT_COLLECTED
+    assert "api: chat" in (found.hint or "")
+
+
+@pytest.mark.parametrize("reply", [page(), stream(b"{"), told(["a list"])], ids=["page", "malformed", "no object"])
+def test_a_poll_that_brings_no_response_says_so(reply: Reply) -> None:
+    with OpenAIServer(response(status="queued"), reply) as server:
+        assert refused(Way(server)).code == codes.NO_ANSWER_OF_API
+        assert server.lines() == [SUBMIT, POLL]
+
+
+# ---- submitting that fails ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "transient", "charged"),
+    [
+        (page(), codes.NO_ANSWER_OF_API, False, True),
+        (Reply(parts=(b'{"id": "resp_1", ',)), codes.NO_ANSWER_OF_API, False, True),
+        (Reply(parts=(b"",)), codes.NO_ANSWER_OF_API, False, True),
+        (told({"id": "resp_1"}), codes.NO_ANSWER_OF_API, False, True),
+        (response(status="dreaming"), codes.NO_ANSWER_OF_API, False, True),
+        (response(status="queued", response_id=""), codes.NO_ANSWER_OF_API, False, True),
+        (Reply(parts=(b'{"id": "resp_1", ',), end="cut"), codes.UNREACHABLE, True, True),
+        (error(429, "slow down"), codes.RATE_LIMITED, True, False),
+        (error(429, "no money", type="insufficient_quota"), codes.BAD_REQUEST, False, False),
+        (error(500, "oh"), codes.OVERLOADED, True, False),
+        (error(401, "no"), codes.REJECTED_KEY, False, False),
+        (error(400, "no"), codes.BAD_REQUEST, False, False),
+    ],
+)
+def test_what_is_no_response_is_a_fault_and_is_asked_once(
+    reply: Reply, code: str, transient: bool, charged: bool
+) -> None:
+    with OpenAIServer(reply) as server:
+        found = fault(Way(server))
+        assert server.lines() == [SUBMIT]
+    assert (found.diagnostic.code, found.transient, found.charged) == (code, transient, charged)
+    assert found.diagnostic.hint
+
+
+# ---- how a response ends --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reason", "stop"), [("max_output_tokens", "max_tokens"), ("content_filter", "refusal")])
+def test_an_incomplete_answer_says_why(reason: str, stop: str) -> None:
+    with OpenAIServer(response("half", status="incomplete", incomplete_details={"reason": reason})) as server:
+        answer = Way(server).ask()
+    assert (answer.text, answer.stop) == ("half", stop)
+    assert answer.usage.output_tokens == 5
+
+
+@pytest.mark.parametrize(("room", "stop"), [(6, "end"), (5, "max_tokens"), (4, "max_tokens")])
+def test_one_that_took_all_the_room_was_cut_off_whatever_the_server_calls_it(room: int, stop: str) -> None:
+    with OpenAIServer(response("an answer of five tokens")) as server:
+        assert Way(server).ask(replace(REQUEST, params={"max_tokens": room})).stop == stop
+
+
+def test_a_model_that_is_a_file_is_told_without_its_folder() -> None:
+    with OpenAIServer(response("x", model="/home/somebody/models/m.gguf"), response("x", model="org/m")) as server:
+        assert Way(server).ask().model == "m.gguf"
+        assert Way(server).ask().model == "org/m"
+
+
+@pytest.mark.parametrize("details", [{"reason": "steered"}, None, {}])
+def test_one_that_is_incomplete_for_another_reason_is_no_answer(details: object) -> None:
+    with OpenAIServer(response("half", status="incomplete", incomplete_details=details)) as server:
+        found = fault(Way(server))
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.STRANGE_STOP, False, True)
+
+
+def test_a_refusal_is_none_of_the_answer() -> None:
+    output = [message([{"type": "refusal", "refusal": "I can't do that."}])]
+    with OpenAIServer(response(output=output)) as server:
+        answer = Way(server).ask()
+    assert (answer.text, answer.stop) == ("I can't do that.", "refusal")
+
+
+def test_remarks_on_the_way_are_none_of_the_answer() -> None:
+    output = [
+        message([{"type": "output_text", "text": "Let me think."}], phase="commentary"),
+        message([{"type": "output_text", "text": "The "}, {"type": "output_text", "text": "answer."}]),
+        {"type": "web_search_call"},
+        "odd",
+    ]
+    with OpenAIServer(response(output=output)) as server:
+        assert Way(server).ask().text == "The answer."
+
+
+@pytest.mark.parametrize(("code", "transient"), [("server_error", True), ("invalid_prompt", False), (None, False)])
+def test_a_failure_at_the_server_comes_in_its_own_words(code: str | None, transient: bool) -> None:
+    failed = response(status="failed", error={"code": code, "message": "the model fell over"})
+    with OpenAIServer(response(status="queued"), failed) as server:
+        found = fault(Way(server))
+        assert server.lines() == [SUBMIT, POLL]
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.FAILED, transient, True)
+    assert "the model fell over" in found.diagnostic.message
+
+
+def test_a_cancellation_by_somebody_else_is_no_answer() -> None:
+    with OpenAIServer(response(status="queued"), response(status="cancelled")) as server:
+        found = fault(Way(server))
+    assert "cancelled" in found.diagnostic.message
+
+
+# ---- the ends of deadlines and builds -------------------------------------------------------------
+
+
+def test_at_the_deadline_it_is_cancelled() -> None:
+    with OpenAIServer(rule=lambda _asked: response(status="in_progress")) as server:
+        way = Way(server)
+        assert refused(way, deadline_s=0.3).code == codes.TIMED_OUT
+        lines = server.lines()
+        way.close()
+        assert server.lines() == lines, "it is cancelled once"
+    assert lines[0] == SUBMIT
+    assert POLL in lines
+    assert lines[-1] == CANCEL
+
+
+def test_a_stalled_poll_ends_at_the_deadline_too() -> None:
+    with OpenAIServer(response(status="queued"), Reply(end="stall"), response(status="cancelled")) as server:
+        assert refused(Way(server), deadline_s=0.3).code == codes.TIMED_OUT
+        assert server.lines() == [SUBMIT, POLL, CANCEL]
+
+
+def test_a_stalled_submission_ends_at_the_deadline() -> None:
+    with OpenAIServer(Reply(end="stall")) as server:
+        found = fault(Way(server), deadline_s=0.3)
+        assert server.lines() == [SUBMIT]
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.TIMED_OUT, False, True)
+
+
+def test_a_cancellation_that_fails_hides_nothing() -> None:
+    with OpenAIServer(response(status="queued"), rule=lambda _asked: error(500, "oh")) as server:
+        way = Way(server)
+        slow = replace(way.provider, first_poll_s=10.0)
+        with pytest.raises(ProviderError) as caught:
+            slow.complete(REQUEST, 0.2, lambda _n: None)
+        assert caught.value.diagnostics[0].code == codes.TIMED_OUT
+        assert server.lines() == [SUBMIT, CANCEL]
+
+
+@pytest.mark.parametrize("polls", ["wait", "stall"])
+def test_the_end_of_the_build_cancels_what_nobody_waits_for_any_more(polls: str) -> None:
+    caught: list[str] = []
+    told_id = threading.Event()
+
+    def rule(asked):
+        return Reply(end="stall") if polls == "stall" and asked.method == "GET" else response(status="in_progress")
+
+    with OpenAIServer(response(status="queued"), rule=rule) as server:
+        way = Way(server)
+        provider = replace(way.provider, notice=lambda _e: told_id.set(), first_poll_s=30 if polls == "wait" else 0.001)
+
+        def work() -> None:
+            try:
+                provider.complete(REQUEST, 60.0, lambda _n: None)
+            except ProviderError as found:
+                caught.append(found.diagnostics[0].message)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        server.await_line(POLL if polls == "stall" else SUBMIT)
+        assert told_id.wait(20)
+        way.close()
+        thread.join(20)
+        assert not thread.is_alive()
+        server.await_line(CANCEL)
+        assert server.lines().count(CANCEL) == 1
+    assert len(caught) == 1
+    assert "ended" in caught[0]
+
+
+def test_one_that_is_submitted_after_the_end_is_cancelled_at_once() -> None:
+    cancelled: list[str] = []
+    submitted = Submitted()
+    submitted.close()
+    submitted.add("resp_1", lambda: cancelled.append("resp_1"))
+    assert cancelled == ["resp_1"]
+
+
+def test_all_are_cancelled_at_once() -> None:
+    together, done = threading.Barrier(2, timeout=20), []
+
+    def cancel() -> None:
+        together.wait()
+        done.append(True)
+
+    submitted = Submitted()
+    submitted.add("resp_1", cancel)
+    submitted.add("resp_2", cancel)
+    submitted.close()
+    assert done == [True, True]
+
+
+def test_one_that_has_ended_is_not_cancelled() -> None:
+    with OpenAIServer(response(status="queued"), response("an answer")) as server:
+        way = Way(server)
+        way.ask()
+        way.close()
+        assert server.lines() == [SUBMIT, POLL]

@@ -1,0 +1,31 @@
+"""What a provider needs is looked for again at the last moment: nothing is reserved or sent without it."""
+
+from pathlib import Path
+
+import pytest
+
+from orch23.model.errors import ConfigurationError
+from orch23.model.llm import Message, Request
+from orch23.model.pipeline import LLMStep
+from orch23.providers.adapter import Asking, Setting
+from orch23.providers.prepared import Prepared
+from tests.doubles import FakeProvider
+
+
+def ask(inner: FakeProvider, environ: dict[str, str]) -> str:
+    setting = Setting(environ=environ, root=Path(), read_answers=lambda _path: {}, notice=lambda _event: None)
+    step = LLMStep(provider="openai", model="m", prompt="p")
+    said = (Message("user", "hello"),)
+    request = Request(provider="openai", model="m", endpoint="e", system="", messages=said, identity=said)
+    return Prepared(inner, setting, Asking(step, "s")).complete(request, 1.0, lambda _count: None).text
+
+
+def test_with_a_key_the_provider_is_asked():
+    assert ask(FakeProvider(["hi"]), {"OPENAI_API_KEY": "k"}) == "hi"
+
+
+def test_without_one_it_is_not():
+    inner = FakeProvider(["hi"])
+    with pytest.raises(ConfigurationError, match="E412"):
+        ask(inner, {})
+    assert inner.requests == []

@@ -1,0 +1,214 @@
+"""What requests cost: by the pipeline's own prices, by a vendor's table, or not known; and the most they can cost."""
+
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.llm import Message, Request, Usage
+from orch23.model.pipeline import LLMStep, Pipeline, Price
+from orch23.providers.prices import FREE, Prices, Tariff, plain, unpriced, worst_case
+
+MILLION = 1_000_000
+
+
+def request(text: str = "hello", *, system: str = "", max_tokens: int | None = 100, **more: object) -> Request:
+    message = Message("user", text)
+    params = {} if max_tokens is None else {"max_tokens": max_tokens}
+    asked = Request(
+        provider="anthropic",
+        model="m",
+        endpoint="e",
+        system=system,
+        messages=(message,),
+        identity=(message,),
+        params=params,
+    )
+    return replace(asked, **more)  # type: ignore[arg-type]
+
+
+def flat(asked: str, answered: str, read: str | None = None, write: str | None = None) -> Tariff:
+    def rate(amount: str | None) -> tuple[tuple[int, Decimal], ...]:
+        return ((-1, Decimal(asked if amount is None else amount)),)
+
+    return Tariff(
+        input=rate(asked), output=rate(answered), cache_read=rate(read), cache_write=rate(write), source="test"
+    )
+
+
+# ---- whose price ------------------------------------------------------------------------------------
+
+
+def test_the_pipeline_s_own_price_comes_first_and_that_of_the_provider_before_that_of_the_model() -> None:
+    own = {
+        "claude-sonnet-5-5": Price(input=Decimal(7), output=Decimal(8)),
+        "command/claude-sonnet-5-5": Price(input=Decimal(1), output=Decimal(2), cache_read=Decimal(0)),
+    }
+    prices = Prices(own)
+    by_model, by_provider = prices.of("anthropic", "claude-sonnet-5-5"), prices.of("command", "claude-sonnet-5-5")
+    assert by_model is not None
+    assert by_provider is not None
+    assert by_model.cost(Usage(MILLION, MILLION)) == 15
+    assert by_provider.cost(Usage(MILLION, MILLION)) == 3
+    assert by_provider.cost(Usage(MILLION, 0, cache_read_tokens=MILLION)) == 0
+    assert by_provider.cost(Usage(MILLION, 0, cache_write_tokens=MILLION)) == 1, "as other input, where nothing is said"
+    assert by_model.source == "pipeline"
+
+
+@pytest.mark.parametrize("provider", ["local", "scripted"])
+def test_a_provider_that_nobody_pays_is_free(provider: str) -> None:
+    assert Prices().of(provider, "whatever") is FREE
+    assert FREE.cost(Usage(MILLION, MILLION, 5, 5)) == 0
+
+
+@pytest.mark.parametrize(
+    ("provider", "model"),
+    [("command", "claude-sonnet-5-5"), ("nobody", "m"), ("anthropic", "no-such-model"), ("anthropic", "gpt-5")],
+)
+def test_an_unknown_price_is_none_and_never_nothing(provider: str, model: str) -> None:
+    assert Prices().of(provider, model) is None
+
+
+def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the provider `command` be priced by a vendor's table, whatever adapters there are."""
+    from orch23.providers import prices, registry  # noqa: PLC0415  patched in place
+
+    adapter = replace(registry.ADAPTERS["command"], pricing=name)  # type: ignore[arg-type]
+    monkeypatch.setattr(prices, "ADAPTERS", {"command": adapter})
+
+
+@pytest.mark.parametrize("model", ["tts-1", "omni-moderation-latest"])
+def test_a_model_that_the_table_does_not_price_by_token_has_no_price(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    vendor(monkeypatch, "openai")
+    assert Prices().of("command", model) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("anthropic", "claude-sonnet-5-5"),
+        ("anthropic", "claude-haiku-5-5"),
+        ("anthropic", "claude-3-haiku-20240307"),
+        ("openai", "gpt-5"),
+        ("openai", "gpt-4o-mini"),
+    ],
+)
+@pytest.mark.parametrize("size", [10, 100_000, 100_001, 300_000])
+def test_the_table_s_prices_are_what_the_table_itself_makes_of_them(
+    monkeypatch: pytest.MonkeyPatch, name: str, model: str, size: int
+) -> None:
+    import genai_prices  # noqa: PLC0415 - heavy
+
+    vendor(monkeypatch, name)
+    tariff = Prices().of("command", model)
+    assert tariff is not None
+    ours = tariff.cost(Usage(size, 70, cache_read_tokens=4, cache_write_tokens=3))
+    written = {"cache_write_tokens": 3} if name == "anthropic" else {}  # the other has no price for writing
+    usage = genai_prices.Usage(input_tokens=size, output_tokens=70, cache_read_tokens=4, **written)
+    assert ours == genai_prices.calc_price(usage, model, provider_id=name).total_price
+    assert tariff.source == f"genai-prices {genai_prices.__version__}"
+
+
+def test_nobody_reads_the_table_who_does_not_price_a_vendor_s_model() -> None:
+    script = (
+        "import sys; from orch23.providers.prices import Prices;"
+        "Prices().of('command', 'm'); Prices().of('local', 'm');"
+        "sys.exit(any(name.partition('.')[0] in ('genai_prices', 'pydantic', 'anthropic') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_reading_the_table_warns_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    vendor(monkeypatch, "anthropic")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Prices().of("command", "claude-opus-5-5") is not None
+
+
+# ---- what it costs ----------------------------------------------------------------------------------
+
+
+def test_cached_tokens_are_part_of_all_input_and_have_prices_of_their_own() -> None:
+    tariff = flat("10", "100", "1", "20")
+    assert tariff.cost(Usage(1000, 10, cache_read_tokens=600, cache_write_tokens=300)) == Decimal(
+        100 * 10 + 600 * 1 + 300 * 20 + 10 * 100
+    ) / Decimal(MILLION)
+
+
+def test_a_count_that_makes_no_sense_never_lowers_a_price() -> None:
+    assert flat("10", "0").cost(Usage(5, 0, cache_read_tokens=50)) == Decimal(500) / MILLION
+
+
+def test_a_long_request_pays_the_price_of_long_ones_for_all_of_its_tokens() -> None:
+    steps = ((-1, Decimal(1)), (100, Decimal(5)))
+    tariff = replace(flat("1", "1"), input=steps, output=steps)
+    assert tariff.cost(Usage(100, 1)) == Decimal(101) / MILLION
+    assert tariff.cost(Usage(101, 1)) == Decimal(510) / MILLION
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [("0E-7", "0"), ("1E+2", "100"), ("0.0120", "0.012"), ("1E-9", "0.000000001")]
+)
+def test_an_amount_is_written_exactly_and_without_an_exponent(amount: str, text: str) -> None:
+    assert plain(Decimal(amount)) == text
+
+
+# ---- the most that it can cost ----------------------------------------------------------------------
+
+
+@given(text=st.text(max_size=300), system=st.text(max_size=80))
+def test_the_worst_case_has_more_tokens_than_the_text_has_bytes(text: str, system: str) -> None:
+    worst = worst_case(request(text, system=system, max_tokens=100), flat("1", "1"))
+    size = len((text + system).encode("utf-8", "surrogatepass"))
+    assert worst.tokens > size + 100
+    assert worst.cost is not None
+    assert worst.cost > Decimal(size + 100) / MILLION
+
+
+def test_a_schema_that_is_sent_counts() -> None:
+    bare, with_schema = request(), request(schema={"type": "object", "description": "x" * 500})
+    assert worst_case(with_schema, None).tokens > worst_case(bare, None).tokens + 500
+
+
+@given(
+    usage=st.tuples(st.integers(0, 200_000), st.floats(0, 1), st.floats(0, 1), st.integers(0, 5000)),
+    rates=st.lists(st.integers(0, 100), min_size=8, max_size=8),
+)
+def test_no_usage_within_the_bounds_costs_more_than_the_worst_case(
+    usage: tuple[int, float, float, int], rates: list[int]
+) -> None:
+    steps = [((-1, Decimal(rates[i])), (100_000, Decimal(rates[i + 4]))) for i in range(4)]
+    tariff = Tariff(input=steps[0], output=steps[1], cache_read=steps[2], cache_write=steps[3], source="test")
+    asked, read_part, write_part, answered = usage
+    read = int(asked * read_part)
+    took = Usage(asked, answered, read, int((asked - read) * write_part))
+    assert tariff.cost(took) <= tariff.dearest(200_000, 5000)
+
+
+def test_without_a_limit_of_the_answer_the_most_is_not_known() -> None:
+    assert worst_case(request(max_tokens=None), flat("1", "1")).cost is None
+    assert worst_case(request(max_tokens=None), FREE).cost == 0
+    assert worst_case(request(), None).cost is None
+
+
+# ---- said before the first stage ----------------------------------------------------------------------
+
+
+def test_a_step_without_a_price_is_named_with_the_way_out() -> None:
+    step = LLMStep(provider="command", model="mine", prompt="p")
+    pipeline = Pipeline(name="p", file="pipeline.yaml", stages=())
+    found = unpriced(step, pipeline)
+    assert found is not None
+    assert (found.code, "mine" in found.message, "prices:" in (found.hint or "")) == ("E424", True, True)
+    priced = replace(pipeline, prices={"mine": Price(input=Decimal(1), output=Decimal(1))})
+    assert unpriced(step, priced) is None
+    later = unpriced(step, priced, "mine", "dearer")
+    assert later is not None
+    assert "dearer" in later.message

@@ -1,0 +1,42 @@
+"""An observer behind a redactor hears no secret, wherever in an event it stands."""
+
+from orch23.decide.secrets import Secrets
+from orch23.model.digest import Json
+from orch23.model.event import Event
+from orch23.report.redacted import Redacted
+
+KEY = "abcd-1234-efgh"
+
+
+class Hears:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_message_role_and_data_are_redacted_at_every_depth_and_nothing_else_is() -> None:
+    hears = Hears()
+    deep: Json = [KEY, 1, None, {"deep": KEY, KEY: True}]
+    data: dict[str, Json] = {"text": f"x {KEY}", "list": deep, "number": 1.5, KEY: "name"}
+    Redacted(hears, Secrets({"MY_KEY": KEY}).redact).notice(
+        Event("warning", f"about {KEY}", role=f"code@{KEY}", level="warning", data=data)
+    )
+    mark = "[redacted MY_KEY]"
+    assert hears.events == [
+        Event(
+            "warning",
+            f"about {mark}",
+            role=f"code@{mark}",
+            level="warning",
+            data={
+                "text": f"x {mark}",
+                "list": [mark, 1, None, {"deep": mark, mark: True}],
+                "number": 1.5,
+                mark: "name",
+            },
+        )
+    ]

@@ -1,0 +1,106 @@
+"""How much of a prompt stays the same: what a provider may keep between the attempts of a stage."""
+
+import pytest
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.llm import Brief, Request
+from orch23.model.pipeline import Item, LLMStep, Retry, Stage
+from orch23.resolve.prompts import GivenInput, Round, make_request
+
+PROMPT = """\
+Do it.
+{% for input in inputs %}{{ input.path }}:
+{{ input.text }}
+{% endfor %}
+{%- if brief %}It failed: {{ brief.excerpt }}
+{{ previous }}
+{% endif %}Now answer.
+"""
+BRIEF = Brief(kind="verify_failed", command="pytest", exit_code=1, excerpt="assert 1 == 2")
+
+
+class Files:
+    """Prompts by path."""
+
+    def __init__(self, **texts: str) -> None:
+        self.texts = texts
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        return self.texts[path], None
+
+
+def given(path: str, text: str, *, base: bool = False) -> GivenInput:
+    return GivenInput(path, "", "", lambda: text, base=base)
+
+
+SPEC = given("spec.md", "the spec")
+
+
+def ask(this: Round, prompt: str = PROMPT, *, retry: Retry | None = None, item: Item | None = None, **more) -> Request:
+    step = LLMStep(provider="anthropic", model="m", prompt="p")
+    stage = Stage(name="code", step=step, retry=retry or Retry(max=2), item=item)
+    request, problems = make_request(
+        stage, step, this, Files(p=prompt, **more), variables={}, endpoint="e", params={"max_tokens": 1}
+    )
+    assert request is not None, problems
+    return request
+
+
+def shared(request: Request) -> str:
+    return request.messages[0].content[: request.stable]
+
+
+def first(**more) -> Round:
+    return Round(**{"model": "m", "given": (SPEC,), **more})
+
+
+def later(attempt: int = 2, **more) -> Round:
+    return first(attempt=attempt, brief=BRIEF, previous="my answer", **more)
+
+
+def test_what_stands_before_the_brief_is_shared_by_all_attempts() -> None:
+    one, two, three = ask(first()), ask(later()), ask(later(3))
+    assert shared(one) == shared(two) == shared(three) == "Do it.\nspec.md:\nthe spec\n"
+    assert "It failed" in two.messages[0].content
+
+
+def test_a_brief_at_the_very_end_leaves_all_lines_before_it() -> None:
+    prompt = "Do it.\nAll of it.\n{% if brief %}{{ brief.excerpt }}{% endif %}"
+    assert shared(ask(first(), prompt)) == "Do it.\nAll of it.\n" == shared(ask(later(), prompt))
+
+
+def test_the_stages_own_files_are_other_files_at_each_attempt() -> None:
+    start = ask(first(given=(SPEC, given("a.py", "x = 1", base=True))))
+    after = ask(later(given=(SPEC, given("a.py", "x = 2", base=True), given("b.py", "y", base=True))))
+    assert shared(start) == shared(after) == "Do it.\nspec.md:\nthe spec\n"
+
+
+def test_a_retry_prompt_of_its_own_shares_what_it_begins_with() -> None:
+    retry = Retry(max=1, prompt="again")
+    one = ask(first(), retry=retry, again="Do it.\nBetter: {{ brief.excerpt }}")
+    two = ask(later(), retry=retry, again="Do it.\nBetter: {{ brief.excerpt }}")
+    assert shared(one) == shared(two) == "Do it.\n"
+
+
+@pytest.mark.parametrize(
+    "prompt", ["{{ attempt }}. Do it.\nAll.\n", "one line", "{% if brief %}Mend it.{% else %}Do it.{% endif %}\n"]
+)
+def test_nothing_is_shared_where_no_whole_line_is(prompt: str) -> None:
+    assert ask(first(), prompt).stable == 0
+
+
+@pytest.mark.parametrize("item", [None, Item(key="a", name="item", value="a")])
+def test_a_stage_that_is_asked_once_shares_nothing(item: Item | None) -> None:
+    assert ask(first(), retry=Retry(max=0), item=item).stable == 0
+
+
+def test_a_prompt_that_cannot_do_without_its_own_files_shares_nothing_and_still_works() -> None:
+    prompt = "Do it.\n{{ inputs['a.py'].text }}\n"
+    request = ask(first(given=(SPEC, given("a.py", "x = 1", base=True))), prompt)
+    assert (request.messages[0].content, request.stable) == ("Do it.\nx = 1\n", 0)
+
+
+def test_the_number_is_no_part_of_the_fingerprint() -> None:
+    with_retry, without = ask(first()), ask(first(), retry=Retry(max=0))
+    assert with_retry.stable != without.stable
+    assert with_retry.fingerprint() == without.fingerprint()

@@ -1,0 +1,71 @@
+"""What stages took before is read from the newest journals of the pipeline, and never stops a plan."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orch23.model.digest import Json
+from orch23.model.event import Event
+from orch23.store.journal import Journal
+from orch23.store.past import Past, past_of, read_past
+
+
+def run(logs: Path, second: int, *events: Event, pipeline: str = "p.yaml") -> Path:
+    journal = Journal(logs, f"20260101T0000{second:02d}Z-abcdef01", lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    journal.notice(Event("run_started", "", data={"pipeline": pipeline}))
+    for event in events:
+        journal.notice(event)
+    journal.close()
+    return journal.path
+
+
+def ended(stage: str, seconds: float, *, status: str = "built", calls: int = 1, recorded: int = 0) -> Event:
+    data: dict[str, Json] = {"status": status, "duration_s": seconds, "calls": calls, "recorded": recorded}
+    return Event("stage_finished", "", role=stage, data=data)
+
+
+def answered(stage: str, given: int, written: int) -> Event:
+    return Event("llm_response", "", role=stage, data={"input_tokens": given, "output_tokens": written})
+
+
+def test_a_pipeline_that_never_ran_has_no_past(tmp_path: Path) -> None:
+    assert read_past(tmp_path / "logs", "p.yaml") == {}
+
+
+def test_durations_and_tokens_are_read_newest_first(tmp_path: Path) -> None:
+    run(tmp_path, 1, answered("a", 10, 2), ended("a", 1.5))
+    run(tmp_path, 2, answered("a", 12, 3), ended("a", 2.5), ended("s", 0.5, calls=0))
+    assert read_past(tmp_path, "p.yaml") == {
+        "a": Past(durations_s=(2.5, 1.5), answers=((12, 3), (10, 2))),
+        "s": Past(durations_s=(0.5,)),
+    }
+
+
+def test_what_says_nothing_of_the_next_run_is_left_out(tmp_path: Path) -> None:
+    replayed = ended("a", 0.1, calls=0, recorded=2)  # quick, since nobody was asked
+    run(tmp_path, 1, replayed, ended("b", 0.0, status="fresh"), ended("c", 9.0, status="failed"), answered("d", 0, 0))
+    assert read_past(tmp_path, "p.yaml") == {}
+
+
+def test_only_the_newest_runs_of_the_pipeline_are_read(tmp_path: Path) -> None:
+    for second in range(1, 5):
+        run(tmp_path, second, ended("a", float(second)))
+    run(tmp_path, 9, ended("a", 99.0), pipeline="other.yaml")
+    assert read_past(tmp_path, "p.yaml", newest=2) == {"a": Past(durations_s=(4.0, 3.0))}
+
+
+def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:
+    whole = run(tmp_path, 1, ended("a", 1.0))
+    damaged = run(tmp_path, 2, ended("a", 2.0), ended("a", 3.0))
+    lines = damaged.read_bytes().splitlines(keepends=True)
+    damaged.write_bytes(lines[0] + b'{"type":"stage_finished", broken\n' + lines[2])
+    (tmp_path / "20260101T000003Z-abcdef01.jsonl").write_bytes(b"\xff\n")
+    assert read_past(tmp_path, "p.yaml") == {"a": Past(durations_s=(3.0, 1.0))}
+    assert whole.exists()
+
+
+def test_a_new_item_takes_after_the_others_of_its_foreach(tmp_path: Path) -> None:
+    run(tmp_path, 1, ended("code@a", 1.0), ended("code@b", 3.0), ended("x", 9.0))
+    past = read_past(tmp_path, "p.yaml")
+    assert past_of(past, "code@a") == Past(durations_s=(1.0,))
+    assert past_of(past, "code@new") == past_of(past, "code") == Past(durations_s=(1.0, 3.0))
+    assert past_of(past, "unknown") == Past()
