@@ -265,6 +265,9 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             budget=request.budget,
         ).check(session.world.plan, lambda: preview(open_again(), request.selection))
         observer.notice(_started(project, session, journal.run_id, jobs, executor.sandbox))
+        for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
+            known: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id}
+            observer.notice(Event("call_submitted", f"still to be collected: {response_id}", data=known))
         left = recovered.foreign if recovered else ()
         for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event("healed", line, level="warning"))

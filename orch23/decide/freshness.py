@@ -27,6 +27,7 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
     "endpoint": "model_changed",
     "api": "model_changed",
     "params": "params_changed",
+    "answers": "params_changed",
     "returns": "params_changed",
     "context": "params_changed",
     "schema": "schema_changed",

@@ -4,13 +4,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from orch23.decide.secrets import holds_secret
 from orch23.execute.kinship import MARKER_NAME
 from orch23.execute.rooms import ROOM_EPOCH, Room
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 _ALLOWED = {("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")}  # what orch23 itself puts into the action of a pytest step
 _REFUSED = re.compile(
-    r".*_KEY|.*_TOKEN|.*_SECRET|.*PASSWORD|LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR"
+    r"LD_.*|PYTEST_.*|GIT_.*|ORCH23_.*|SSH_AUTH_SOCK|HOME|TMPDIR"
     r"|(?:.*[^A-Za-z0-9_].*)|[0-9].*|",
     re.DOTALL,
 )
@@ -25,7 +26,8 @@ def refused_names(env: Mapping[str, str]) -> tuple[str, ...]:
         sorted(
             name
             for name, value in env.items()
-            if (name, value) not in _ALLOWED and (_REFUSED.fullmatch(name.upper()) or "\0" in value)
+            if (name, value) not in _ALLOWED
+            and (holds_secret(name) or _REFUSED.fullmatch(name.upper()) or "\0" in value)
         )
     )
 

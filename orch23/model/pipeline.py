@@ -99,7 +99,7 @@ class LLMStep:
     """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
 
     `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
-    `secrets` says what is done with a prompt that holds a secret.
+    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent.
     """
 
     provider: str
@@ -127,6 +127,7 @@ class LLMStep:
     api: Literal["responses", "chat"] | None = None
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
+    structured_output: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,13 +247,17 @@ def _count(answer: Json, name: str) -> int:
 
 def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     """Say what keeps a model from being asked: the server's library, the weights."""
-    missing = [] if importlib.util.find_spec("xllamacpp") else ["llama.cpp (xllamacpp) is not installed"]
+    missing, ways = [], []
+    if importlib.util.find_spec("xllamacpp") is None:
+        missing.append("llama.cpp (xllamacpp) is not installed")
+        ways.append("`pip install 'orch23[local]'`")
     if local_model.installed(model, local_model.data_dir(environ)) is None:
         missing.append(f"the weights of {model} are not installed")
+        ways.append(f"`orch23 model install {model}`")
     if not missing:
         return ()
     message = f"the local model cannot be asked: {' and '.join(missing)}"
-    return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=_WAYS_OUT),)
+    return (Diagnostic(codes.NO_LOCAL_MODEL, message, hint=f"install with {' and '.join(ways)}"),)
 
 
 def _make(setting: Setting, asking: Asking) -> Provider:

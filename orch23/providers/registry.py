@@ -84,7 +84,8 @@ def unfit_fields(provider: str) -> frozenset[str]:
 
 def parameters(step: LLMStep) -> Mapping[str, Json]:
     """Return the parameters that go into the stage key and the fingerprint, explicit where they have a default."""
-    return ADAPTERS[step.provider].parameters(step)
+    found = ADAPTERS[step.provider].parameters(step)
+    return found if step.structured_output else {**found, "structured_output": False}
 
 
 def endpoint(step: LLMStep) -> str:
@@ -99,7 +100,7 @@ def api(step: LLMStep) -> str:
 
 def wire_schema(step: LLMStep, schema: Json) -> Json:
     """Return the reduced schema that is sent, from that of the step's file (None if it has none); None for none."""
-    return ADAPTERS[step.provider].wire(step, schema)
+    return ADAPTERS[step.provider].wire(step, schema) if step.structured_output else None
 
 
 def on_truncated(step: LLMStep) -> OnTruncated:

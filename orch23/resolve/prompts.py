@@ -123,9 +123,9 @@ def make_request(
     same = {**names, "brief": _reduced(this.brief), "own": None}
     system, problems = _render(step.system, sent, sources) if step.system else ("", ())
     text, more = _render(template, sent, sources)
-    identity, _ = _render(template, same, sources)
+    identity, besides = _render(template, same, sources)
     if system is None or text is None or identity is None:
-        return None, (*problems, *more)
+        return None, (*problems, *(more or besides))
     return (
         Request(
             provider=step.provider,

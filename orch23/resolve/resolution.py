@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
+from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
 from orch23.model.manifest import ACTION_FORMAT, Manifest, core_of, key_of
 from orch23.model.pipeline import (
     CheckStep,
@@ -131,6 +131,8 @@ def resolve_stage(
                 text, problem = sources.text(step.schema)
                 aspects["schema"] = digest_bytes((text or "").encode()).sha256
                 broken += [problem] if problem else []
+            if step.answers is not None:
+                aspects["answers"] = _answers_aspect(stage, step.answers, sources, read_yaml)
         case RenderStep() as step:
             text_or_none, problems = prompts.render_template(stage, step, tuple(given), sources, variables)
             broken += problems
@@ -343,3 +345,14 @@ def _counted(one: GivenInput) -> str:
 
 def _missing(path: str) -> Diagnostic:
     return Diagnostic("E822", f"input `{path}` does not exist", hint="create it, or write {path: ..., optional: true}")
+
+
+def _answers_aspect(stage: Stage, path: str, sources: Sources, read_yaml: YamlReader) -> Json:
+    """Return the digest of what a file of scripted answers has for a stage; of all of it where that cannot be told."""
+    text = sources.text(path)[0] or ""
+    try:
+        value = read_yaml(text)
+    except ValueError:
+        value = text
+    own = value.get(stage.name, value.get(stage.family)) if isinstance(value, Mapping) else value
+    return digest_json(own)

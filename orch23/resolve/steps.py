@@ -35,6 +35,7 @@ MOST_FACTOR = 8
 _LLM_KEYS_TEXT = """
     provider model prompt system returns schema max_tokens effort thinking timeout mode transcripts context brief
     base_url endpoint_alias command answers seed temperature api on_truncated secrets
+    structured_output
 """
 _LLM_KEYS = frozenset(_LLM_KEYS_TEXT.split())
 _PYTEST_KEYS = frozenset({"args", "paths", "config", "plugins", "pythonpath", "expect", "trust", "report"})
@@ -94,6 +95,7 @@ def _llm(llm: Fields) -> LLMStep:
         temperature=llm.number("temperature"),
         api=llm.choice("api", APIS, "responses") if llm.has("api") else None,  # type: ignore[arg-type] # these very literals
         on_truncated=_on_truncated(llm.below("on_truncated")) if llm.has("on_truncated") else None,
+        structured_output=llm.flag("structured_output", default=usual.structured_output),
         secrets=llm.choice("secrets", SECRETS, "refuse"),  # type: ignore[arg-type] # a tuple of these very literals
     )
     if step.schema is not None and step.returns != "json":

@@ -83,7 +83,9 @@ def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
 
 
 def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
-    """Return the id of each call that was submitted and neither answered nor settled since."""
+    """Return the id of each call that was submitted and neither answered nor settled since; none of a green run."""
+    if lines and lines[-1].event.type == "run_finished" and lines[-1].event.data.get("exit_code") == 0:
+        return {}
     open_ids: dict[str, str] = {}
     for line in lines:
         fingerprint, response_id = line.event.data.get("fingerprint"), line.event.data.get("response_id")

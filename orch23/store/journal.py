@@ -175,7 +175,7 @@ def parse_journal(data: bytes, origin: str) -> tuple[JournalLine, ...]:
 def runs(logs: Path) -> tuple[RunSummary, ...]:
     """Return the runs that have a journal, newest first. One that cannot be read is among them, as `damaged`."""
     found = []
-    for path in _journals(logs):
+    for path in journals(logs):
         try:
             lines = read_journal(path)
         except CorruptStateError:
@@ -194,7 +194,7 @@ def interrupted_journals(logs: Path, pipeline_file: str) -> tuple[tuple[str, tup
 
     """
     chain: list[tuple[str, tuple[JournalLine, ...]]] = []
-    for path in _journals(logs):
+    for path in journals(logs):
         first, last = _ends(path)
         if first is not None and _pipeline(first) != pipeline_file:
             continue
@@ -215,7 +215,7 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
         CorruptStateError: that journal is damaged.
 
     """
-    for path in _journals(logs):
+    for path in journals(logs):
         first, _ = _ends(path)
         if first is None or _pipeline(first) == pipeline_file:
             lines = read_journal(path)
@@ -224,7 +224,7 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
     return ()
 
 
-def _journals(logs: Path) -> list[Path]:
+def journals(logs: Path) -> list[Path]:
     """Return the journals, newest first: by their ids, those of one second by their first lines and numbers."""
     try:
         paths = [path for path in logs.iterdir() if path.suffix == ".jsonl" and path.is_file()]

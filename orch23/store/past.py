@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orch23.model.digest import Json
+from orch23.store.journal import journals
 
 NEWEST = 5
 _MOST_BYTES = 8_000_000  # of one journal; a plan does not wait for more
@@ -52,7 +53,7 @@ def past_of(past: Mapping[str, Past], stage: str) -> Past:
 
 def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]:
     left = newest
-    for path in sorted(logs.glob("*.jsonl"), reverse=True):  # their names begin with their time
+    for path in journals(logs):
         if left == 0:
             return
         try:

@@ -188,6 +188,18 @@ def test_what_cannot_be_collected_now_is_collected_by_the_next_build(project: Pr
         assert server.lines() == [SUBMIT, POLL, POLL]
 
 
+def test_what_a_run_over_its_budget_could_not_collect_is_not_forgotten_with_it(project: Project) -> None:
+    with OpenAIServer(response(status="queued"), error(401, "no such key"), response("the paid answer")) as server:
+        story(project, server.url, "responses")
+        project.edit("pipeline.yaml", project.read("pipeline.yaml") + "prices: {m: {input: 1, output: 1}}\n")
+        assert project.build().code == 5
+        assert project.build("--budget", "0.000001").code == 4
+        assert len(server.asked) == 2
+        green(project.build())
+        assert project.read("said.txt") == "the paid answer\n"
+        assert server.lines() == [SUBMIT, POLL, POLL]
+
+
 # ---- a server that others wrote, and its verdict --------------------------------------------------
 
 

@@ -163,3 +163,9 @@ def test_a_run_that_ended_without_its_answer_leaves_it_to_the_next_one_alone(tmp
     assert read_history(tmp_path, "p.yaml", "l1").submitted == {"f1": "r1"}
     run(tmp_path, 2, FINISHED)
     assert read_history(tmp_path, "p.yaml", "l1").submitted == {}
+
+
+def test_a_green_run_leaves_nothing_to_be_collected(tmp_path: Path) -> None:
+    green = Event("run_finished", "", data={"status": "success", "exit_code": 0})
+    run(tmp_path, 1, submitted("f1", "r1"), green)
+    assert read_history(tmp_path, "p.yaml", "l1").submitted == {}
