@@ -9,6 +9,8 @@ from orch23.model.errors import ExitCode
 from tests.loopback import Loopback, error_reply, events_reply, loopback, message_events, message_reply
 from tests.project import Project, files_answer
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-story"}
 CONTEXT = "a line of the specification\n" * 200
 PIPELINE = """\

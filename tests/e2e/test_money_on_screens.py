@@ -14,6 +14,8 @@ from tests.e2e.pipelines import pipeline, prompt
 from tests.gold import Golden
 from tests.project import Outcome, Project, scripted
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 ANSWER = Reply(chat("```python\nX = 1\n```\n", tokens=(4310, 620)))
 PRICES = {"small": {"input": 3, "output": 15}}
 KEY = {"OPENAI_API_KEY": "a-key-for-tests"}

@@ -13,6 +13,8 @@ from tests.e2e.pipelines import green
 from tests.openai_server import Asked, OpenAIServer, Reply, chat, error, page, response, stream
 from tests.project import Project
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 _PROGRAM = "from orch23.cli.main import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])
 SUBMIT, POLL, CANCEL = "POST /v1/responses", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel"

@@ -18,6 +18,8 @@ from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
 from tests.e2e.pipelines import calls, ends, green, pipeline, prompt
 from tests.project import Outcome, Project, files_answer, scripted
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 _REPOSITORY = str(Path(__file__).parents[2])
 
 STAGES = """\

@@ -15,6 +15,8 @@ from orch23.providers import registry
 from tests.doubles import FakeProvider
 from tests.project import Outcome, Project, files_answer
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 PROMPT = """\
 ATTEMPT {{ attempt }}
 {% for one in inputs %}FILE {{ one.path }}

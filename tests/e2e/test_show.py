@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.pipelines import green, pipeline, prompt
 from tests.project import Project, scripted
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 STAGES = """\
   say: {inputs: [spec.md], outputs: [said.txt], llm: {prompt: say.j2, returns: text, system: system.md, transcripts: t}}
   bad:
