@@ -87,6 +87,20 @@ def test_an_answer_is_held_to_the_envelope(tmp_path: Path) -> None:
     assert sent["schema"]["required"] == ["summary", "writes", "deletes", "error"]
 
 
+def test_the_schema_is_left_out_for_a_server_that_refuses_it_and_the_answer_is_judged_all_the_same(
+    tmp_path: Path,
+) -> None:
+    off = PIPELINE.replace("prompt: code.md.j2}", "prompt: code.md.j2, structured_output: false}")
+    with loopback(message_reply("no JSON"), message_reply(GOOD), message_reply(GOOD)) as server:
+        story = project(tmp_path / "p", server, off)
+        assert story.build(env=KEY).code == ExitCode.OK
+        assert [asked.json().get("output_config") for asked in server.asked] == [None, None]
+        story.edit("pipeline.yaml", PIPELINE.replace("URL", server.url))
+        assert story.plan()["code"] == "run", "whether the server holds the model to a form may change its answer"
+        assert story.build(env=KEY).code == ExitCode.OK
+        assert len(server.asked) == 3
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "code"), [(401, "authentication_error", "E414"), (400, "invalid_request_error", "E415")]
 )

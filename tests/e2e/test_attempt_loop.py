@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, proposing, shell
-from tests.project import Project
+from tests.project import Project, scripted
 
 
 def loop(project: Project, answer: str, *, more: str = "", verify: str = "grep good app.txt", head: str = "") -> None:
@@ -274,3 +274,15 @@ def test_a_finished_failed_run_does_not_count_against_the_next(project: Project)
     project.replace("p.md.j2", "bad", "worse")
     assert project.build().code == 1
     assert len(calls(project)) == 4
+
+
+def test_an_edited_scripted_answer_makes_its_stage_stale_and_no_other(project: Project) -> None:
+    stages = {name: {"outputs": [f"{name}.txt"], "llm": {"returns": "text"}} for name in ("a", "b")}
+    project.write(scripted(stages, {"a": ["one"], "b": ["two"]}))
+    green(project.build())
+    project.write(scripted(stages, {"a": ["three"], "b": ["two"]}))
+    assert project.plan() == {"a": "run", "b": "fresh"}
+    green(project.build())
+    assert project.read("a.txt") == "three\n"
+    project.write(scripted(stages, {"a": ["one"], "b": ["two"]}))
+    assert project.plan() == {"a": "restore", "b": "fresh"}
