@@ -1,6 +1,7 @@
 """Say in one line how a request differs from one that is recorded: the first part that does, and what it was."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from orch23.model.digest import Json
@@ -18,6 +19,7 @@ _WORDS = {
     "sample": "the sample",
 }
 PARTS = tuple(_WORDS)
+_FENCE = re.compile(r"^--- (begin|end) [0-9a-f]{8,}(.*?)(?: sha256=[0-9a-f]{64})? ---$", re.MULTILINE)
 _WIDTH = 60
 _BEFORE = 20
 
@@ -70,6 +72,8 @@ def _texts(what: str, then: str, now: str) -> str:
     """Return where two texts part, with both lines cut to the place where they do."""
     if then == now:
         return f"{what} differs in what is kept secret"
+    if _bare(then) != _bare(now):  # the text of a block, not the fence that was made from it
+        then, now = _bare(then), _bare(now)
     olds, news = then.split("\n"), now.split("\n")
     line = _parting(olds, news)
     place = f"{what} differs at line {line + 1}"
@@ -79,6 +83,11 @@ def _texts(what: str, then: str, now: str) -> str:
         return f"{place}: {_quoted(olds[line], 0)} is gone"
     at = _parting(olds[line], news[line])
     return f"{place}: {_quoted(news[line], at)} was {_quoted(olds[line], at)}"
+
+
+def _bare(text: str) -> str:
+    """Return a text with the fences of its data blocks without what depends on the data."""
+    return _FENCE.sub(r"--- \1\2 ---", text)
 
 
 def _parting(one: Sequence[str], other: Sequence[str]) -> int:

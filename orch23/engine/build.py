@@ -263,7 +263,7 @@ class Build:
             case LimitError():
                 text = "a stop condition was reached"
                 self._end(name, StageEnd(status="cancelled", text=text, key=resolved.key))
-                self._stop(ExitCode.LIMIT, str(outcome))
+                self._stop(ExitCode.LIMIT, "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics))
             case _:
                 raise outcome if isinstance(outcome, Exception) else TypeError(outcome)
 

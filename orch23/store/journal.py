@@ -16,7 +16,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_TYPES, EVENT_VERSION, Event, EventType, Level
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
-from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
 from orch23.store.strict_json import fields, mapping, one_of, parse, text, whole
 
 INTERRUPTED = "interrupted"
@@ -98,10 +98,14 @@ class Journal:
                 self._descriptor = None
 
     def _open(self) -> int:
-        make_folder(self.path.parent, PRIVATE_FOLDER)
+        folder = self.path.parent
+        fresh = not folder.exists()
+        make_folder(folder, PRIVATE_FOLDER)
+        if fresh:  # prompts and answers will be in it: nothing that `git add .` should take
+            write_atomic(folder / ".gitignore", b"*\n", mode=PRIVATE_FILE)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, PRIVATE_FILE)
-        sync_folder(self.path.parent)
+        sync_folder(folder)
         return descriptor
 
     def _append(self, descriptor: int, line: bytes) -> None:

@@ -97,3 +97,16 @@ def test_any_two_texts_are_told_in_a_short_clause(one: str, other: str) -> None:
     told = difference(prompt(one).parts(), prompt(other).parts(), same)
     assert bool(told) is (one != other)
     assert len(told) < 250
+
+
+def test_of_a_block_the_text_that_differs_is_told_not_the_fence_that_follows_from_it() -> None:
+    def block(text: str, digits: str) -> Request:
+        head = f'--- begin {digits * 6}: "file" path="a.md" sha256={digits * 32} ---'
+        return prompt(f"write\n{head}\n{text}\n--- end {digits * 6} ---")
+
+    then, now = block("a limerick", "ab"), block("a haiku", "cd")
+    assert difference(then.parts(), now.parts(), same) == "the prompt differs at line 3: 'a haiku' was 'a limerick'"
+    renamed = replace(now, identity=(Message("user", now.identity[0].content.replace("a.md", "b.md")),))
+    assert "line 2" in difference(then.parts(), renamed.parts(), same)
+    other_fence = block("a limerick", "ef")
+    assert "line 2" in difference(then.parts(), other_fence.parts(), same), "nothing but the fence differs: so be it"

@@ -78,6 +78,16 @@ def test_no_event_no_file(tmp_path: Path) -> None:
     assert interrupted_journals(tmp_path / "logs", "p.yaml") == ()
 
 
+def test_a_folder_of_journals_that_is_made_is_not_for_git_and_one_that_was_there_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "logs", tmp_path / "mine"):
+        journal = Journal(folder, "r", lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        journal.notice(Event("warning", "w"))
+        journal.close()
+    assert (tmp_path / "logs/.gitignore").read_text() == "*\n"
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["r.jsonl"]
+
+
 def test_every_torn_end_leaves_the_lines_before_it(tmp_path: Path) -> None:
     data = write(tmp_path, "r", EVENTS).read_bytes()
     whole = [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
