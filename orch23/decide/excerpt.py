@@ -19,8 +19,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-# Room folders are found by their end and cut at where their path begins: to search for the beginning of each would take
+# Such paths are found by their end and cut at where their path begins: to search for the beginning of each would take
 # time with the square of a long line.
+_LIBRARY = re.compile(r"/lib(?:64)?/python3\.\d+t?(?=/)")  # the machine's own, in tracebacks
 _ROOM = re.compile(r"/rooms/[0-9a-f]{16}(?=/|\b)")
 _BEGINNING = re.compile(r"[^\s'\"=:(\[]*\Z")
 _LONGEST_PATH = 4096
@@ -43,18 +44,20 @@ def normalise(text: str, rooms: tuple[str, ...] = ()) -> str:
         if room:
             text = text.replace(room.rstrip("/"), "/room")
     colours, *rules = _RULES
-    text = _without_room_folders(colours[0].sub(colours[1], text))
+    text = _with_short_paths(_ROOM, "/room", colours[0].sub(colours[1], text))
+    text = _with_short_paths(_LIBRARY, "/python", text)
     for pattern, form in rules:
         text = pattern.sub(form, text)
     return text
 
 
-def _without_room_folders(text: str) -> str:
+def _with_short_paths(end: re.Pattern[str], form: str, text: str) -> str:
+    """Put a form in the place of each path up to its end, which is what it is found by."""
     parts: list[str] = []
     done = 0
-    for found in _ROOM.finditer(text):
+    for found in end.finditer(text):
         path = _BEGINNING.search(text[max(done, found.start() - _LONGEST_PATH) : found.start()])
-        parts += [text[done : found.start() - len(path[0] if path else "")], "/room"]
+        parts += [text[done : found.start() - len(path[0] if path else "")], form]
         done = found.end()
     return "".join((*parts, text[done:]))
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.event import Event
-from orch23.model.llm import Provider
+from orch23.model.llm import Provider, Request
 from orch23.model.pipeline import LLMStep, OnTruncated
 
 ReadAnswers: TypeAlias = Callable[[str], Mapping[str, Sequence[str]]]
@@ -108,3 +108,9 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Return a hint with the nearest of the known names, or with all of them."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known are: {', '.join(known)}"
+
+
+def seed_of(request: Request) -> Mapping[str, Json]:
+    """Return the seed to send, if the request has one: a further sample has a further seed, or it would be the same."""
+    seed = request.params.get("seed")
+    return {"seed": seed + request.sample} if isinstance(seed, int) else {}

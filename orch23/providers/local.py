@@ -22,7 +22,7 @@ from orch23.model.llm import Provider, Request, Response, StopReason, Usage
 from orch23.model.pipeline import LLMStep
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers import codes, local_model
-from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
+from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean, seed_of
 
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0
@@ -109,7 +109,9 @@ def request_body(request: Request) -> dict[str, Json]:
     """Return the body of `/v1/chat/completions`: the one endpoint of llama.cpp where seed and schema work."""
     messages: list[Json] = [{"role": "system", "content": request.system}] if request.system else []
     messages += [{"role": m.role, "content": m.content} for m in request.messages]
-    body: dict[str, Json] = {"messages": messages, "stream": False, "cache_prompt": False, **request.params}
+    body: dict[str, Json] = {"messages": messages, "stream": False, "cache_prompt": False}
+    body |= {name: request.params[name] for name in ("max_tokens", "temperature") if name in request.params}
+    body |= seed_of(request)
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": request.schema}}
     return body

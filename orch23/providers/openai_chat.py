@@ -7,6 +7,7 @@ from typing import Any
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
 from orch23.providers import codes
+from orch23.providers.adapter import seed_of
 from orch23.providers.address import plain_model
 from orch23.providers.faults import TransportError
 from orch23.providers.openai_client import (
@@ -142,7 +143,8 @@ def request_body(request: Request, room: str) -> dict[str, Json]:
     }
     if "effort" in params:
         body["reasoning_effort"] = params["effort"]
-    body |= {name: params[name] for name in ("seed", "temperature") if name in params}
+    body |= {"temperature": params["temperature"]} if "temperature" in params else {}
+    body |= seed_of(request)
     if request.schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": answer_format(request.schema)}
     return body

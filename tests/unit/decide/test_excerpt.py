@@ -23,6 +23,12 @@ def test_shorten_is_exact() -> None:
         ("<a at 0x7f3b2c001200>", "<a at 0xADDRESS>"),
         ("\x1b[31mred\x1b[0m", "red"),
         ("/w/.orch23/rooms/0123456789abcdef/work/a.py:3", "/room/work/a.py:3"),
+        (
+            'File "/home/me/.pyenv/versions/3.11.7/lib/python3.11/json/__init__.py", line 3',
+            'File "/python/json/__init__.py", line 3',
+        ),
+        ("/opt/venv/lib/python3.13t/site-packages/x.py:1: in f", "/python/site-packages/x.py:1: in f"),
+        ("/w/lib/python3/x.py", "/w/lib/python3/x.py"),
         ("/room/tmp/pytest-of-root/pytest-12/test_x0", "/room/tmp/pytest-of-user/pytest-N/test_x0"),
         ("/tmp/tmpab12cd_x/file", "/tmp/TMP/file"),
         ("a\r\nb", "a\nb"),
@@ -43,7 +49,9 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
 
 
-@pytest.mark.parametrize("unit", ["h", "/rooms/", "= ", "pytest-of-", "/tmp/a", "\x1b]", "x/rooms/0123456789abcdef/"])
+@pytest.mark.parametrize(
+    "unit", ["h", "/rooms/", "= ", "pytest-of-", "/tmp/a", "\x1b]", "x/rooms/0123456789abcdef/", "/lib/python3.11/"]
+)
 def test_a_line_without_an_end_costs_no_more_than_its_length(unit: str) -> None:
     """With the square of it, this would be minutes."""
     assert normalise(unit * (400_000 // len(unit)))

@@ -239,3 +239,9 @@ def test_the_real_model_gives_the_same_answer_twice() -> None:
         assert first.usage.output_tokens > 0
     finally:
         server.close()
+
+
+def test_a_further_sample_has_a_further_seed_and_only_what_the_server_knows_is_sent() -> None:
+    params = {"max_tokens": 9, "seed": 3, "temperature": 0.5, "structured_output": False}
+    assert [request_body(request(params=params, sample=n))["seed"] for n in (0, 2)] == [3, 5]
+    assert "structured_output" not in request_body(request(params=params))
