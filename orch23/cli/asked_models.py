@@ -9,6 +9,7 @@ from orch23.decide.secrets import secrets_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
 from orch23.providers.adapter import Adapter
+from orch23.providers.faults import redacting
 from orch23.providers.model_lookup import can_look_up, look_up
 from orch23.providers.registry import ADAPTERS, check, ready
 from orch23.resolve.fields import Fields
@@ -20,7 +21,8 @@ def model_findings(pipeline: Pipeline, environ: Mapping[str, str], root: Path, *
     """Give a finding for each model that a pipeline may ask. Online, vendors are asked whether they have it."""
     secrets = secrets_of(environ)
     for step in models_of(pipeline):
-        found = _finding(step, environ, root, online=online)
+        with redacting(secrets.redact):
+            found = _finding(step, environ, root, online=online)
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
@@ -52,8 +54,12 @@ def _amiss(name: str, what: Diagnostic) -> Finding:
 
 
 def _address(step: LLMStep) -> str:
+    """Return whom a step asks, nothing where its address cannot be read: then `check` says what is wrong."""
     adapter: Adapter | None = ADAPTERS.get(step.provider)
-    return adapter.endpoint(step) if adapter is not None else ""
+    try:
+        return adapter.endpoint(step) if adapter is not None else ""
+    except ValueError:  # its text repeats a part of the address, which may be a password
+        return ""
 
 
 def _steps(pipeline: Pipeline) -> Iterator[tuple[LLMStep, tuple[str, ...]]]:

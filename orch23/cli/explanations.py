@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from orch23.cli.outlooks import first_request, view_of_preview, way_of
+from orch23.cli.outlooks import first_request, view_of, way_of
 from orch23.cli.wiring import Project
 from orch23.decide.difference import difference
 from orch23.decide.secrets import secrets_of
@@ -18,8 +18,8 @@ from orch23.model.manifest import Reason, identity_of
 from orch23.model.paths import match_any
 from orch23.model.pipeline import LLMStep
 from orch23.model.record import Record
-from orch23.plan.graph import writes_of
 from orch23.plan.select import Selection
+from orch23.plan.writers import writes_of
 from orch23.report.explain_view import (
     Aspect,
     Cause,
@@ -47,7 +47,7 @@ def explanations(project: Project, session: Session, name: str) -> tuple[Explana
     """
     Selection(targets=(name,)).nodes(session.world.plan)
     seen = preview(session)
-    lines = {line.stage: line for line in view_of_preview(project, seen).lines}
+    lines = {line.stage: line for line in view_of(seen).lines}
     meant = [one for one in lines if name in (one, one.partition("@")[0])]
     if not meant:
         hint = "its items are known when the stage that lists them has run"

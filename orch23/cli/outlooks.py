@@ -5,21 +5,20 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
-from orch23.cli.wiring import Project, read_answers
+from orch23.cli.author_data import read_answers
+from orch23.cli.wiring import Project
 from orch23.decide.secrets import secrets_of
 from orch23.engine.appraise import Appraised
 from orch23.engine.conversation import Way, walk
 from orch23.engine.estimate import Ground, estimate
 from orch23.engine.guarding import guard_request
-from orch23.engine.preview import Preview, preview
+from orch23.engine.preview import Preview
 from orch23.engine.question import ask, model_of
-from orch23.engine.session import Session
 from orch23.model.decision import Expand, Maybe, Run, VerifyOnly
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.estimate import Estimate
 from orch23.model.llm import Request
 from orch23.model.pipeline import LLMStep, Stage
-from orch23.plan.select import EVERYTHING, Selection
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.codes import UNRECORDED
 from orch23.providers.prices import Prices
@@ -34,21 +33,10 @@ from orch23.store.past import Past, past_of, read_past
 _RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
 
-def view_of(project: Project, session: Session, selection: Selection = EVERYTHING) -> PlanView:
-    """Return what a build of a selection would do.
-
-    Raises:
-        NotFoundError: a name is no stage.
-        InvalidInputError: a foreach over a file as it is cannot be expanded.
-
-    """
-    return view_of_preview(project, preview(session, selection))
-
-
-def view_of_preview(project: Project, seen: Preview) -> PlanView:
+def view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return a preview as the values of a report."""
     keys = {name: appraised.resolved.key for name, appraised in seen.appraised.items()}
-    return plan_view(seen.plan, seen.decisions, keys=keys, estimates=estimates_of(project, seen), dead=seen.dead)
+    return plan_view(seen.plan, seen.decisions, keys=keys, estimates=estimates, dead=seen.dead)
 
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
@@ -97,7 +85,7 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
     setting = Setting(
         environ=project.settings.environ,
         root=project.store.root,
-        read_answers=lambda path: read_answers(project, path),
+        read_answers=lambda path: read_answers(project.machinery.sources, path),
         notice=lambda _event: None,
     )
     try:

@@ -103,7 +103,7 @@ def status(
     from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
 
     wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
-    view = _view(console, wanted)
+    view = _view(console, wanted, estimated=as_json)
     console.answer(plan_json(view) if as_json else status_text(view, console.out_style))
     return _code(view, exit_code=exit_code)
 
@@ -128,17 +128,26 @@ def show_plan(
 
 
 def _view(
-    console: Console, wanted: "Wanted", *, forced: tuple[str, ...] = (), overwrite_edited: bool = False
+    console: Console,
+    wanted: "Wanted",
+    *,
+    forced: tuple[str, ...] = (),
+    overwrite_edited: bool = False,
+    estimated: bool = True,
 ) -> "PlanView":
+    """Return what would be done; with an estimate, for which price table, journals and transcripts are read."""
+    from orch23.cli.author_data import check_input_schemas  # noqa: PLC0415 - heavy
     from orch23.cli.opening import check_forced, open_wanted, selection_of  # noqa: PLC0415 - heavy
-    from orch23.cli.outlooks import view_of  # noqa: PLC0415 - heavy
-    from orch23.cli.wiring import check_input_schemas, open_reading  # noqa: PLC0415 - heavy
+    from orch23.cli.outlooks import estimates_of, view_of  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
+    from orch23.engine.preview import preview  # noqa: PLC0415 - heavy
 
     project, stages = open_wanted(console, wanted)
     session = open_reading(project, forced=forced, overwrite_edited=overwrite_edited)
     check_forced(session.world.plan, forced)
-    check_input_schemas(project)
-    return view_of(project, session, selection_of(wanted, stages))
+    check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+    seen = preview(session, selection_of(wanted, stages))
+    return view_of(seen, estimates_of(project, seen) if estimated else None)
 
 
 def _code(view: "PlanView", *, exit_code: bool) -> int:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from orch23.cli.author_data import check_input_schemas
 from orch23.cli.console import Console
 from orch23.cli.opening import Wanted, settings_of
 from orch23.cli.project import split_arguments
-from orch23.cli.wiring import check_input_schemas, open_project
+from orch23.cli.wiring import open_project
 from orch23.engine.session import check_plan
 from orch23.load.pipeline import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
@@ -30,7 +31,7 @@ def validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnosti
     except InvalidInputError as invalid:
         problems += invalid.diagnostics
     try:
-        check_input_schemas(project)
+        check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
     except InvalidInputError as invalid:
         problems += invalid.diagnostics
     if problems:

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from orch23 import __version__
+from orch23.cli.author_data import check_input_schemas, read_answers, validate_answer
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
@@ -24,20 +25,15 @@ from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
-from orch23.load.data import parse_yaml_data, validate_data
+from orch23.load.data import parse_yaml_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
 from orch23.load.swap import Swap
-from orch23.load.yaml_text import ParsedText
-from orch23.load.yaml_text import parse as parse_yaml
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes
-from orch23.model.errors import InvalidInputError
 from orch23.model.event import Event, Observer
 from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage, StopConditions
-from orch23.model.strict_json import StrictJsonError, parse
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.providers.adapter import Setting
-from orch23.providers.codes import NO_ANSWER
 from orch23.providers.prices import Prices, plain
 from orch23.providers.recorded import Once
 from orch23.providers.registry import check, unfit_fields
@@ -184,7 +180,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         ConfigurationError, ProviderError: a model would surely be asked that cannot be, or may not.
 
     """
-    store, pipeline = project.store, project.pipeline
+    store, pipeline, sources = project.store, project.pipeline, project.machinery.sources
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
         store.sweep()
@@ -197,7 +193,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             overwrite_edited=request.overwrite_edited,
         )
         session = open_again()
-        check_input_schemas(project)
+        check_input_schemas(pipeline, store.workspace, sources)
         source = project.settings.pipeline_path.read_bytes()
         run_id = new_run_id(project.settings.clock(), digest_bytes(source).sha256[:8])
         journal = Journal(store.logs, run_id, project.settings.clock)
@@ -212,7 +208,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         setting = Setting(
             environ=project.settings.environ,
             root=store.root,
-            read_answers=lambda path: read_answers(project, path),
+            read_answers=lambda path: read_answers(sources, path),
             notice=observer.notice,
             submitted=session.history.submitted,
         )
@@ -241,8 +237,8 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             session=session,
             executor=executor,
             converse=conversations.open,
-            sources=project.machinery.sources,
-            validate=lambda path, value: validate_answer(project, path, value),
+            sources=sources,
+            validate=lambda path, value: validate_answer(sources, path, value),
             observer=observer,
             keep=lambda stage, attempt, name, text: artifacts.keep(stage, attempt, name, secrets.redact(text)),
             secrets=secrets,
@@ -261,7 +257,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         Readiness(
             pipeline=pipeline,
             conversations=conversations,
-            sources=project.machinery.sources,
+            sources=sources,
             budget=request.budget,
         ).check(session.world.plan, lambda: preview(open_again(), request.selection))
         observer.notice(_started(project, session, journal.run_id, jobs, executor.sandbox))
@@ -319,64 +315,6 @@ def run_build(project: Project, request: BuildRequest, screen: Observer, on_read
             )
         )
         return int(result.exit_code)
-
-
-def read_answers(project: Project, path: str) -> Mapping[str, Sequence[str]]:
-    """Return the scripted answers of a YAML file: stage or `stage@item` -> answers by attempt.
-
-    Raises:
-        InvalidInputError: the file is missing or is not of that form.
-
-    """
-    text, problem = project.machinery.sources.text(path)
-    if text is None:
-        raise InvalidInputError(*((problem,) if problem else ()))
-    value, problems = parse_yaml_data(text, path)
-    if problems:
-        raise InvalidInputError(*problems)
-    if not isinstance(value, Mapping) or not all(_is_answers(one) for one in value.values()):
-        hint = "write stage names, each with a list of answers (text)"
-        message = f"`{path}` is no mapping of stages to lists of answers"
-        raise InvalidInputError(Diagnostic(NO_ANSWER, message, hint=hint))
-    return {name: [str(one) for one in answers] for name, answers in value.items() if isinstance(answers, Sequence)}
-
-
-def validate_answer(
-    project: Project, path: str, value: Json, *, parsed: ParsedText | None = None
-) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with a value by the schema file at a path; with its place, if it was read from a file."""
-    text, problem = project.machinery.sources.text(path)
-    if text is None:
-        return (problem,) if problem else ()
-    try:
-        return validate_data(value, parse(text), path, parsed=parsed)
-    except StrictJsonError as error:
-        return (Diagnostic("E831", f"`{path}` is not valid JSON: {error}", hint="mend the schema"),)
-
-
-def check_input_schemas(project: Project) -> None:
-    """Hold the inputs that name a schema to it, before anything runs.
-
-    Raises:
-        InvalidInputError: with all that is wrong.
-
-    """
-    problems: list[Diagnostic] = []
-    for stage in project.pipeline.stages:
-        for one in stage.inputs if isinstance(stage, Stage) else ():
-            if not isinstance(one, PathInput) or one.schema is None:
-                continue
-            data = project.store.workspace.read(one.path)
-            if data is None:
-                continue
-            parsed = parse_yaml(data.decode("utf-8", "replace"), one.path)
-            problems += parsed.diagnostics or validate_answer(project, one.schema, parsed.tree, parsed=parsed)
-    if problems:
-        raise InvalidInputError(*problems)
-
-
-def _is_answers(value: Json) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
 
 
 def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> Event:

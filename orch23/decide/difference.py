@@ -75,13 +75,13 @@ def _texts(what: str, then: str, now: str) -> str:
     if _bare(then) != _bare(now):  # the text of a block, not the fence that was made from it
         then, now = _bare(then), _bare(now)
     olds, news = then.split("\n"), now.split("\n")
-    line = _parting(olds, news)
+    line = parting(olds, news)
     place = f"{what} differs at line {line + 1}"
     if line == len(olds):
         return f"{place}: {_quoted(news[line], 0)} was not there"
     if line == len(news):
         return f"{place}: {_quoted(olds[line], 0)} is gone"
-    at = _parting(olds[line], news[line])
+    at = parting(olds[line], news[line])
     return f"{place}: {_quoted(news[line], at)} was {_quoted(olds[line], at)}"
 
 
@@ -90,7 +90,7 @@ def _bare(text: str) -> str:
     return _FENCE.sub(r"--- \1\2 ---", text)
 
 
-def _parting(one: Sequence[str], other: Sequence[str]) -> int:
+def parting(one: Sequence[str], other: Sequence[str]) -> int:
     """Return the first place where two sequences differ: the length of the shorter, if it begins the longer."""
     for at, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:

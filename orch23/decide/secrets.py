@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from orch23.decide.secret_cuts import remains
 from orch23.decide.secret_forms import FORMS
 from orch23.decide.secret_spellings import spellings
 
@@ -90,6 +91,7 @@ class Secrets:
         ]
         for form in FORMS:
             found += ((start, end, form.name) for start, end in form.places(joined))
+        found += remains(joined, known.spellings)
         if not found:
             return []
         there = [match.span() for match in re.finditer(known.marks, joined)]

@@ -15,7 +15,8 @@ from orch23.model.manifest import core_of, identity_of
 from orch23.model.paths import is_glob, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
-from orch23.plan.graph import reads_of, writes_of
+from orch23.plan.graph import reads_of
+from orch23.plan.writers import writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Facts, Resolved, resolve_stage
 from orch23.resolve.slices import YamlReader

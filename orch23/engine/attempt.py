@@ -12,9 +12,9 @@ from orch23.decide.proposal import judge_answer
 from orch23.decide.proposal_codes import DELETE
 from orch23.decide.secrets import Secrets
 from orch23.decide.verdict import report_json
-from orch23.engine.conversation import Answered, Listener
+from orch23.engine.conversation import Answered, RecordedConversation
 from orch23.engine.failure import Failure, fit, likeness, refusal
-from orch23.engine.guarding import author_files, guard_manifest, guard_proposal, guard_request, watched
+from orch23.engine.guarding import author_files, guard_manifest, guard_paths, guard_proposal, guard_request, watched
 from orch23.engine.question import ask, model_of
 from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.spending import Spent
@@ -24,42 +24,15 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_json
 from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import Event, EventType
-from orch23.model.llm import ExchangeOutcome, Proposal, Request
+from orch23.model.llm import Proposal, Request
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep
 from orch23.providers.codes import TIMED_OUT
-from orch23.resolve.prompts import GivenInput, Round, Sources
+from orch23.resolve.prompts import MAX_PREVIOUS, GivenInput, Round, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
 
-
-class Conversation(Protocol):
-    """A provider with a memory, as one attempt uses it."""
-
-    @property
-    def params(self) -> Mapping[str, Json]:
-        """Give the parameters of this attempt's request."""
-
-    @property
-    def mode(self) -> str:
-        """Give what holds for recorded answers."""
-
-    def choose(self, request: Request) -> Request:
-        """Return a request as the first sample that this way through the attempts has not used, nor may pass over."""
-
-    def complete(
-        self, request: Request, deadline_s: float, on_progress: Callable[[int], None], listener: Listener
-    ) -> Answered:
-        """Answer a chosen request, from the transcripts or from the provider."""
-
-    def is_recorded(self, request: Request) -> bool:
-        """Say whether a chosen request will be answered from the transcripts: then nothing leaves the machine."""
-
-    def settle(self, fingerprint: str, outcome: ExchangeOutcome, diagnostics: tuple[str, ...]) -> None:
-        """Keep what became of an answer."""
-
-
-Converse: TypeAlias = Callable[[Resolved, int, set[str]], Conversation]
+Converse: TypeAlias = Callable[[Resolved, int, set[str]], RecordedConversation]
 """Open the conversation of a stage's attempt; all of them share the fingerprints that were asked."""
 
 Validate: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
@@ -212,6 +185,9 @@ class Attempts:
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if problems:
             return _Pass(start, (), refusal("write_scope_violation", problems))
+        named = guard_paths(self.secrets, result.written)
+        if named:
+            return _Pass(start, (), refusal("write_scope_violation", named, retryable=False))
         if isinstance(step, PytestStep) and step.report is not None and ran.verdict is not None:
             tree[step.report] = FileEntry(self.contents.put_bytes(report_json(ran.verdict)))
         return _Pass(tree, ())
@@ -278,7 +254,7 @@ class Attempts:
         )
         return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest())
 
-    def _complete(self, step: LLMStep, conversation: Conversation, request: Request, this: Round) -> Answered:
+    def _complete(self, step: LLMStep, conversation: RecordedConversation, request: Request, this: Round) -> Answered:
         telling = Telling(
             stage=self.resolved.stage.name,
             files=author_files(self.resolved.stage, this),
@@ -296,7 +272,12 @@ class Attempts:
             self._spent = telling.spent
 
     def _round(self, step: LLMStep, attempt: int, start: Files, failure: Failure | None, previous: str | None) -> Round:
-        """Return what an attempt adds to the prompt; it knows afterwards what the prompt has read of it."""
+        """Return what an attempt adds to the prompt; it knows afterwards what the prompt has read of it.
+
+        What is too long to be shown whole loses its secrets first: nobody would know the half of one that is cut.
+        """
+        if previous is not None and len(previous) > MAX_PREVIOUS:
+            previous = self.secrets.redact(previous)
         return watched(
             Round(
                 attempt=attempt,

@@ -1,6 +1,6 @@
 """Hold what a stage would send or store to the secrets of its caller, and say what of the project is in a request."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from orch23.decide.secrets import Finding, Secrets, mark
@@ -69,9 +69,16 @@ def guard_manifest(secrets: Secrets, resolved: Resolved) -> tuple[Diagnostic, ..
 
     The record and the lock file hold the whole manifest, and the lock file is committed.
     """
-    aspects = {aspect: secrets.find(_json([aspect, value])) for aspect, value in resolved.manifest.items()}
+    named = {"name": resolved.stage.name, **resolved.manifest}
+    aspects = {aspect: secrets.find(_json([aspect, value])) for aspect, value in named.items()}
     held = [(aspect.partition(":")[0], name) for aspect, found in aspects.items() for name in _names(found)]
     return tuple(_stored(part, name) for part, name in dict.fromkeys(held))
+
+
+def guard_paths(secrets: Secrets, paths: Iterable[str]) -> tuple[Diagnostic, ...]:
+    """Return what forbids to keep files because of what they are called: the lock file holds the names of outputs."""
+    held = [name for path in paths for name in _names(secrets.find(path))]
+    return tuple(_stored("the name of an output", name) for name in dict.fromkeys(held))
 
 
 def guard_edit(secrets: Secrets, texts: Mapping[str, str]) -> tuple[Diagnostic, ...]:
@@ -87,7 +94,7 @@ def guard_proposal(secrets: Secrets, proposal: Proposal, base: Mapping[str, str]
     for write in proposal.writes:
         before = base.get(write.path, "")
         for one in marks:
-            if write.content.count(one) > before.count(one):
+            if write.content.count(one) > before.count(one) or one in write.path:
                 hint = "read it from the environment instead, and write the whole file without it"
                 message = f"holds `{one}`, where a secret was taken out"
                 problems.append(Diagnostic(ANSWERED, message, subject=write.path, hint=hint))

@@ -10,8 +10,9 @@ from orch23.model.errors import InvalidInputError, MissingBytesError
 from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.plan.graph import extend, writes_of
+from orch23.plan.graph import extend
 from orch23.plan.select import EVERYTHING, Selection
+from orch23.plan.writers import writes_of
 from orch23.resolve.expand import Expansion, expand
 
 

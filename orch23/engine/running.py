@@ -1,6 +1,6 @@
 """Run processes of a stage: spell the action out, submit it, turn what came of it into a value or a failure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
@@ -62,12 +62,13 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs the process steps of one stage."""
+    """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it."""
 
     stage: Stage
     facts: Facts
     executor: Executor
     tree: Tree
+    redact: Callable[[str], str] = str
 
     def run(self, step: ShellStep | PytestStep, files: Files) -> Ran | Failure:
         """Run a step on these files and judge how it ended.
@@ -87,7 +88,7 @@ class Runner:
             case TimedOut():
                 message = f"killed after {outcome.timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
-                text = f"{outcome.output.text}\n{message}"
+                text = f"{self.redact(outcome.output.text)}\n{message}"
                 return command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
             case Cancelled():
                 raise CancelledBuildError
@@ -125,24 +126,30 @@ class Runner:
     def _judge(self, step: ShellStep | PytestStep, files: Files, command: str, result: ActionResult) -> Ran | Failure:
         if result.violations:
             return refusal("write_scope_violation", result.violations, safety=True, retryable=False)
+        printed = self.redact(result.output.text)
         if isinstance(step, PytestStep):
             expected = step.expect or self._expected(step, files)
-            verdict = judge_pytest(result.exit_code, result.report, expected, result.output.text)
+            verdict = judge_pytest(result.exit_code, self._reported(result.report), expected, printed)
             if verdict.passed:
                 return Ran(command, result, verdict)
             return command_failed(
                 "verify_failed",
                 command,
                 exit_code=result.exit_code,
-                output=verdict.excerpt or result.output.text,
+                output=verdict.excerpt or printed,
                 failing=verdict.failing,
                 diagnostics=verdict.diagnostics,
             )
         if result.exit_code != 0:
-            text = result.output.text
-            failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=text)
+            failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
             return replace(failed, diagnostics=_not_there(command, result.exit_code))  # what was printed says it, too
         return Ran(command, result)
+
+    def _reported(self, report: bytes | None) -> bytes | None:
+        """Return the lines of a report without secrets; the mark of one is sound in JSON."""
+        if report is None:
+            return None
+        return self.redact(report.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def _expected(self, step: PytestStep, files: Files) -> tuple[str, ...]:
         """Return the tests that the staged files define and the step asks for; none where its arguments choose."""

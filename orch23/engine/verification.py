@@ -19,6 +19,8 @@ from orch23.resolve.tree import Tree
 Trial: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach that reads these files, on trial; return what is wrong with them."""
 
+_TOLD = 2000
+
 Notice: TypeAlias = Callable[[Event], None]
 
 
@@ -104,7 +106,7 @@ class Verifier:
                     "step": _name(step),
                     "passed": failure is None,
                     "exit_code": brief.exit_code if brief else 0,
-                    "excerpt": brief.excerpt[:2000] if brief else "",
+                    "excerpt": _begin(brief.excerpt) if brief else "",
                 },
             )
         )
@@ -162,6 +164,11 @@ def _together(failures: list[Failure]) -> Failure:
         failing=[one for f in failures for one in f.brief.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
+
+
+def _begin(text: str) -> str:
+    """Return the beginning of a text, with dots where it was cut: by them a redactor knows that it was."""
+    return text if len(text) <= _TOLD else f"{text[:_TOLD]}..."
 
 
 def _name(step: VerifyStep) -> str:

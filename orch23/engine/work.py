@@ -19,8 +19,9 @@ from orch23.model.paths import is_glob, meets
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.graph import extend, writes_of
+from orch23.plan.graph import extend
 from orch23.plan.inputs import literal_reads, missing_inputs
+from orch23.plan.writers import writes_of
 from orch23.resolve.expand import expand
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
@@ -108,7 +109,7 @@ class Worker:
     def _attempts(self, resolved: Resolved) -> Attempts:
         stage, session = resolved.stage, self.session
         tree = StageTree(session.world, stage.name)
-        runner = Runner(stage, resolved.facts, self.executor, tree)
+        runner = Runner(stage, resolved.facts, self.executor, tree, self.secrets.redact)
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,

@@ -13,7 +13,7 @@ from orch23.model.paths import match, match_any
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import writes_of
+from orch23.plan.writers import writes_of
 from orch23.store.opening import Store
 
 

@@ -16,6 +16,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"-?[A-Za-z]+")
 _DEEPEST = 200  # what the recursion below can stand, whatever the caller asks for
+_SHOWN = 40
 _LONGEST_INT = 1000  # digits; int() itself refuses over 4300, and nobody means such a number
 _CONSTANTS: dict[str, Json] = {"true": True, "false": False, "null": None}
 
@@ -139,7 +140,7 @@ class _Reader:
             return _CONSTANTS[word], at + len(word)
         if word.lstrip("-") in ("NaN", "Infinity"):
             self.fail(f"{word} is no JSON number", at, "number")
-        return self.fail(f"a value is expected, not {word[:40]!r}", at, "syntax")
+        return self.fail(f"a value is expected, not {_short(word)!r}", at, "syntax")
 
     def number(self, at: int) -> tuple[Json, int]:
         found = _NUMBER.match(self.text, at)
@@ -152,5 +153,10 @@ class _Reader:
             return int(digits), found.end()
         value = float(digits)
         if value in (float("inf"), float("-inf")):
-            self.fail(f"{digits[:40]} is too large for a number", at, "number")
+            self.fail(f"{_short(digits)} is too large for a number", at, "number")
         return value, found.end()
+
+
+def _short(text: str) -> str:
+    """Return a text cut with dots, by which it is seen that it was."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -87,13 +87,6 @@ def extend(plan: Plan, stage: str, items: tuple[Stage, ...]) -> tuple[Plan | Non
     return build_plan(plan.pipeline, {**plan.expansions, stage: items})
 
 
-def writes_of(node: Node) -> tuple[str, ...]:
-    """Return the patterns that a node may write."""
-    if isinstance(node, ForeachStage):
-        return node.writes
-    return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))
-
-
 def reads_of(node: Node) -> tuple[str, ...]:
     """Return the patterns whose contents a node depends on. Listings are no part: they leave out what is made."""
     if isinstance(node, ForeachStage):

@@ -6,7 +6,8 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import meets
 from orch23.model.pipeline import ForeachStage, GlobInput, ListInput, Pipeline, Stage
 from orch23.model.plan import Plan
-from orch23.plan.graph import closest, writes_of
+from orch23.plan.graph import closest
+from orch23.plan.writers import writes_of
 
 
 def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, ...]:

@@ -15,7 +15,7 @@ class Writers:
         self._patterns: dict[str, list[str]] = {}
         self._by_prefix: dict[str, list[str]] = {}
         for name, node in nodes.items():
-            for pattern in _writes(node):
+            for pattern in writes_of(node):
                 if is_glob(pattern):
                     self._patterns.setdefault(pattern, []).append(name)
                 else:
@@ -74,7 +74,8 @@ class Writers:
             yield from self._by_prefix.get(prefix, ())
 
 
-def _writes(node: Stage | ForeachStage) -> tuple[str, ...]:
+def writes_of(node: Stage | ForeachStage) -> tuple[str, ...]:
+    """Return the patterns that a node may write."""
     if isinstance(node, ForeachStage):
         return node.writes
     return tuple(dict.fromkeys((*node.outputs, *node.fence.write)))

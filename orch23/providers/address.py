@@ -64,5 +64,6 @@ def _fault(url: str, parts: SplitResult, port: int | None) -> str | None:
 
 
 def plain_model(name: str) -> str:
-    """Return a model's name as it may be recorded: of one that is a file of its server, without the folder."""
-    return name.rpartition("/")[2] if name.startswith("/") else name
+    """Return a model's name as it may be recorded: printable, and of a file of its server without the folder."""
+    printable = "".join(character for character in name if character.isprintable())
+    return printable.rpartition("/")[2] if printable.startswith("/") else printable

@@ -7,7 +7,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request
 from orch23.providers import codes
 from orch23.providers.event_stream import named_events
-from orch23.providers.faults import TransportError, refused, shown
+from orch23.providers.faults import TransportError, no_answer_of_api, refused, shown
 
 if TYPE_CHECKING:
     from anthropic import APIStatusError
@@ -42,13 +42,13 @@ def hold_to_stream(url: str, response: Any) -> None:
     said = shown(response.read().decode("utf-8", "replace"))
     message = f"{url} answered 200 with {shown(kind)}, no stream of events: {said}"
     charged = "json" in kind  # then something answered, and did not stream
-    raise TransportError(_misled(message), charged=charged, status=200)
+    raise TransportError(no_answer_of_api(message), charged=charged, status=200)
 
 
 def garbled(url: str, error: Exception) -> TransportError:
     """Return the fault of an event that is none of the API's: damaged on its way, so the next one may be whole."""
     message = f"an event of the answer of {url} is none of the API's: {shown(str(error)) or type(error).__name__}"
-    return TransportError(_misled(message), transient=True, charged=True)
+    return TransportError(no_answer_of_api(message), transient=True, charged=True)
 
 
 def refusal(url: str, error: "APIStatusError", *, charged: bool) -> TransportError:
@@ -58,40 +58,8 @@ def refusal(url: str, error: "APIStatusError", *, charged: bool) -> TransportErr
     return refused(url, status, said, dict(error.response.headers), charged=charged)
 
 
-def unreachable(url: str, why: BaseException) -> TransportError:
-    """Return the fault of a request that got no reply: nothing was done for it."""
-    said = shown(str(why)) or "no reason given"
-    message = f"{url} cannot be reached: {said} ({type(why).__name__})"
-    hint = "check the network and `llm.base_url`, then build again"
-    return TransportError(Diagnostic(codes.UNREACHABLE, message, hint=hint), transient=True)
-
-
-def cut(url: str, why: str) -> TransportError:
-    """Return the fault of an answer that is not whole. It was worked on, and so is charged."""
-    message = f"the answer of {url} broke off: {shown(why)}"
-    diagnostic = Diagnostic(codes.CUT_STREAM, message, hint="build again: half an answer is never used")
-    return TransportError(diagnostic, transient=True, charged=True)
-
-
-def out_of_time(deadline_s: float) -> TransportError:
-    """Return the fault of a call that took longer than it may: no further try has any time."""
-    message = f"there was no complete answer within {deadline_s:.3g} s"
-    return TransportError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"), charged=True)
-
-
 def context_full(request: Request) -> TransportError:
     """Return the fault of a full context: more `max_tokens` do not help, and a revision would be longer still."""
     message = f"the context of {request.model} is full: prompt and answer do not fit into it together"
     hint = "give the stage fewer or shorter inputs, or another model"
     return TransportError(Diagnostic(codes.BAD_REQUEST, message, hint=hint), charged=True)
-
-
-def strange(reason: str) -> TransportError:
-    """Return the fault of an answer that ended in a way that nobody here understands."""
-    message = f"the answer stopped for a reason that is not known: {shown(reason)}"
-    hint = "ask another model; a newer orch23 may know it"
-    return TransportError(Diagnostic(codes.STRANGE_STOP, message, hint=hint), charged=True)
-
-
-def _misled(message: str) -> Diagnostic:
-    return Diagnostic(codes.NO_ANSWER_OF_API, message, hint="check `llm.base_url`")

@@ -15,18 +15,11 @@ from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
 from orch23.providers.address import is_loopback, normal_url, plain_model, url_fault
-from orch23.providers.anthropic_faults import (
-    context_full,
-    cut,
-    garbled,
-    hold_to_stream,
-    out_of_time,
-    refusal,
-    strange,
-    unreachable,
-)
+from orch23.providers.anthropic_faults import context_full, garbled, hold_to_stream, refusal
 from orch23.providers.calls import Calls, Sockets
-from orch23.providers.faults import TransportError
+from orch23.providers.event_stream import joined
+from orch23.providers.faults import ODD, TransportError, cut, gave_up, strange_stop, timed_out, unreachable
+from orch23.providers.replies import text_at, tokens
 from orch23.providers.wire import wire_schema
 
 if TYPE_CHECKING:
@@ -47,7 +40,6 @@ _CONNECT_S = 15.0
 _LEAST_S = 0.001
 _CACHE_MARK: Mapping[str, Json] = {"cache_control": {"type": "ephemeral"}}
 _CONTEXT_FULL = "model_context_window_exceeded"
-_NOT_OF_THE_API = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _STOPS: Mapping[str, StopReason] = {
     "end_turn": "end",
     "stop_sequence": "stop_sequence",
@@ -88,9 +80,12 @@ class AnthropicMessages:
                 message = self._converse(request, until, sockets, on_progress)
             except TransportError:
                 if sockets.is_cut or self.clock() >= until:
-                    raise out_of_time(deadline_s) from None
+                    raise timed_out() from None
                 raise
-            return _response(message, self.url, request, self.clock() - began)
+            try:
+                return _response(message, self.url, request, self.clock() - began)
+            except ODD as error:
+                raise garbled(self.url, error) from None
 
     def _converse(
         self, request: Request, until: float, sockets: Sockets, on_progress: Callable[[int], None]
@@ -125,6 +120,8 @@ class AnthropicMessages:
             raise self._stalled() from None
         except httpx2.HTTPError as error:
             raise cut(self.url, f"{error} ({type(error).__name__})") from None
+        except ODD as error:
+            raise gave_up(error, "anthropic") from None
 
     def _listen(
         self, stream: "MessageStream[None]", until: float, on_progress: Callable[[int], None]
@@ -145,7 +142,7 @@ class AnthropicMessages:
                 event = next(events, None)
                 if event is None and before is not None:
                     return stream.get_final_message()
-            except _NOT_OF_THE_API as error:
+            except ODD as error:
                 raise garbled(self.url, error) from None
             if event is None:
                 raise cut(self.url, "it ended before it began")
@@ -249,9 +246,10 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
         raise cut(url, "it ended without a stop reason")
     if reason == _CONTEXT_FULL:
         raise context_full(request)
-    if reason not in _STOPS:
-        raise strange(str(reason))
-    text = "".join(block.text for block in message.content if block.type == "text")
+    if str(reason) not in _STOPS:
+        raise strange_stop(str(reason))
+    model = plain_model(text_at(message.model))
+    text = joined(block.text for block in message.content if block.type == "text")
     details = message.stop_details
     if reason == "refusal" and not text.strip() and details is not None:
         text = details.explanation or ""
@@ -260,16 +258,16 @@ def _response(message: "ParsedMessage[None]", url: str, request: Request, durati
         stop=_STOPS[reason],
         usage=_usage(message.usage),
         duration_s=duration_s,
-        provenance=f"anthropic {plain_model(message.model)}",
-        model=plain_model(message.model),
+        provenance=f"anthropic {model or request.model}",
+        model=model,
         client=f"anthropic {anthropic.__version__}",
     )
 
 
 def _usage(usage: "SdkUsage") -> Usage:
     """Count all input: the API counts what it read from and wrote to the cache apart."""
-    read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-    return Usage((usage.input_tokens or 0) + read + written, usage.output_tokens or 0, read, written)
+    read, written = tokens(usage.cache_read_input_tokens), tokens(usage.cache_creation_input_tokens)
+    return Usage(tokens(usage.input_tokens) + read + written, tokens(usage.output_tokens), read, written)
 
 
 # ---- what is known without asking -------------------------------------------------------------------

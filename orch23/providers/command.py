@@ -21,9 +21,13 @@ from orch23.model.llm import Provider, Request, Response
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, Setting
+from orch23.providers.faults import plain
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
 _STDERR_KEPT = 64_000
+_MARGIN = 16_000
+"""A secret that the cut of what is kept has split is in it, and nothing of it is shown."""
+
 _SHOWN_LINES = 12
 _CHUNK = 65_536
 _GRACE_S = 2.0
@@ -223,8 +227,11 @@ def _exit_text(code: int) -> str:
 
 
 def _last_lines(err: bytes) -> str:
-    lines = err.decode("utf-8", "replace").strip().splitlines()
-    return "\n".join(lines[-_SHOWN_LINES:])
+    """Return the last of what was printed, without secrets; where its beginning was cut off, a margin goes as well."""
+    text = plain(err.decode("utf-8", "replace"))
+    if len(err) >= _STDERR_KEPT:
+        text = text[_MARGIN:]
+    return "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
 
 
 def _make(setting: Setting, asking: Asking) -> Provider:

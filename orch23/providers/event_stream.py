@@ -1,4 +1,4 @@
-"""Watch the bytes of a stream of server-sent events for what a client library would drop in silence."""
+"""Watch a stream of server-sent events for what a client library would drop in silence, or pass on in halves."""
 
 from collections.abc import Iterable, Iterator
 
@@ -27,3 +27,14 @@ def named_events(pieces: Iterable[bytes]) -> Iterator[bytes]:
                     raise ValueError(message)
                 named = filled = False
         yield piece
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return the pieces of an answer as one text; a character of which each half came in a piece of its own is whole.
+
+    Raises:
+        ValueError: one half of a character never came: such a text cannot be written down.
+
+    """
+    text = "".join(texts)
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -1,8 +1,10 @@
 """What goes wrong between an adapter and its server, before anyone has decided whether to ask again."""
 
+import contextlib
 import email.utils
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 
 from orch23.model.diagnostic import Diagnostic
@@ -14,6 +16,12 @@ _RATE_LIMIT = 429
 _CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _SHOWN = 300
+_YEAR_S = 365 * 86_400.0  # whoever says longer than that means never
+ODD = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a vendor's library raises, beyond what it says it would, where a server answers what none of its API would."""
+
+_CONNECTING = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError"})
+_REDACT: ContextVar[Callable[[str], str] | None] = ContextVar("redact", default=None)
 
 _WAYS_OUT: Mapping[str, str] = {
     codes.RATE_LIMITED: "build again later, or with fewer --jobs: nothing that was answered is asked again",
@@ -76,6 +84,47 @@ def refused(
     )
 
 
+def unreachable(url: str, why: BaseException) -> TransportError:
+    """Return the fault of a request that got no reply; it is charged unless there was no connection to send it by."""
+    said = shown(str(why)) or "no reason given"
+    message = f"{url} cannot be reached: {said} ({type(why).__name__})"
+    hint = "check the network and `llm.base_url`, then build again"
+    charged = type(why).__name__ not in _CONNECTING
+    return TransportError(Diagnostic(codes.UNREACHABLE, message, hint=hint), transient=True, charged=charged)
+
+
+def gave_up(error: Exception, library: str) -> TransportError:
+    """Return the fault of a library that raised what none of its errors is; the request may have arrived."""
+    message = f"the library `{library}` gave up: {type(error).__name__}: {shown(str(error))}"
+    hint = "see what it says; another version of the library may do"
+    return TransportError(Diagnostic(codes.FAILED, message, hint=hint), charged=True)
+
+
+def cut(url: str, why: str) -> TransportError:
+    """Return the fault of an answer that is not whole. It was worked on, and so is charged."""
+    message = f"the answer of {url} broke off: {shown(why)}"
+    diagnostic = Diagnostic(codes.CUT_STREAM, message, hint="build again: half an answer is never used")
+    return TransportError(diagnostic, transient=True, charged=True)
+
+
+def timed_out() -> TransportError:
+    """Return the fault of a call that had no whole answer at its deadline: no further try has any time."""
+    message = "there was no complete answer within `llm.timeout`"
+    return TransportError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"), charged=True)
+
+
+def strange_stop(reason: str) -> TransportError:
+    """Return the fault of an answer that stopped for a reason that is not known."""
+    message = f"the answer stopped for a reason that is not known: {shown(reason)}"
+    hint = "ask another model, or shorten the prompt if its context is full; a newer orch23 may know the reason"
+    return TransportError(Diagnostic(codes.STRANGE_STOP, message, hint=hint), charged=True)
+
+
+def no_answer_of_api(message: str) -> Diagnostic:
+    """Return the complaint of a reply that is none of the interface: whoever answered is somebody else."""
+    return Diagnostic(codes.NO_ANSWER_OF_API, message, hint=_WAYS_OUT[codes.NO_ANSWER_OF_API])
+
+
 def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
     """Return how many seconds the server asks to wait, None where it does not, or says something senseless.
 
@@ -87,18 +136,34 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
         except ValueError:
             continue
         if math.isfinite(seconds):
-            return max(0.0, seconds)
+            return min(max(0.0, seconds), _YEAR_S)
     try:
         date = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     aware = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return max(0.0, (aware - (now or datetime.now(UTC))).total_seconds())
+    return min(max(0.0, (aware - (now or datetime.now(UTC))).total_seconds()), _YEAR_S)
+
+
+@contextlib.contextmanager
+def redacting(redact: Callable[[str], str]) -> Iterator[None]:
+    """Let `plain`, and so all that is shown of a server, be without secrets while a call of this thread is made."""
+    token = _REDACT.set(redact)
+    try:
+        yield
+    finally:
+        _REDACT.reset(token)
+
+
+def plain(text: str) -> str:
+    """Return a text from outside without secrets; this comes before any cut, which would hide a part of one."""
+    redact = _REDACT.get()
+    return text if redact is None else redact(text)
 
 
 def shown(text: str) -> str:
-    """Return a server's text as it may be printed: on one line, escaped, bounded."""
-    line = "".join(c if c.isprintable() else " " for c in text[: 4 * _SHOWN])
+    """Return a server's text as it may be printed: without secrets, on one line, escaped, bounded."""
+    line = "".join(c if c.isprintable() else " " for c in plain(text)[: 4 * _SHOWN])
     short = " ".join(line.split())
     return short if len(short) <= _SHOWN else f"{short[:_SHOWN]}..."
 

@@ -23,6 +23,8 @@ from orch23.model.pipeline import LLMStep
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers import codes, local_model
 from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean, seed_of
+from orch23.providers.faults import shown
+from orch23.providers.replies import at, count
 
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0
@@ -207,7 +209,7 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
         connection.close()
     text = data.decode("utf-8", "replace")
     if reply.status != http.client.OK:
-        message = f"the local model's server says {reply.status}: {text[:300]}"
+        message = f"the local model's server says {reply.status}: {shown(text)}"
         raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
     try:
         return parse(text, max_bytes=_MAX_BODY)
@@ -218,33 +220,19 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:
     """Read a chat completion; anything else than its documented shape is a failure of the provider."""
-    choice = _at(answer, "choices", 0)
-    text = _at(choice, "message", "content")
+    choice = at(answer, "choices", 0)
+    text = at(choice, "message", "content")
     if not isinstance(text, str):
         message = "the local model's server gave no answer in its reply"
         raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
-    finish = _at(choice, "finish_reason")
+    finish = at(choice, "finish_reason")
     return Response(
         text=text,
         stop=_STOPS.get(str(finish), "unknown"),
-        usage=Usage(_count(answer, "prompt_tokens"), _count(answer, "completion_tokens")),
+        usage=Usage(count(answer, "usage", "prompt_tokens"), count(answer, "usage", "completion_tokens")),
         duration_s=duration_s,
         provenance=f"local {model} on llama.cpp, a toy model",
     )
-
-
-def _at(value: Json, *path: str | int) -> Json:
-    for step in path:
-        if isinstance(step, int):
-            value = value[step] if isinstance(value, list | tuple) and len(value) > step else None
-        else:
-            value = value.get(step) if isinstance(value, Mapping) else None
-    return value
-
-
-def _count(answer: Json, name: str) -> int:
-    found = _at(answer, "usage", name)
-    return found if isinstance(found, int) else 0
 
 
 def _missing(model: str, environ: Mapping[str, str]) -> tuple[Diagnostic, ...]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.pipeline import LLMStep
-from orch23.providers import anthropic_messages, codes, openai_client
+from orch23.providers import anthropic_messages, openai_client
 from orch23.providers.calls import Calls
-from orch23.providers.faults import TransportError, refused, shown
+from orch23.providers.faults import TransportError, no_answer_of_api, refused, unreachable
 from orch23.providers.registry import ADAPTERS
 
 TIMEOUT_S = 20.0
@@ -58,10 +58,7 @@ def _ask_anthropic(question: _Question) -> None:
         said = error.api_message or (error.body if isinstance(error.body, str) else "")
         raise refused(question.url, error.status_code, said) from None
     except anthropic.AnthropicError as error:
-        why = error.__cause__ or error
-        message = f"{question.url} cannot be reached: {shown(str(why))} ({type(why).__name__})"
-        hint = "check the network and `llm.base_url`"
-        raise TransportError(Diagnostic(codes.UNREACHABLE, message, hint=hint)) from None
+        raise unreachable(question.url, error.__cause__ or error) from None
     _hold_to_model(getattr(found, "id", None), question.url)
 
 
@@ -80,8 +77,7 @@ def _hold_to_model(name: object, url: str) -> None:
 
     """
     if not isinstance(name, str) or not name:
-        message = f"{url} answered something that is no model"
-        raise TransportError(Diagnostic(codes.NO_ANSWER_OF_API, message, hint="check `llm.base_url`"))
+        raise TransportError(no_answer_of_api(f"{url} answered something that is no model"))
 
 
 _WAYS: Mapping[str, tuple[str, Callable[[_Question], None]]] = {

@@ -9,21 +9,14 @@ from orch23.model.llm import Request, Response, StopReason
 from orch23.providers import codes
 from orch23.providers.adapter import seed_of
 from orch23.providers.address import plain_model
-from orch23.providers.faults import TransportError
-from orch23.providers.openai_client import (
-    Line,
-    at,
-    client_name,
-    cut_off,
-    strange_reply,
-    strange_stop,
-    text_at,
-    timed_out,
-    usage_of,
-)
+from orch23.providers.event_stream import joined
+from orch23.providers.faults import TransportError, cut, strange_stop, timed_out
+from orch23.providers.openai_client import Line, client_name, strange_reply, usage_of
 from orch23.providers.openai_schema import answer_format
+from orch23.providers.replies import at, text_at
 
 _STREAM = "text/event-stream"
+_UNFINISHED = "it is not complete"
 _BROKEN = frozenset({codes.UNREACHABLE, codes.NO_ANSWER_OF_API})
 """What, after good parts of a stream, says no more of the server than that this one answer was spoilt on its way."""
 
@@ -52,7 +45,7 @@ class Chat:
             self._listen(request, until, answer, on_progress)
         except TransportError as fault:
             broke_off = answer.began and fault.diagnostic.code in _BROKEN
-            raise (cut_off(self.line.server.url) if broke_off else fault) from None
+            raise (cut(self.line.server.url, _UNFINISHED) if broke_off else fault) from None
         text, stop = self._judged(answer, until)
         return Response(
             text=text,
@@ -86,12 +79,17 @@ class Chat:
     def _judged(self, answer: "_Answer", until: float) -> tuple[str, StopReason]:
         """Return the text of an answer that has ended, and why it ended."""
         if answer.finish is None:
-            raise timed_out() if self.line.clock() >= until else cut_off(self.line.server.url)
-        if answer.refusal:
-            return answer.refusal, "refusal"
+            raise timed_out() if self.line.clock() >= until else cut(self.line.server.url, _UNFINISHED)
+        try:
+            text, refusal = answer.text, answer.refusal
+        except ValueError:
+            what = "half of a character is missing"
+            raise cut(self.line.server.url, what) from None
+        if refusal:
+            return refusal, "refusal"
         if answer.finish not in _STOPS:
             raise strange_stop(answer.finish)
-        return answer.text, _STOPS[answer.finish]
+        return text, _STOPS[answer.finish]
 
 
 @dataclass(slots=True)
@@ -109,12 +107,12 @@ class _Answer:
     @property
     def text(self) -> str:
         """Give what the model has said so far."""
-        return "".join(self._texts)
+        return joined(self._texts)
 
     @property
     def refusal(self) -> str:
         """Give what it says when it refuses."""
-        return "".join(self._refusals)
+        return joined(self._refusals)
 
     def take(self, chunk: Json) -> None:
         """Take one part of the stream. The last ones have no choice, but the usage."""

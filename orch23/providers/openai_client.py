@@ -1,7 +1,6 @@
 """Reach a server of OpenAI's interfaces through the library `openai`: one client a call, one deadline for all of it."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,17 @@ from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers import codes
 from orch23.providers.address import is_loopback
 from orch23.providers.calls import Calls, Sockets
-from orch23.providers.faults import TransportError, refused, shown
+from orch23.providers.faults import (
+    ODD,
+    TransportError,
+    gave_up,
+    no_answer_of_api,
+    refused,
+    shown,
+    timed_out,
+    unreachable,
+)
+from orch23.providers.replies import count
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -66,7 +75,7 @@ class Line:
             try:
                 with new_client(self.server, self.left(until), sockets) as client:
                     yield client
-            except (openai.OpenAIError, httpx2.HTTPError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            except (openai.OpenAIError, httpx2.HTTPError, *ODD) as error:
                 raise (timed_out() if sockets.is_cut else fault_of(error, self.server.url)) from None
 
 
@@ -102,29 +111,10 @@ def new_client(server: Server, timeout_s: float, sockets: Sockets) -> "OpenAI":
 # ---- what goes wrong ------------------------------------------------------------------------------
 
 
-def timed_out() -> TransportError:
-    """Return the fault of a call that had no answer at its deadline."""
-    message = "there was no complete answer within `llm.timeout`"
-    return TransportError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"), charged=True)
-
-
 def strange_reply(what: str, url: str) -> TransportError:
     """Return the fault of a reply that is none of the interface."""
     message = f"{url} gave no answer of OpenAI's interface: {shown(what)}"
-    return TransportError(Diagnostic(codes.NO_ANSWER_OF_API, message, hint="check `llm.base_url`"), charged=True)
-
-
-def cut_off(url: str) -> TransportError:
-    """Return the fault of an answer that broke off."""
-    message = f"the answer of {url} broke off before it was complete"
-    return TransportError(Diagnostic(codes.CUT_STREAM, message, hint="build again"), transient=True, charged=True)
-
-
-def strange_stop(reason: str) -> TransportError:
-    """Return the fault of an answer that stopped for a reason that is not known."""
-    message = f"the answer stopped for a reason that is not known: {shown(reason)}"
-    hint = "ask another model, or shorten the prompt if its context is full"
-    return TransportError(Diagnostic(codes.STRANGE_STOP, message, hint=hint), charged=True)
+    return TransportError(no_answer_of_api(message), charged=True)
 
 
 def fault_of(error: Exception, url: str) -> TransportError:
@@ -136,19 +126,13 @@ def fault_of(error: Exception, url: str) -> TransportError:
         case openai.APIStatusError():
             return _status_fault(error.status_code, error.body, error.response.headers, url)
         case openai.APIConnectionError() | httpx2.HTTPError():
-            why = error.__cause__ or error
-            message = f"{url} cannot be reached: {shown(str(why))} ({type(why).__name__})"
-            hint = "check the network and `llm.base_url`, then build again"
-            diagnostic = Diagnostic(codes.UNREACHABLE, message, hint=hint)
-            return TransportError(diagnostic, transient=True, charged=not _is_connecting(error))
+            return unreachable(url, error.__cause__ or error)
         case openai.APIError():  # in the middle of a stream
             return server_failed(said(error.body), str(error.code or ""), str(error.type or ""))
-        case json.JSONDecodeError() | UnicodeDecodeError():
+        case ValueError() | RecursionError():  # what reading JSON may raise: also too deep, also a number too long
             return strange_reply("a line of it is no JSON", url)
         case _:
-            message = f"the library `openai` gave up: {type(error).__name__}: {shown(str(error))}"
-            hint = "see what it says; another version of the library may do"
-            return TransportError(Diagnostic(codes.FAILED, message, hint=hint), charged=True)
+            return gave_up(error, "openai")
 
 
 def server_failed(what: str, *marks: str) -> TransportError:
@@ -180,11 +164,6 @@ def _is_without_credit(body: object) -> bool:
     return isinstance(error, Mapping) and not _NO_CREDIT.isdisjoint({str(error.get("code")), str(error.get("type"))})
 
 
-def _is_connecting(error: Exception) -> bool:
-    """Say whether there was no connection yet: then nothing was sent, and nothing can be charged."""
-    return type(error.__cause__).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError"}
-
-
 # ---- what is sent and what comes back --------------------------------------------------------------
 
 
@@ -203,34 +182,6 @@ def read_reply(text: str, url: str) -> Mapping[str, Json]:
         what = "it is no JSON object"
         raise strange_reply(what, url)
     return value
-
-
-def at(value: Json, *path: str | int) -> Json:
-    """Return what lies at a path of a JSON value, None where there is nothing."""
-    for step in path:
-        if isinstance(step, int):
-            value = value[step] if isinstance(value, list | tuple) and len(value) > step else None
-        else:
-            value = value.get(step) if isinstance(value, Mapping) else None
-    return value
-
-
-def listed(value: Json, *path: str | int) -> tuple[Json, ...]:
-    """Return the list at a path, an empty one where there is none."""
-    found = at(value, *path)
-    return tuple(found) if isinstance(found, list | tuple) else ()
-
-
-def text_at(value: Json, *path: str | int) -> str:
-    """Return the text at a path, an empty one where there is none."""
-    found = at(value, *path)
-    return found if isinstance(found, str) else ""
-
-
-def count(value: Json, *path: str | int) -> int:
-    """Return the number of tokens at a path, 0 where there is none."""
-    found = at(value, *path)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
 
 def usage_of(usage: Json, sent: str, answered: str) -> Usage:

@@ -14,22 +14,18 @@ from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.providers import codes
 from orch23.providers.address import plain_model
 from orch23.providers.calls import Calls
-from orch23.providers.faults import TransportError
+from orch23.providers.faults import TransportError, strange_stop, timed_out
 from orch23.providers.openai_client import (
     Line,
-    at,
     client_name,
-    listed,
     read_reply,
     said,
     server_failed,
     strange_reply,
-    strange_stop,
-    text_at,
-    timed_out,
     usage_of,
 )
 from orch23.providers.openai_schema import answer_format
+from orch23.providers.replies import at, listed, text_at
 
 _WAITING = frozenset({"queued", "in_progress"})
 _ENDED = frozenset({"completed", "incomplete"})

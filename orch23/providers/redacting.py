@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
+from orch23.providers.faults import redacting
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Redacting:
 
         """
         try:
-            response = self.inner.complete(request, deadline_s, on_progress)
+            with redacting(self.redact):
+                response = self.inner.complete(request, deadline_s, on_progress)
         except ProviderError as error:
             raise ProviderError(*(self._plain(one) for one in error.diagnostics)) from None
         return replace(

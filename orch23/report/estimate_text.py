@@ -75,7 +75,7 @@ def _time(running: Sequence[Estimate]) -> str:
     seconds = sum(one.duration_s or 0.0 for one in known)
     source = f"median of {count(min(one.runs for one in known), 'run')}"
     missing = len(running) - len(known)
-    source += f"; {count(missing, 'stage')} never ran" if missing else ""
+    source += f"; unknown of {count(missing, 'stage')}" if missing else ""
     return f"{_about(seconds)} ({source})"
 
 

@@ -10,7 +10,7 @@ from orch23.model.digest import Json
 from orch23.model.estimate import Calls, Estimate
 from orch23.model.manifest import Reason
 from orch23.report.plan_view import PlanLine, PlanView
-from orch23.report.reasons import why, words
+from orch23.report.reasons import plain_value, why, words
 
 PLAN_VERSION = 1
 
@@ -99,7 +99,7 @@ def place_document(place: Location | None) -> Json:
 
 def document(value: Mapping[str, Json]) -> str:
     """Return a value as the one JSON document that a `--json` command writes."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=plain_value) + "\n"
 
 
 def _amount(amount: Decimal | None) -> str | None:
@@ -108,8 +108,3 @@ def _amount(amount: Decimal | None) -> str | None:
 
 def _calls(calls: Calls) -> dict[str, Json]:
     return {"min": calls.least, "max": calls.most}
-
-
-def _plain(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
-    return dict(value) if hasattr(value, "items") else list(value)  # type: ignore[call-overload] # a sequence

@@ -102,7 +102,7 @@ def brief_value(value: Json) -> str:
     """Return a value of a manifest on a few characters: a digest by its first digits, a long text cut."""
     if value is None:
         return "nothing"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain_value)
     digits = text.removesuffix("+x")
     if len(digits) == _DIGEST_DIGITS and all(c in "0123456789abcdef" for c in digits):
         return digits[:12] + text[len(digits) :]
@@ -128,6 +128,6 @@ def _list(names: tuple[str, ...]) -> str:
     return visible(", ".join(names)) if names else "an earlier stage"
 
 
-def _plain(value: object) -> object:
+def plain_value(value: object) -> object:
     """Show json the mappings and sequences that are not dict and list."""
     return dict(value) if hasattr(value, "items") else list(value)  # type: ignore[call-overload] # a sequence

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast, get_args
 
-from orch23.decide.difference import differing
+from orch23.decide.difference import differing, parting
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
@@ -79,7 +79,7 @@ class Exchanges:
             others = differing(exchange.request, parts)
             if exchange.stage.partition("@")[0] != family or not exchange.request or not others:
                 continue
-            alike = _common_prefix(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
+            alike = parting(_flat(exchange.request.get("messages")), _flat(parts.get("messages")))
             rank = (exchange.stage != stage, len(others), -alike, exchange.fingerprint)
             if best is None or rank < best[0]:
                 best = (rank, exchange)
@@ -290,10 +290,3 @@ def _files(folder: Path) -> list[Path]:
 
 def _flat(value: Json) -> str:
     return json.dumps(_jsonlike(value), ensure_ascii=False, sort_keys=True)
-
-
-def _common_prefix(one: str, other: str) -> int:
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return at
-    return min(len(one), len(other))

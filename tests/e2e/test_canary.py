@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orch23.engine.build import Build
-from tests.e2e.pipelines import green, pipeline
+from tests.e2e.pipelines import green, pipeline, shell
 from tests.project import Outcome, Project
 
 CANARY = "sk-ant-api03-c4nARy+/9d8F7g6H5j4K3l2M1n0P_Zz"
@@ -205,6 +205,70 @@ def test_a_secret_in_the_pipeline_itself_is_not_stored(tmp_path: Path, stage: st
     silent(outcome, project.run("plan", env=SECRETS), project.run("plan", "--json", env=SECRETS))
     assert nests(project.root) == {"pipeline.yaml"}
     assert not Path(f"{project.root}-sent.log").exists()
+
+
+NAME = "c4n-ary_9d8F7g6H5j4K3l2M1n0P"
+
+
+@pytest.mark.parametrize(
+    ("stage", "part"),
+    [
+        (f"  {NAME}:\n    outputs: [a.txt]\n    shell: [touch, a.txt]\n", "name"),
+        (
+            "  made:\n    inputs: [seed.txt]\n    outputs: [o/]\n    shell: mkdir -p o; touch o/$(cat seed.txt)\n",
+            "the name of an output",
+        ),
+    ],
+    ids=["stage", "output"],
+)
+def test_a_name_that_is_a_secret_is_not_stored(tmp_path: Path, stage: str, part: str) -> None:
+    project = Project(tmp_path / "p").write(shell(stage, {"seed.txt": NAME}))
+    outcome = project.build(env={"A_TOKEN": NAME})
+    assert outcome.code == 1
+    assert f"[E602] {part}: a secret would be stored with the result: A_TOKEN" in outcome.err
+    assert NAME not in outcome.err
+    kept = [path for path in project.root.rglob("*") if path.relative_to(project.root).parts[:2] != (".orch23", "cas")]
+    assert not [path for path in kept if NAME in str(path.relative_to(project.root))]
+    held = {path.name for path in kept if path.is_file() and NAME.encode() in path.read_bytes()}
+    assert held <= {"pipeline.yaml", "seed.txt"}
+
+
+def test_of_what_a_command_prints_no_limit_leaves_the_half_of_a_secret(tmp_path: Path) -> None:
+    """The excerpt of 4,000 characters has its cuts where they meet a secret, whatever is printed before."""
+    script = "import sys; text = open('spec.md').read(); print('x' * int(open('n').read()) + text * 400); sys.exit(1)"
+    stage = f'  made:\n    inputs: [spec.md, n]\n    outputs: [a.txt]\n    shell: [python3, -c, "{script}"]\n'
+    project = Project(tmp_path / "p").write(shell(stage, {"spec.md": f"use {CANARY}\n", "n": "0"}))
+    for number in ("0", "20", "40"):
+        project.write({"n": number})
+        outcome = project.build(env=SECRETS)
+        assert outcome.code == 1
+        told = [outcome.out, outcome.err, *(path.read_text() for path in (project.root / "logs").rglob("*.*"))]
+        parts = [CANARY[at : at + 9] for at in range(13, len(CANARY) - 8)]
+        assert [part for part in parts if any(part in text for text in told)] == []
+
+
+def test_the_limit_of_the_previous_answer_leaves_no_half_of_a_secret(tmp_path: Path) -> None:
+    """The answer was recorded where the value was no secret; what is shown of it is cut within the value."""
+    project = Project(tmp_path / "p")
+    llm = "{returns: text, prompt: plain.j2}"
+    stages = f"  asks:\n    outputs: [a.txt]\n    llm: {llm}\n    verify: [{{shell: [RUN, '1']}}]\n"
+    said = f"{SPOKEN}\nprint('x' * 19_980 + open('word').read() + 'y' * 99)\n"
+    project.write({**story(stages.replace("RUN", "sh, -c, 'false', x"), {"answers.py": said}), "word": NAME})
+    assert project.build(env=SECRETS).code == 1
+    project.replace("pipeline.yaml", "    verify:", "    retry: {max: 1}\n    verify:")
+    assert project.build(env={**SECRETS, "A_TOKEN": NAME}).code == 1
+    sent = Path(f"{project.root}-sent.log").read_text().split("----\n")
+    assert "x[redacted A_TOKEN]" in sent[1]
+    assert NAME[:9] not in sent[1]
+
+
+def test_doctor_says_no_part_of_a_password_in_an_address(tmp_path: Path) -> None:
+    llm = f"{{provider: openai, model: m, returns: text, prompt: plain.j2, base_url: 'http://u:{CANARY}@h/'}}"
+    project = Project(tmp_path / "p").write(story(f"  asks:\n    outputs: [a.txt]\n    llm: {llm}\n", {}))
+    outcome = project.run("doctor", env=SECRETS)
+    assert outcome.code != 70, "no crash"
+    silent(outcome)
+    assert nests(project.root) == {"pipeline.yaml"}
 
 
 def test_an_edit_with_a_secret_is_not_accepted_into_the_transcripts(tmp_path: Path) -> None:

@@ -205,7 +205,10 @@ def test_colours_only_where_they_are_wanted(two: Project) -> None:
 
 # ---- in processes of their own ---------------------------------------------------------------------
 
-HEAVY = ("networkx", "jinja2", "jsonschema", "yaml", "anthropic", "openai", "rich", "pytest", "asyncio")
+HEAVY = (
+    *("networkx", "jinja2", "jsonschema", "yaml", "anthropic", "openai", "genai_prices", "httpx2", "pydantic"),
+    *("rich", "pytest", "asyncio"),
+)
 PROBE = f"""\
 import sys
 from orch23.cli.main import main

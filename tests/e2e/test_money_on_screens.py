@@ -109,17 +109,17 @@ def test_a_fresh_clone_knows_from_its_transcripts_how_much_a_model_writes(projec
 _LOADED = """
 import sys
 from orch23.cli.main import main
-assert main(["-C", sys.argv[1], "plan"]) == 0
+assert main(["-C", *sys.argv[1:]]) == 0
 print(*(name for name in ("genai_prices", "openai", "anthropic") if name in sys.modules), file=sys.stderr)
 """
 
 
-def loaded(project: Project) -> str:
-    """Return which of the heavy libraries a plan has loaded."""
-    argv = [sys.executable, "-c", _LOADED, str(project.root)]
+def loaded(project: Project, *command: str) -> str:
+    """Return which of the heavy libraries a command has loaded."""
+    argv = [sys.executable, "-c", _LOADED, str(project.root), *(command or ("plan",))]
     root = Path(__file__).parents[2]
     done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=root, env={"PYTHONPATH": str(root)})
-    return done.stderr.strip()
+    return done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
@@ -132,6 +132,20 @@ def test_a_plan_loads_the_price_table_only_where_a_priced_model_would_be_asked(p
     with replying(ANSWER) as server:
         assert loaded(paid(dear, server, prices={})) == "genai_prices"
         assert loaded(paid(dear, server)) == ""  # its own prices come first
+
+
+@pytest.mark.parametrize("command", [["status"], ["explain", "code"], ["validate"], ["show", "code", "--key"]])
+def test_what_shows_no_estimate_loads_no_price_table(project: Project, command: list[str]) -> None:
+    with replying() as server:
+        assert loaded(paid(project, server, prices={}), *command) == ""
+
+
+def test_a_build_that_asks_nobody_loads_no_library_of_a_vendor(project: Project) -> None:
+    with replying(ANSWER) as server:
+        assert paid(project, server).build(env=KEY).code == 0
+        assert loaded(project, "build") == ""
+        project.delete("app.py")
+        assert loaded(project, "build", "--force", "code") == ""
 
 
 def test_the_events_of_a_build_have_what_the_screen_says(project: Project) -> None:

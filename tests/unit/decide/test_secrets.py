@@ -225,6 +225,30 @@ def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
     assert Secrets({"A_KEY": "\u00e4bcd\u00e9fgh"}).redact(text) == text
 
 
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize(
+    ("before", "after"), [("...", "..."), ("\u2026", "\u2026"), ("...\n", "\n..."), ("...\\n", "\\n...")]
+)
+def test_what_a_marked_cut_has_left_of_a_secret_is_taken_out_too(spelling: str, before: str, after: str) -> None:
+    secrets = Secrets({"MY_KEY": LONG})
+    if "in lines" in spelling:
+        return
+    spelled = SPELLINGS[spelling](LONG)
+    middle = len(spelled) // 2
+    for text in (f"said {spelled[:middle]}{after} more", f"more {before}{spelled[middle:]} said"):
+        plain = secrets.redact(text)
+        assert "[redacted MY_KEY]" in plain
+        assert leaks(plain, LONG) == []
+        assert secrets.redact(plain) == plain
+
+
+def test_the_head_of_a_vendors_keys_before_dots_is_prose() -> None:
+    key = f"sk-ant-api03-{_RANDOM}"
+    secrets = Secrets({"ANTHROPIC_API_KEY": key})
+    assert secrets.find("set it to sk-ant-api03-..., or abcdefgh...") == ()
+    assert secrets.redact(f"is `{key[:20]}...`") == "is `[redacted ANTHROPIC_API_KEY]...`"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
@@ -236,8 +260,9 @@ def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
         "QUJD" * 2_500_000,
         "\n" + " " * 10_000_000,
         f"{LONG[:-1]} " * 60_000,
+        f"{LONG[:9]}...{LONG[-9:]} " * 400_000,
     ],
-    ids=["prose", "heads", "one word", "begins", "base64", "blanks", "nearly"],
+    ids=["prose", "heads", "one word", "begins", "base64", "blanks", "nearly", "cuts"],
 )
 def test_ten_megabytes_take_seconds_and_not_minutes(text: str) -> None:
     secrets = Secrets({"A_KEY": LONG, "B_KEY": VALUE, "C_TOKEN": "third-value-3"})

@@ -152,6 +152,8 @@ def test_a_proposal_that_a_secret_was_taken_out_of_is_not_taken_as_it_is() -> No
     (problem,) = guard_proposal(SECRETS, proposal, {"b.py": f"{mark}\n"})
     assert (problem.code, problem.subject) == ("E603", "a.py")
     assert guard_proposal(Secrets(), Proposal("s", (ProposedWrite("a", "[redacted by law]"),)), {}) == ()
+    (named,) = guard_proposal(SECRETS, Proposal("s", (ProposedWrite(f"out/{mark}.py", "x = 1\n"),)), {})
+    assert named.code == "E603"
 
 
 def test_the_egress_manifest_lists_what_the_prompt_has_read_and_no_more() -> None:

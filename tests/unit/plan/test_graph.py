@@ -19,8 +19,9 @@ from orch23.model.pipeline import (
     Stage,
     Verify,
 )
-from orch23.plan.graph import build_plan, extend, reads_of, writes_of
+from orch23.plan.graph import build_plan, extend, reads_of
 from orch23.plan.inputs import literal_reads, missing_inputs
+from orch23.plan.writers import writes_of
 
 
 def stage(name, reads=(), writes=(), **more):

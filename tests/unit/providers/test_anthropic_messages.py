@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -209,6 +211,44 @@ def test_a_damaged_event_is_charged_and_may_come_whole_another_time(event) -> No
     assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.NO_ANSWER_OF_API, True, True)
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic")
+def test_a_message_that_ends_in_no_way_of_the_api_is_charged() -> None:
+    fault = failed(events_reply(message_events("x", stop=["end_turn"])))  # type: ignore[arg-type]
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.STRANGE_STOP, False, True)
+
+
+def test_a_message_that_does_not_say_who_answers_is_an_answer() -> None:
+    found = answered(events_reply(message_events("x", model=None)))  # type: ignore[arg-type]
+    assert (found.text, found.model, found.provenance) == ("x", "", "anthropic claude-x")
+
+
+@pytest.mark.parametrize("error", [RecursionError("deep"), UnicodeError("odd"), AttributeError("gone")])
+def test_what_the_library_does_not_say_it_raises_is_a_fault_in_one_line(error: Exception) -> None:
+    import anthropic  # noqa: PLC0415 - heavy
+
+    with patch.object(anthropic.Anthropic, "post", side_effect=error), pytest.raises(TransportError) as caught:
+        AnthropicMessages(url="http://127.0.0.1:1", key="k").complete(request(), LONG, lambda _n: None)
+    fault = caught.value
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.FAILED, False, True)
+    assert f"`anthropic` gave up: {type(error).__name__}: {error}" in fault.diagnostic.message
+
+
+def test_halves_of_a_character_in_two_events_are_one() -> None:
+    assert answered(events_reply(message_events("a\ud83d", "\ude00b"))).text == "a\U0001f600b"
+    fault = failed(events_reply(message_events("a\ud83d", "b")))
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.NO_ANSWER_OF_API, True, True)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic")
+@pytest.mark.parametrize("odd", [-70_000, 10**40, 2.5, "many", [1], {"a": 1}, None, float("inf")])
+@pytest.mark.parametrize("name", ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"])
+def test_a_number_of_tokens_that_is_none_gives_no_money_back(odd: object, name: str) -> None:
+    usage: dict[str, Any] = {"input_tokens": 11, name: odd}
+    whole = answered(events_reply(message_events("x", usage=usage))).usage
+    assert whole == Usage(0 if name == "input_tokens" else 11, 7)
+    assert answered(events_reply(message_events("x", output_tokens=odd))).usage.output_tokens in {0, 1}  # type: ignore[arg-type]
+
+
 def test_events_without_a_beginning_are_none_of_the_api() -> None:
     assert failed(events_reply(EVENTS[3:])).diagnostic.code == codes.NO_ANSWER_OF_API
 
@@ -230,9 +270,9 @@ def test_an_error_in_the_middle_of_a_stream_counts_as_charged(kind: str, code: s
     assert "so sorry" in fault.diagnostic.message
 
 
-def test_a_server_that_says_nothing_at_all_is_not_reached() -> None:
+def test_a_server_that_takes_a_request_and_says_nothing_may_have_charged_it() -> None:
     fault = failed(NoReply())
-    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNREACHABLE, True, False)
+    assert (fault.diagnostic.code, fault.transient, fault.charged) == (codes.UNREACHABLE, True, True)
 
 
 def test_a_server_that_is_not_there_is_not_reached() -> None:
@@ -552,7 +592,8 @@ def test_llmock_finds_no_fault_with_a_client_that_recovers(llmock, name: str) ->
     response = over_llmock(llmock)
     assert isinstance(response, Response), response
     assert (response.stop, response.requests, len(llmock.requests)) == ("end", requests, requests)
-    llmock.assert_resilient(strict=True)
+    # Its warning on a corrupt chunk rests on who was faster: a short stream may be sent whole before we can hang up.
+    llmock.assert_resilient(strict=name != "corrupt")
 
 
 FAILURES = {

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from orch23.decide.secrets import Secrets
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request
 from orch23.providers import codes
 from orch23.providers.command import MAX_ANSWER_BYTES, Command
+from orch23.providers.faults import redacting
 
 REQUEST = Request(
     provider="command",
@@ -91,6 +93,22 @@ def test_a_failure_carries_the_last_lines_of_stderr(tmp_path: Path) -> None:
     assert "exit code 7" in diagnostic.message
     assert "line 99" in diagnostic.message
     assert "line 50" not in diagnostic.message
+
+
+def test_of_a_secret_that_is_cut_by_what_is_kept_of_stderr_nothing_is_shown(tmp_path: Path) -> None:
+    key = "".join(f"{number:02x}-" for number in range(60))
+    code = "import os, sys; sys.stderr.write(os.environ['K'] + 'z' * 63_900 + ' end'); sys.exit(1)"
+    with redacting(Secrets({"K": key}).redact):
+        message = failure(tmp_path, code, K=key).message
+    assert message.endswith("z end")
+    assert key[-12:] not in message
+
+
+def test_lines_of_a_secret_beyond_those_that_are_shown_do_not_hide_the_others(tmp_path: Path) -> None:
+    key = "\n".join(f"short {number}" for number in range(30))
+    code = "import os, sys; sys.stderr.write(os.environ['K']); sys.exit(1)"
+    with redacting(Secrets({"K": key}).redact):
+        assert failure(tmp_path, code, K=key).message.endswith(":\n[redacted K]")
 
 
 def test_a_signal_is_named(tmp_path: Path) -> None:

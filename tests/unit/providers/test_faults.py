@@ -54,6 +54,8 @@ def test_a_server_may_say_that_asking_again_is_no_use() -> None:
         ({"retry-after": "Sun, 15 Feb 2026 14:31:22 GMT"}, 60.0),
         ({"retry-after": "Sun, 15 Feb 2026 14:31:22"}, 60.0),
         ({"retry-after": "Sun, 15 Feb 2026 14:00:00 GMT"}, 0.0),
+        ({"retry-after": "1e300"}, 31_536_000.0),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, 31_536_000.0),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),

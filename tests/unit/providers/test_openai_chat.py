@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.openai_server import (
     page,
     stream,
     told,
+    usage_chunk,
 )
 
 QUESTION = (Message("user", "What?"),)
@@ -218,6 +220,38 @@ def test_nobody_there_costs_nothing_and_may_be_tried_again() -> None:
     found = fault(server)
     assert (found.diagnostic.code, found.transient, found.charged) == (codes.UNREACHABLE, True, False)
     assert server.url in found.diagnostic.message
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"[" * 200_000 + b"]" * 200_000, b'{"id": ' + b"9" * 6_000 + b"}"],
+    ids=["too deep", "a number too long"],
+)
+def test_json_that_python_cannot_read_is_a_fault_like_any_other(part: bytes) -> None:
+    with OpenAIServer(stream(event(part))) as server:
+        found = fault(server)
+    assert (found.diagnostic.code, found.charged) == (codes.NO_ANSWER_OF_API, True)
+    with OpenAIServer(stream(chunk("half"), event(part))) as server:
+        found = fault(server)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.CUT_STREAM, True, True)
+
+
+def test_what_the_library_does_not_say_it_raises_is_a_fault_in_one_line() -> None:
+    import openai  # noqa: PLC0415 - heavy
+
+    with OpenAIServer() as server, patch.object(openai.OpenAI, "post", side_effect=AttributeError("gone")):
+        found = fault(server)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.FAILED, False, True)
+    assert "`openai` gave up: AttributeError: gone" in found.diagnostic.message
+
+
+def test_halves_of_a_character_in_two_chunks_are_one() -> None:
+    ends = (chunk(finish="stop"), usage_chunk(), DONE)
+    with OpenAIServer(stream(chunk("a\ud83d"), chunk("\ude00b"), *ends)) as server:
+        assert ask(server).text == "a\U0001f600b"
+    with OpenAIServer(stream(chunk("a\ud83d"), chunk("b"), *ends)) as server:
+        found = fault(server)
+    assert (found.diagnostic.code, found.transient, found.charged) == (codes.CUT_STREAM, True, True)
 
 
 def test_a_connection_that_ends_before_a_word_may_have_cost() -> None:

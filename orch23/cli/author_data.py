@@ -1,0 +1,73 @@
+"""Read the data that an author wrote beside the pipeline: scripted answers, schemas, and the inputs held to those."""
+
+from collections.abc import Mapping, Sequence
+
+from orch23.load.data import parse_yaml_data, validate_data
+from orch23.load.yaml_text import ParsedText
+from orch23.load.yaml_text import parse as parse_yaml
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.errors import InvalidInputError
+from orch23.model.pipeline import PathInput, Pipeline, Stage
+from orch23.model.strict_json import StrictJsonError, parse
+from orch23.providers.codes import NO_ANSWER
+from orch23.resolve.prompts import Sources
+from orch23.store.workspace import Workspace
+
+
+def read_answers(sources: Sources, path: str) -> Mapping[str, Sequence[str]]:
+    """Return the scripted answers of a YAML file: stage or `stage@item` -> answers by attempt.
+
+    Raises:
+        InvalidInputError: the file is missing or is not of that form.
+
+    """
+    text, problem = sources.text(path)
+    if text is None:
+        raise InvalidInputError(*((problem,) if problem else ()))
+    value, problems = parse_yaml_data(text, path)
+    if problems:
+        raise InvalidInputError(*problems)
+    if not isinstance(value, Mapping) or not all(_is_answers(one) for one in value.values()):
+        hint = "write stage names, each with a list of answers (text)"
+        message = f"`{path}` is no mapping of stages to lists of answers"
+        raise InvalidInputError(Diagnostic(NO_ANSWER, message, hint=hint))
+    return {name: [str(one) for one in answers] for name, answers in value.items() if isinstance(answers, Sequence)}
+
+
+def validate_answer(
+    sources: Sources, path: str, value: Json, *, parsed: ParsedText | None = None
+) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with a value by the schema file at a path; with its place, if it was read from a file."""
+    text, problem = sources.text(path)
+    if text is None:
+        return (problem,) if problem else ()
+    try:
+        return validate_data(value, parse(text), path, parsed=parsed)
+    except StrictJsonError as error:
+        return (Diagnostic("E831", f"`{path}` is not valid JSON: {error}", hint="mend the schema"),)
+
+
+def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Sources) -> None:
+    """Hold the inputs that name a schema to it, before anything runs.
+
+    Raises:
+        InvalidInputError: with all that is wrong.
+
+    """
+    problems: list[Diagnostic] = []
+    for stage in pipeline.stages:
+        for one in stage.inputs if isinstance(stage, Stage) else ():
+            if not isinstance(one, PathInput) or one.schema is None:
+                continue
+            data = workspace.read(one.path)
+            if data is None:
+                continue
+            parsed = parse_yaml(data.decode("utf-8", "replace"), one.path)
+            problems += parsed.diagnostics or validate_answer(sources, one.schema, parsed.tree, parsed=parsed)
+    if problems:
+        raise InvalidInputError(*problems)
+
+
+def _is_answers(value: Json) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
