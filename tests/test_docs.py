@@ -58,5 +58,5 @@ def test_records_of_decisions_are_numbered_without_gaps() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_the_codes_of_the_checks_belong_to_the_family_of_verification() -> None:
-    assert all(re.fullmatch(r"E31\d", code) for code in CODES)
+def test_the_codes_of_the_checks_belong_to_the_family_of_verification_or_to_the_work_orders() -> None:
+    assert all(re.fullmatch(r"E3[13]\d|E00\d|[EW]10\d", code) for code in CODES)

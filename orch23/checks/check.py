@@ -13,13 +13,14 @@ class CheckInput:
     """Everything that a check may look at, as bytes by path; paths are POSIX and relative to the root.
 
     `previous` are the outputs that were accepted last, `inputs` the inputs that the stage and its verification
-    declare, `listing` the paths of the project as the stage sees it, `options` what stands under `with:`.
+    declare, `listings` the paths of each of their listings (`list: GLOB`) by its pattern, `options` what stands under
+    `with:`.
     """
 
     outputs: Mapping[str, bytes]
     previous: Mapping[str, bytes] = field(default_factory=dict)
     inputs: Mapping[str, bytes] = field(default_factory=dict)
-    listing: tuple[str, ...] = ()
+    listings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     options: Mapping[str, Json] = field(default_factory=dict)
 
 

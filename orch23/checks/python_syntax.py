@@ -1,18 +1,16 @@
 """Hold Python outputs to two promises: each parses, and each binds the names that were asked of it."""
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from threading import Lock
 
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.python_source import parse_python
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 
 NAME = "python_syntax"
 _OPTIONS = ("defines",)
-_WARNINGS_LOCK = Lock()
 
 
 def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
@@ -71,10 +69,7 @@ def _parse(path: str, data: bytes) -> ast.Module | Diagnostic:
         place = Location(path, before.count(b"\n") + 1, null - (before.rfind(b"\n") + 1) + 1)
         return _complaint(path, "holds a null byte", place)
     try:
-        # Newer Pythons print a SyntaxWarning for "\d" in the code under test; the filters are the whole process's.
-        with _WARNINGS_LOCK, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(data, filename=path)
+        return parse_python(data, path)
     except SyntaxError as error:
         return _complaint(path, error.msg or "invalid syntax", _place(path, error))
     except (RecursionError, MemoryError, ValueError):

@@ -29,7 +29,7 @@ class Failure:
 def refusal(kind: str, diagnostics: Iterable[Diagnostic], *, safety: bool = False, retryable: bool = True) -> Failure:
     """Return the failure of something that was refused, with all that is wrong with it."""
     found = tuple(diagnostics)
-    lines = tuple(_coded(d) for d in found)
+    lines = tuple(coded(d) for d in found)
     brief = Brief(kind=kind, excerpt="\n".join(lines), diagnostics=lines)
     return Failure(brief=brief, diagnostics=found, safety=safety, retryable=retryable)
 
@@ -51,7 +51,7 @@ def command_failed(
         exit_code=exit_code,
         excerpt=normalise(output),
         failing=tuple(sorted(failing)),
-        diagnostics=tuple(_coded(d) for d in found),
+        diagnostics=tuple(coded(d) for d in found),
     )
     return Failure(brief=brief, diagnostics=found)
 
@@ -90,7 +90,8 @@ def below(path: str, folder: str) -> str:
     return path if folder in ("", ".") else os.path.relpath(path, folder)
 
 
-def _coded(diagnostic: Diagnostic) -> str:
+def coded(diagnostic: Diagnostic) -> str:
+    """Return a complaint as one line that a model reads: code, subject, facts, way out."""
     subject = f" {diagnostic.subject}" if diagnostic.subject else ""
     fix = f" Fix: {diagnostic.hint.removesuffix('.')}." if diagnostic.hint else ""
     return f"[{diagnostic.code}]{subject}: {diagnostic.message.removesuffix('.')}.{fix}"

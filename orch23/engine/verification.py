@@ -6,9 +6,9 @@ from typing import TypeAlias, assert_never
 
 from orch23.checks.check import CheckInput
 from orch23.checks.registry import CHECKS
-from orch23.engine.failure import Failure, command_failed, refusal
+from orch23.engine.failure import Failure, coded, command_failed, refusal
 from orch23.engine.running import Files, Ran, Runner
-from orch23.model.diagnostic import Diagnostic, errors
+from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import Event
 from orch23.model.paths import is_glob, match_any
@@ -80,16 +80,25 @@ class Verifier:
             outputs=self._bytes(result),
             previous=self._bytes(self.previous),
             inputs=self._bytes({**self.resolved.files, **self.resolved.verify_files}),
-            listing=tuple(sorted({*self.resolved.files, *result})),
+            listings=self.resolved.listings,
             options=step.options,
         )
-        found = errors(check.run(given))
+        told = check.run(given)
+        self._warn(told)
+        found = errors(told)
         if not found:
             return None
         failure = refusal("verify_failed", found)
         return command_failed(
             "verify_failed", f"check {step.name}", exit_code=None, output=failure.brief.excerpt, diagnostics=found
         )
+
+    def _warn(self, told: tuple[Diagnostic, ...]) -> None:
+        """Tell what a check warns of; it fails nothing."""
+        for one in told:
+            if one.severity is Severity.WARNING:
+                role = self.resolved.stage.name
+                self.notice(Event("warning", coded(one), role=role, level="warning", data={"code": one.code}))
 
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.tree.read(path, entry) for path, entry in files.items()}

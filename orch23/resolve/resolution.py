@@ -55,7 +55,8 @@ class Resolved:
     """A stage with all that its result depends on.
 
     `files` are the inputs of its room, `base` the versions it starts from, `verify_files` what its verification
-    sees besides; all by path. `given` is what a prompt or template sees, in declared order.
+    sees besides; all by path. `given` is what a prompt or template sees, in declared order. `listings` are
+    the paths of each listing by its pattern, as the verification sees it.
     """
 
     stage: Stage
@@ -69,6 +70,7 @@ class Resolved:
     given: tuple[GivenInput, ...]
     rendered: bytes | None = None
     broken: tuple[Diagnostic, ...] = ()
+    listings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class _Gathered:
     aspects: dict[str, Json] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     given: list[GivenInput] = field(default_factory=list)
+    listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     broken: list[Diagnostic] = field(default_factory=list)
 
 
@@ -155,6 +158,7 @@ def resolve_stage(
         given=tuple(given),
         rendered=rendered,
         broken=tuple(broken),
+        listings=inputs.listings | verify.listings,
     )
 
 
@@ -260,8 +264,9 @@ def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, p
                     if found is not None:
                         _add_file(out, path, found, tree, prefix=prefix, given=given)
             case ListInput():
-                paths = list(tree.listed(one.pattern))
-                out.aspects[f"{prefix}list:{one.pattern}"] = paths
+                paths = tree.listed(one.pattern)
+                out.aspects[f"{prefix}list:{one.pattern}"] = list(paths)
+                out.listings[one.pattern] = paths
                 text = "".join(f"{path}\n" for path in paths)
                 out.given.append(_given_text(one.pattern, "list", text))
             case SliceInput():

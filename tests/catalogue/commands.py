@@ -43,7 +43,7 @@ def no_pipeline_here(project: Project) -> set[str]:
 @TRIGGERS.of("E663")
 def help_on_nothing(project: Project) -> set[str]:
     """Ask for help on a code that is none."""
-    return shown(project.run("help", "E000"))
+    return shown(project.run("help", "E999"))
 
 
 @TRIGGERS.of("E664")

@@ -146,6 +146,45 @@ def module_from_elsewhere(project: Project) -> set[str]:
 SCHEMA = {"s.json": json.dumps({"type": "object"})}
 OF_SCHEMA = {"check": "json_schema", "with": {"schema": "s.json"}}
 
+TASK = {"id": "T1", "title": "a", "rationale": "b", "acceptance": "c", "artifacts": ["a.py"]}
+ORDER = {
+    "id": "WO-01",
+    "title": "Make a file",
+    "intent": "It is there.",
+    "preconditions": [],
+    "postconditions": [{"kind": "file_exists", "path": "a"}],
+    "allowed_files": ["a"],
+    "forbidden": [],
+    "acceptance_commands": ["true"],
+    "context_files": [],
+}
+CONTRACT = {"verify_contract": {"requires": [{"kind": "file_exists", "path": "never"}]}}
+
+# code -> what of a plan is wrong
+PLANS: Mapping[str, Mapping[str, Any]] = {
+    "E330": {"plan_id": "plan_2"},
+    "E331": {"tasks": [{**TASK, "id": "T0"}]},
+    "E332": {"tasks": [{**TASK, "artifacts": ["./a.py"]}]},
+    "E333": {"tasks": [{**TASK, "artifacts": ["test_a.py"]}]},
+}
+
+# code -> what of a work order is wrong; the contract of them all is never met
+ORDERS: Mapping[str, Mapping[str, Any]] = {
+    "E001": {"id": "WO-02"},
+    "E003": {"acceptance_commands": ["true && true"]},
+    "E004": {"context_files": ["*.py"]},
+    "E005": {"title": 1},
+    "E006": {"acceptance_commands": ["python -c def"]},
+    "E007": {"acceptance_commands": ["'"]},
+    "E101": {"preconditions": [{"kind": "file_exists", "path": "b"}]},
+    "E102": {"preconditions": [{"kind": kind, "path": "b"} for kind in ("file_exists", "file_absent")]},
+    "E103": {"postconditions": [{"kind": "file_exists", "path": path} for path in ("a", "b")]},
+    "E104": {"allowed_files": ["a", "b"]},
+    "E105": {"acceptance_commands": ["bash scripts/verify.sh"]},
+    "E106": {},
+    "W101": {"acceptance_commands": ["python -c 'import gone'"]},
+}
+
 # code -> the output, its content, the check, its inputs
 CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
     "E310": ("a.txt", "text\n", OF_SCHEMA, SCHEMA),
@@ -155,6 +194,15 @@ CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
     "E314": ("a.json", "3\n", OF_SCHEMA, SCHEMA),
     "E315": ("a.py", "x = 1\n", {"check": "python_syntax", "with": {"strange": 1}}, {}),
     "E316": ("a.json", "3\n", {"check": "json_schema", "with": {"schema": "gone.json"}}, {}),
+    **{
+        code: ("a.json", json.dumps({"plan_id": "plan_0001", "tasks": [TASK], **wrong}), {"check": "planner_tasks"}, {})
+        for code, wrong in PLANS.items()
+    },
+    **{
+        code: ("a.json", json.dumps({"work_orders": [{**ORDER, **wrong}], **CONTRACT}), {"check": "work_orders"}, {})
+        for code, wrong in ORDERS.items()
+    },
+    "E000": ("a.json", "{}\n", {"check": "work_orders"}, {}),
 }
 
 

@@ -96,7 +96,7 @@ def test_the_selection_is_the_same_for_plan_and_build(two: Project) -> None:
         (("build", "--set", "x=1"), 65, "E843"),
         (("log",), 66, "there are no runs"),
         (("show", "copy"), 66, "no result yet"),
-        (("help", "E000"), 66, "E000"),
+        (("help", "E999"), 66, "E999"),
         (("accept", "copy"), 64, "nothing of `copy` was edited"),
     ],
 )

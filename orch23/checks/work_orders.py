@@ -1,0 +1,167 @@
+"""Hold a plan of work orders to its contract, order by order and then as a chain."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jsonschema import Draft7Validator
+from jsonschema.exceptions import ValidationError
+
+from orch23.checks.acceptance import judge_command
+from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.dependencies import Dependencies, dependencies
+from orch23.checks.order_chain import chain_problems, with_verify_exempt
+from orch23.checks.plan_options import SHARED, plan_file, present_paths, read_json, text, words
+from orch23.checks.schema_errors import complaints
+from orch23.checks.work_order import FRAME, WORK_ORDER, Order, read_order, required_paths
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.paths import unsafe_reason
+
+NAME = "work_orders"
+_OPTIONS = (*SHARED, "verify", "verify_exempt", "installed", "pythonpath")
+_GLOB = frozenset("*?[]")
+_EXEMPT = ("optional", "required")
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options, read; `present` are the paths that the project has."""
+
+    file: str
+    present: tuple[str, ...]
+    verify: str
+    verify_exempt: str
+    installed: frozenset[str]
+    roots: tuple[str, ...]
+
+
+def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
+    """Judge one manifest: its frame, each order, each command, and the chain if all orders can be read."""
+    wrong = unknown_options(NAME, given.options, _OPTIONS)
+    options = _read_options(given)
+    if not isinstance(options, _Options):
+        return (*wrong, *options)
+    manifest = read_json(options.file, given.outputs[options.file], "E000")
+    if isinstance(manifest, Diagnostic):
+        return (*wrong, manifest)
+    frame = tuple(_frame_problems(options.file, manifest))
+    orders = manifest.get("work_orders") if isinstance(manifest, Mapping) else None
+    if frame or not isinstance(manifest, Mapping) or not isinstance(orders, Sequence) or isinstance(orders, str):
+        return (*wrong, *frame)
+    return (*wrong, *_order_problems(manifest, orders, options))
+
+
+WORK_ORDERS = Check(NAME, 1, _run)
+
+
+def _read_options(given: CheckInput) -> _Options | tuple[Diagnostic, ...]:
+    options = given.options
+    file, present = plan_file(NAME, given), present_paths(NAME, given)
+    verify = text(NAME, options, "verify", "scripts/verify.sh")
+    exempt = text(NAME, options, "verify_exempt", "optional")
+    installed, roots = words(NAME, options, "installed", ()), words(NAME, options, "pythonpath", (".",))
+    if not isinstance(exempt, Diagnostic) and exempt not in _EXEMPT:
+        exempt = wrong_option(NAME, "verify_exempt", f"is `{exempt}`", "write `verify_exempt: optional` or `required`")
+    read = (file, present, verify, exempt, installed, roots)
+    match read:
+        case (str(), tuple(), str(), str(), tuple(), tuple()):
+            return _Options(read[0], read[1], read[2], read[3], frozenset(read[4]), read[5])
+        case _:
+            return tuple(one for one in read if isinstance(one, Diagnostic))
+
+
+def _frame_problems(file: str, manifest: Json) -> Iterator[Diagnostic]:
+    """Give E000 of everything outside of the orders."""
+    hint = "write `{work_orders: [...], verify_contract: {requires: [...]}}`"
+    for where, message in _violations(FRAME, manifest):
+        yield Diagnostic("E000", message, hint=hint, subject=where.lstrip(".") or file)
+    for number, path in enumerate(required_paths(manifest) if isinstance(manifest, Mapping) else ()):
+        yield from _path_problems(f"verify_contract requires[{number}].path", path)
+
+
+def _order_problems(manifest: Mapping[str, Json], orders: Sequence[Json], options: _Options) -> Iterator[Diagnostic]:
+    """Give what is wrong with each order, and with their chain where each can be read."""
+    read: list[tuple[Order, Sequence[tuple[str, Dependencies]]]] = []
+    mappings: list[Mapping[str, Json]] = []
+    for number, order in enumerate(orders):
+        expected = f"WO-{number + 1:02d}"
+        identity = order.get("id") if isinstance(order, Mapping) else None
+        label = expected if identity == expected else f"work_orders[{number}]"
+        if isinstance(identity, str) and identity != expected:
+            what = f"has the id {_shown(identity)}, not `{expected}`"
+            yield Diagnostic("E001", what, hint="count the orders from WO-01, in order, without a gap", subject=label)
+        shape = tuple(_shape_problems(label, order))
+        yield from shape
+        if not isinstance(order, Mapping):
+            continue
+        value = read_order(label, order)
+        needs = []
+        for position, command in enumerate(value.acceptance_commands):
+            subject = f"{label} acceptance_commands[{position}]"
+            judged = judge_command(command, subject, options.verify)
+            yield from judged.problems
+            needs.append((subject, dependencies(judged.argv)))
+        if not shape:
+            read.append((value, needs))
+            mappings.append(order)
+    if len(read) == len(orders):
+        required = required_paths(manifest)
+        yield from chain_problems(read, required, options.present, roots=options.roots, installed=options.installed)
+        computed = with_verify_exempt(mappings, required, options.present)
+        for (value, _), order, true in zip(read, mappings, computed, strict=True):
+            yield from _exempt_problems(value.label, order, true, options.verify_exempt)
+
+
+def _shape_problems(label: str, order: Json) -> Iterator[Diagnostic]:
+    """Give E005 of each value that the schema does not have so, and E004 and E005 of each path."""
+    hint = f"see the schema `{WORK_ORDER['title']}`"
+    for where, message in _violations(WORK_ORDER, order):
+        yield Diagnostic("E005", message, hint=hint, subject=f"{label} {where.lstrip('.')}".rstrip())
+    if not isinstance(order, Mapping):
+        return
+    for key in ("preconditions", "postconditions", "allowed_files", "context_files"):
+        entries = order.get(key)
+        for number, one in enumerate(entries if isinstance(entries, Sequence) and not isinstance(entries, str) else ()):
+            path, suffix = (one.get("path"), ".path") if isinstance(one, Mapping) else (one, "")
+            if isinstance(path, str) and path:
+                yield from _path_problems(f"{label} {key}[{number}]{suffix}", path)
+
+
+def _path_problems(subject: str, path: str) -> Iterator[Diagnostic]:
+    wild = sorted(_GLOB & set(path))
+    if wild:
+        what = f"{_shown(path)} holds {' '.join(f'`{char}`' for char in wild)}"
+        yield Diagnostic("E004", what, hint="name each file by itself", subject=subject)
+        return
+    reason = unsafe_reason(path)
+    if reason is not None:
+        hint = "write the plain path of one file, relative to the root of the repository"
+        yield Diagnostic("E005", f"{_shown(path)} {reason}", hint=hint, subject=subject)
+
+
+def _exempt_problems(
+    label: str, order: Mapping[str, Json], computed: Mapping[str, Json], wanted: str
+) -> Iterator[Diagnostic]:
+    """Hold `verify_exempt` to what follows from the contract: nobody exempts an order by saying so."""
+    said, true = order.get("verify_exempt"), str(computed["verify_exempt"]).lower()
+    subject = f"{label} verify_exempt"
+    if said is None and wanted == "required":
+        yield Diagnostic("E005", f"is missing: it is {true}", hint="compute it from the contract", subject=subject)
+    elif said is not None and said != computed["verify_exempt"]:
+        what = f"is {str(said).lower()}, but by the contract it is {true}"
+        yield Diagnostic("E005", what, hint="leave it out: it follows from `verify_contract`", subject=subject)
+
+
+def _violations(schema: Mapping[str, Json], value: Json) -> Iterator[tuple[str, str]]:
+    """Give the place (`.a[0].b`) and the message of each violation of a schema."""
+    for error in sorted(Draft7Validator(schema).iter_errors(value), key=_place):
+        for _, message in complaints(error):
+            yield _place(error), message
+
+
+def _place(error: ValidationError) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+
+
+def _shown(value: str) -> str:
+    return f"`{value[:80]}`" if len(value) <= 80 else f"`{value[:80]}...`"  # noqa: PLR2004 - as long as a line
