@@ -14,6 +14,7 @@ from orch23.engine.frontier import Frontier
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
 from orch23.engine.outlook import expand_now, needs_intermediate
+from orch23.engine.pools import Pools
 from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
 from orch23.engine.work import InputsChangedError, Worker
@@ -37,6 +38,7 @@ from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
 _LAST_WORDS_S = 1.0
+_NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,12 @@ class BuildOptions:
     selection: Selection = EVERYTHING
     jobs: int = 1
     keep_going: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    resolved: Resolved
+    decision: Run | VerifyOnly
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class Build:
     _wanted: frozenset[str] = frozenset()
     _restarts: dict[str, int] = field(default_factory=dict)
     _frontier: Frontier = field(init=False)
+    _pools: Pools[_Ready] = field(init=False)
     _narrator: Narrator = field(init=False)
 
     def interrupt(self, signum: int) -> None:
@@ -93,6 +102,7 @@ class Build:
     def __post_init__(self) -> None:
         """Start with nothing done."""
         self._frontier = Frontier(self.session.world.plan)
+        self._pools = Pools(self.session.pipeline.pools)
         self._narrator = Narrator(self.observer, self.clock)
 
     def run(self) -> BuildResult:
@@ -138,6 +148,10 @@ class Build:
     def _start_ready(self) -> None:
         """Settle and start all that is ready, until nothing more is, or every job is taken."""
         while self._stopped is None and len(self._running) < self.options.jobs:
+            ready = self._pools.admit()
+            if ready is not None:
+                self._launch(ready.resolved, ready.decision)
+                continue
             name = self._frontier.take()
             if name is None:
                 return
@@ -153,14 +167,14 @@ class Build:
             self._expand(node)
         elif name not in self._wanted:
             self._pass_over(name)
-        elif self.options.keep_going or not self._over_failure_limit():
-            self._decide(name)
+        elif self._over_failure_limit():
+            self._end(name, _NOT_RUN)
         else:
-            self._end(name, StageEnd(status="blocked", text="not run: another stage failed"))
+            self._decide(name)
 
     def _over_failure_limit(self) -> bool:
         limit = self.session.pipeline.stop.max_failed_stages
-        return limit is not None and self._failed >= limit
+        return not self.options.keep_going and limit is not None and self._failed >= limit
 
     def _pass_over(self, name: str) -> None:
         """Take a stage that was not asked for as its last record says."""
@@ -185,7 +199,7 @@ class Build:
             return
         world.extend(plan)
         self._wanted = self.options.selection.nodes(plan)
-        self._frontier.replan(plan, self._ends.keys() | self._running, self._ends.keys())
+        self._frontier.replan(plan, self._ends.keys() | self._running | self._pools.waiting, self._ends.keys())
         names = [stage.name for stage in expansion.stages]
         self._narrator.tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": list(names)})
 
@@ -207,7 +221,7 @@ class Build:
                 text = f"edited by hand: {', '.join(paths)}"
                 self._end(name, StageEnd(status="edited", text=text, code=ExitCode.DECISION, paths=paths))
             case Run() | VerifyOnly():
-                self._launch(name, resolved, decision)
+                self._pools.line_up(stage, _Ready(resolved, decision))
             case _:
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
@@ -226,7 +240,12 @@ class Build:
         end = StageEnd(status="restored", text="restored from the store", key=resolved.key)
         self._end(name, _unless_foreign(end, promoted.foreign))
 
-    def _launch(self, name: str, resolved: Resolved, decision: Run | VerifyOnly) -> None:
+    def _launch(self, resolved: Resolved, decision: Run | VerifyOnly) -> None:
+        name = resolved.stage.name
+        if self._over_failure_limit():  # since it was lined up
+            self._pools.leave(name)
+            self._end(name, _NOT_RUN)
+            return
         self._narrator.started(name, resolved.key)
         self._running.add(name)
         recorded = decision.record if isinstance(decision, VerifyOnly) else None
@@ -245,6 +264,7 @@ class Build:
     def _finish(self, message: _Finished) -> None:
         name, resolved, outcome = message.name, message.resolved, message.outcome
         self._running.discard(name)
+        self._pools.leave(name)
         match outcome:
             case Attempted(failure=None):
                 self._succeed(name, resolved, outcome)

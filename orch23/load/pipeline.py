@@ -17,7 +17,8 @@ from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, Stage, StopConditions
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.limits import read_prices, read_run_limits
+from orch23.resolve.limits import read_pools, read_prices, read_run_limits
+from orch23.resolve.nearest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ def parse_pipeline(
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
     stages = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
     limits = _limits(tree, reading) if not broken else _Limits()
+    if not broken:
+        _check_pools(stages, limits.pools, reading)
     noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
     name = tree.get("name")
@@ -133,6 +136,7 @@ def parse_pipeline(
         stop=limits.stop,
         prices=limits.prices,
         jobs=limits.jobs,
+        pools=limits.pools,
         locations=parsed.positions,
     )
     if not errors(diagnostics):
@@ -202,18 +206,31 @@ class _Limits:
     stop: StopConditions = field(default_factory=StopConditions)
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
 
 
 def _limits(tree: Mapping[str, Json], reading: Reading) -> _Limits:
-    body = {key: tree[key] for key in ("stop_conditions", "prices", "jobs") if key in tree}
+    body = {key: tree[key] for key in ("stop_conditions", "prices", "jobs", "pools") if key in tree}
     if reading.spoils(body):
         return _Limits()
     rendered = render_watched(body, {"vars": reading.variables}, "")
     for error in rendered.errors:
         reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
     top = Fields(cast("Mapping[str, Json]", rendered.tree), "")
-    limits = _Limits(read_run_limits(top), read_prices(top), top.whole("jobs", 1))
+    limits = _Limits(read_run_limits(top), read_prices(top), top.whole("jobs", 1), read_pools(top))
     if not rendered.errors:
         for problem in top.problems:
             reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))
     return limits
+
+
+def _check_pools(stages: Sequence[Stage | ForeachStage], pools: Mapping[str, int], reading: Reading) -> None:
+    """Complain of each pool that a stage names and the file does not have."""
+    for stage in stages:
+        named = stage.pools if isinstance(stage, Stage) else Fields(stage.body, "").texts("pools")
+        for number, name in enumerate(named):
+            if name not in pools:
+                listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"
+                hint = did_you_mean(name, pools) or f"{listed}; write `pools: {{{name}: 1}}` at the top of the file"
+                at = f"stages/{stage.name}/pools/{number}"
+                reading.note(Problem(at, "E816", f"there is no pool `{name}`", hint))

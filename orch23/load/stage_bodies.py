@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import cast
 
 from orch23.load.swap import Swapping
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.pipeline import Foreach, ForeachStage, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, Kind, Stage
 from orch23.resolve.evaluation import Value
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Fields, Problem
@@ -124,6 +124,9 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     foreach = _foreach(fields)
     if mentions(rest.get("needs"), foreach.name):
         fields.problems.append(Problem(f"{at}/needs", "E857", "an item may not decide `needs`", "use `foreach.needs`"))
+    if mentions(rest.get("pools"), foreach.name):
+        way = "write names of pools out"
+        fields.problems.append(Problem(f"{at}/pools", "E857", "an item may not decide `pools`", way))
     for problem in fields.problems:
         reading.note(problem)
     if failed or fields.problems:
@@ -181,7 +184,7 @@ def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Jso
         name=name,
         foreach=foreach,
         body=body,
-        kind=cast("Literal['llm', 'shell', 'pytest', 'render']", kind),
+        kind=cast("Kind", kind),
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
         reads=wild_patterns([*_list(tree.get("inputs")), *_list(verify_inputs), *_files(tree)]),
         writes=wild_patterns([*_list(tree.get("outputs")), *report] if writes is None else _list(writes)),

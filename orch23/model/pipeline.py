@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
@@ -159,6 +159,7 @@ class RenderStep:
 
 
 Step: TypeAlias = LLMStep | ShellStep | PytestStep | RenderStep
+Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
 
 
 # ---- conditions and verification --------------------------------------------------------------
@@ -293,6 +294,22 @@ class Stage:
     item: Item | None = None
     chain: ChainLink | None = None
     stop: StopConditions = StopConditions()
+    pools: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """Give the kind of its step, as the language names it."""
+        match self.step:
+            case LLMStep():
+                return "llm"
+            case ShellStep():
+                return "shell"
+            case PytestStep():
+                return "pytest"
+            case RenderStep():
+                return "render"
+            case _ as never:
+                assert_never(never)
 
     @property
     def family(self) -> str:
@@ -323,7 +340,7 @@ class ForeachStage:
     name: str
     foreach: Foreach
     body: Mapping[str, Json]
-    kind: Literal["llm", "shell", "pytest", "render"]
+    kind: Kind
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -340,6 +357,7 @@ class Pipeline:
     stop: StopConditions = StopConditions()
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
 
     def locate(self, *path: str | int) -> Location | None:

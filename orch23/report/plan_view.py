@@ -3,16 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, TypeAlias, assert_never
+from typing import assert_never
 
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Location
 from orch23.model.estimate import NOTHING, Calls, Estimate
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep, RenderStep, ShellStep, Stage
+from orch23.model.pipeline import ForeachStage, Kind, LLMStep, Stage
 from orch23.model.plan import Plan
-
-Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,7 @@ def plan_view(
     lines = tuple(
         PlanLine(
             stage=name,
-            kind=kind_of(plan.nodes[name]),
+            kind=plan.nodes[name].kind,
             decision=decision,
             estimate=(estimates or {}).get(name, NOTHING),
             outputs=_would_write(plan.nodes[name], decision),
@@ -114,23 +112,6 @@ def plan_view(
         max_cost=pipeline.stop.max_cost_usd,
         dead=dead,
     )
-
-
-def kind_of(node: Stage | ForeachStage) -> Kind:
-    """Return which kind of step a stage is."""
-    if isinstance(node, ForeachStage):
-        return node.kind
-    match node.step:
-        case LLMStep():
-            return "llm"
-        case ShellStep():
-            return "shell"
-        case PytestStep():
-            return "pytest"
-        case RenderStep():
-            return "render"
-        case _ as never:
-            assert_never(never)
 
 
 def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
 from orch23.report.figures import count, counts, duration, money
 from orch23.report.marks import Style
-from orch23.report.plan_view import kind_of
 from orch23.report.reasons import words
 from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
 
@@ -49,7 +48,7 @@ class TextScreen:
 
     def __post_init__(self) -> None:
         """Take kinds and names of the declared stages."""
-        self._kinds = {stage.name: kind_of(stage) for stage in self.pipeline.stages}
+        self._kinds = {stage.name: stage.kind for stage in self.pipeline.stages}
         self._width = max((len(name) for name in self._kinds), default=0)
         self._began = self.clock()
 

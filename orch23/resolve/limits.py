@@ -28,6 +28,12 @@ def read_prices(owner: Fields) -> Mapping[str, Price]:
     return {name: _price(prices.below(name)) for name in prices.body}
 
 
+def read_pools(owner: Fields) -> Mapping[str, int]:
+    """Return `pools` of the file: how many stages of each may run at once."""
+    pools = owner.below("pools")
+    return {name: size for name in pools.body if (size := pools.whole(name, 1)) is not None}
+
+
 def _limits(stop: Fields, keys: tuple[str, ...], failed: int | None) -> StopConditions:
     stop.only(keys)
     cost = stop.dollars("max_cost_usd")

@@ -38,7 +38,7 @@ from orch23.resolve.steps import read_conditions, read_step, read_verify
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout env python tools scratch cache network salt stop_conditions
+    timeout env python tools scratch cache network salt stop_conditions pools
 """
 STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
@@ -91,6 +91,7 @@ def make_stage(
         cache=fields.flag("cache", default=not network),
         network=network,
         salt=_salt(fields),
+        pools=fields.texts("pools"),
         item=item,
         stop=read_stage_limits(fields),
         chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
