@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
-from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, exit_code
+from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
@@ -29,6 +29,7 @@ from orch23.model.errors import (
     SafetyError,
 )
 from orch23.model.event import Observer
+from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.graph import extend
@@ -87,7 +88,7 @@ class Build:
     _ends: dict[str, StageEnd] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
-    _stopped: ExitCode | None = None
+    _stopped: Stopped | None = None
     _failed: int = 0
     _wanted: frozenset[str] = frozenset()
     _restarts: dict[str, int] = field(default_factory=dict)
@@ -118,7 +119,8 @@ class Build:
             try:
                 message = self._messages.get(timeout=timeout)
             except queue.Empty:
-                self._stop(ExitCode.LIMIT, str(wall_is_over(limit or 0.0)))
+                over = wall_is_over(limit or 0.0)
+                self._stop(ExitCode.LIMIT, str(over), (over,))
                 self.executor.cancel()
                 limit = None
                 continue
@@ -283,7 +285,8 @@ class Build:
             case LimitError():
                 text = "a stop condition was reached"
                 self._end(name, StageEnd(status="cancelled", text=text, key=resolved.key))
-                self._stop(ExitCode.LIMIT, "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics))
+                text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
+                self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
             case _:
                 raise outcome if isinstance(outcome, Exception) else TypeError(outcome)
 
@@ -336,10 +339,10 @@ class Build:
         self._frontier.end(name)
         self._narrator.ended(name, end, self.session.lock.records.get(name))
 
-    def _stop(self, code: ExitCode, text: str) -> None:
+    def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         """Start nothing more, and ask no model any more. What runs goes on, unless the caller has it killed."""
         if self._stopped is None:
-            self._stopped = code
+            self._stopped = Stopped(code, diagnostics)
             self.ledger.close()
             self._narrator.warn(text, data={"exit_code": int(code)})
 
@@ -349,7 +352,8 @@ class Build:
             if name not in self._ends and name in self._wanted:
                 status = "blocked" if self._stopped is None else "cancelled"
                 self._end(name, StageEnd(status=status, text="not run"))
-        ends = {name: end for name, end in self._ends.items() if name in self._wanted or end.code}
+        ended = [*world.plan.order, *(name for name in self._ends if name not in world.plan.nodes)]
+        ends = {n: end for n in ended if (end := self._ends.get(n)) and (n in self._wanted or end.code)}
         green = self._stopped is None and all(end.is_green for end in ends.values())
         buried = self.committer.bury(world.dead_files()) if green and everything else Promoted()
         if buried.removed or buried.written:
@@ -358,7 +362,9 @@ class Build:
         if buried.foreign:
             self._narrator.warn(f"files of stages that are gone, left as they are: {', '.join(buried.foreign)}")
         self.committer.write_lock({name for name, end in ends.items() if end.is_green}, complete=green and everything)
-        return BuildResult(stages=ends, exit_code=exit_code(ends, self._stopped))
+        how = verdict(ends, self._stopped)
+        number = exit_number(how.code, how.diagnostics, self.session.pipeline.exit_codes)
+        return BuildResult(stages=ends, exit_code=how.code, exit_number=number)
 
 
 def _problems(resolved: Resolved, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:

@@ -17,8 +17,10 @@ from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, Stage, StopConditions
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.limits import read_pools, read_prices, read_run_limits
+from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
+
+_TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,9 @@ def parse_pipeline(
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
     stages = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
-    limits = _limits(tree, reading) if not broken else _Limits()
-    if not broken:
+    refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
+    limits = _limits(tree, reading, refused_keys)
+    if "pools" not in refused_keys:
         _check_pools(stages, limits.pools, reading)
     noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
@@ -137,6 +140,7 @@ def parse_pipeline(
         prices=limits.prices,
         jobs=limits.jobs,
         pools=limits.pools,
+        exit_codes=limits.exit_codes,
         locations=parsed.positions,
     )
     if not errors(diagnostics):
@@ -201,23 +205,26 @@ def _stages(
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What the top level says beside the stages: what ends a run, what models cost, how many stages run at once."""
+    """What the top level says beside the stages: what ends a run, what models cost, how many run at once, its codes."""
 
     stop: StopConditions = field(default_factory=StopConditions)
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
 
 
-def _limits(tree: Mapping[str, Json], reading: Reading) -> _Limits:
-    body = {key: tree[key] for key in ("stop_conditions", "prices", "jobs", "pools") if key in tree}
+def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
+    body = {key: tree[key] for key in _TOP if key in tree and key not in refused}
     if reading.spoils(body):
         return _Limits()
     rendered = render_watched(body, {"vars": reading.variables}, "")
     for error in rendered.errors:
         reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
     top = Fields(cast("Mapping[str, Json]", rendered.tree), "")
-    limits = _Limits(read_run_limits(top), read_prices(top), top.whole("jobs", 1), read_pools(top))
+    limits = _Limits(
+        read_run_limits(top), read_prices(top), top.whole("jobs", 1), read_pools(top), read_exit_codes(top)
+    )
     if not rendered.errors:
         for problem in top.problems:
             reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))

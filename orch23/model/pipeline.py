@@ -358,6 +358,7 @@ class Pipeline:
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
 
     def locate(self, *path: str | int) -> Location | None:

@@ -139,6 +139,7 @@ CASES = {
     "kind of failure": (S + LLM + "    retry: {max: 1, when: [verify_faild]}\n", "E812", 6, 28),
     "pool that is not there": (S + OK + "    pools: [gpu]\n", "E816", 5, 13),
     "pool of nobody": (V + "pools: {llm: 0}\nstages: {s: {shell: a}}\n", "E812", 2, 14),
+    "family of warnings": (V + "exit_codes: {W8: 3}\nstages: {s: {shell: a}}\n", "E812", 2, 14),
     "duration": (S + OK + "    timeout: 5 minutes\n", "E815", 5, 14),
     "no time": (S + OK + "    timeout: 0\n", "E812", 5, 14),
     "no time, spelt out": (S + OK + "    timeout: 0s\n", "E812", 5, 14),
