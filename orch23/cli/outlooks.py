@@ -48,7 +48,8 @@ def view_of(project: Project, session: Session, selection: Selection = EVERYTHIN
 def view_of_preview(project: Project, seen: Preview) -> PlanView:
     """Return a preview as the values of a report."""
     keys = {name: appraised.resolved.key for name, appraised in seen.appraised.items()}
-    return plan_view(seen.plan, seen.decisions, keys=keys, estimates=estimates_of(project, seen), dead=seen.dead)
+    estimates = estimates_of(project, seen)
+    return plan_view(seen.plan, seen.decisions, keys=keys, estimates=estimates, dead=seen.dead, skipped=seen.skipped)
 
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:

@@ -111,6 +111,7 @@ class Build:
         began = self.clock()
         limit = self.session.pipeline.stop.max_wall_s
         self._wanted = self.options.selection.nodes(self.session.world.plan)
+        self._skip()
         while True:
             self._start_ready()
             if not self._running:
@@ -192,7 +193,7 @@ class Build:
         problems = expansion.problems if expansion else ()
         plan = None
         if expansion is not None and not problems:
-            plan, problems = extend(world.plan, node.name, expansion.stages)
+            plan, problems = extend(world.plan, node.name, expansion.stages, expansion.skipped)
         if plan is None or expansion is None:
             text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
             self._fail(
@@ -204,6 +205,14 @@ class Build:
         self._frontier.replan(plan, self._ends.keys() | self._running | self._pools.waiting, self._ends.keys())
         names = [stage.name for stage in expansion.stages]
         self._narrator.tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": list(names)})
+        self._skip()
+
+    def _skip(self) -> None:
+        """Tell of the stages and items that are switched off; nothing waits for them."""
+        plan = self.session.world.plan
+        for name in self.options.selection.skipped(plan):
+            if name not in self._ends:
+                self._end(name, StageEnd(status="skipped", text=f"`if` is false: {plan.skipped[name].condition}"))
 
     def _decide(self, name: str) -> None:
         appraiser = self.session.appraiser
@@ -353,7 +362,11 @@ class Build:
                 status = "blocked" if self._stopped is None else "cancelled"
                 self._end(name, StageEnd(status=status, text="not run"))
         ended = [*world.plan.order, *(name for name in self._ends if name not in world.plan.nodes)]
-        ends = {n: end for n in ended if (end := self._ends.get(n)) and (n in self._wanted or end.code)}
+        ends = {
+            n: end
+            for n in ended
+            if (end := self._ends.get(n)) and (n in self._wanted or n in world.plan.skipped or end.code)
+        }
         green = self._stopped is None and all(end.is_green for end in ends.values())
         buried = self.committer.bury(world.dead_files()) if green and everything else Promoted()
         if buried.removed or buried.written:
@@ -361,7 +374,10 @@ class Build:
             self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
         if buried.foreign:
             self._narrator.warn(f"files of stages that are gone, left as they are: {', '.join(buried.foreign)}")
-        self.committer.write_lock({name for name, end in ends.items() if end.is_green}, complete=green and everything)
+        self.committer.write_lock(
+            {name for name, end in ends.items() if end.is_green and end.status != "skipped"},
+            complete=green and everything,
+        )
         how = verdict(ends, self._stopped)
         number = exit_number(how.code, how.diagnostics, self.session.pipeline.exit_codes)
         return BuildResult(stages=ends, exit_code=how.code, exit_number=number)

@@ -9,7 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
 from orch23.model.record import Record
 
-GREEN = frozenset({"built", "restored", "verified", "fresh"})
+GREEN = frozenset({"built", "restored", "verified", "fresh", "skipped"})
 PASSABLE = GREEN | {"passed_over"}
 
 _GRAVITY = (

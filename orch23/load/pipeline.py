@@ -14,7 +14,7 @@ from orch23.load.yaml_text import ParsedText, decode, parse
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
-from orch23.model.pipeline import ForeachStage, Pipeline, Price, Stage, StopConditions
+from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
 from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
@@ -123,7 +123,8 @@ def parse_pipeline(
     refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
-    stages = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
+    read = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
+    stages = tuple(one for one in read if not isinstance(one, SkippedStage))
     refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
     limits = _limits(tree, reading, refused_keys)
     if "pools" not in refused_keys:
@@ -135,6 +136,7 @@ def parse_pipeline(
         name=name if isinstance(name, str) else _stem(file),
         file=file,
         stages=stages,
+        skipped=tuple(one for one in read if isinstance(one, SkippedStage)),
         vars=variables.values,
         stop=limits.stop,
         prices=limits.prices,
@@ -145,7 +147,7 @@ def parse_pipeline(
     )
     if not errors(diagnostics):
         return Parsed(pipeline, diagnostics, variables.origins)
-    sound = {stage.name for stage in stages}
+    sound = {stage.name for stage in read}
     declared = tree.get("stages")
     rest = [body for key, body in declared.items() if key not in sound] if isinstance(declared, Mapping) else []
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
@@ -188,11 +190,11 @@ def _usable(defaults: Json, found: Sequence[Complaint]) -> Json:
 
 def _stages(
     tree: Mapping[str, Json], defaults: Json, reading: Reading, refused: set[str]
-) -> tuple[Stage | ForeachStage, ...]:
+) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
     declared = tree.get("stages")
     if not isinstance(declared, Mapping):
         return ()
-    found: list[Stage | ForeachStage] = []
+    found: list[Stage | ForeachStage | SkippedStage] = []
     for name, raw in declared.items():
         if not isinstance(raw, Mapping):
             continue

@@ -193,11 +193,15 @@ VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """What a result must pass. `inputs` are staged for these steps only; no model sees them."""
+    """What a result must pass. `inputs` are staged for these steps only; no model sees them.
+
+    `places` are the positions at which the steps are written: those that their `if` switches off are left out.
+    """
 
     steps: tuple[VerifyStep, ...] = ()
     inputs: tuple[Input, ...] = ()
     run_all: bool = False
+    places: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,12 +351,28 @@ class ForeachStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedStage:
+    """A stage that its `if`, as it is written, switches off. It is no part of the graph; `writes` is what it would."""
+
+    name: str
+    kind: Kind
+    condition: str = ""
+    writes: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """Give the declared stage's name: `code` for `code@T1`."""
+        return self.name.partition("@")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place."""
 
     name: str
     file: str
     stages: tuple[Stage | ForeachStage, ...]
+    skipped: tuple[SkippedStage, ...] = ()
     vars: Mapping[str, Json] = field(default_factory=dict)
     stop: StopConditions = StopConditions()
     prices: Mapping[str, Price] = field(default_factory=dict)
