@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Literal, TextIO, TypeAlias
 
 from orch23.decide.secrets import secrets_of
+from orch23.model.errors import Orch23Error
+from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
@@ -17,11 +19,19 @@ ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """Where a command was started, and where its answer (stdout) and its progress (stderr) go."""
+    """Where a command was started, and where its answer (stdout) and its progress (stderr) go.
+
+    `exit_codes` are those of the pipeline that it is about, once that is known.
+    """
 
     here: Path = field(default_factory=Path.cwd)
     color: ColorChoice = "auto"
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    exit_codes: dict[str, int] = field(default_factory=dict)
+
+    def number_of(self, stopped: Orch23Error) -> int:
+        """Return the number to end with for what stopped a command."""
+        return exit_number(stopped.exit_code, stopped.diagnostics, self.exit_codes)
 
     def answer(self, text: str) -> None:
         """Write to stdout: what the command was asked for."""

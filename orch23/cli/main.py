@@ -68,12 +68,12 @@ def _usage(wrong: click.ClickException) -> ExitCode:
     return ExitCode.USAGE
 
 
-def _stopped(stopped: Orch23Error, console: Console) -> ExitCode:
+def _stopped(stopped: Orch23Error, console: Console) -> int:
     sources = getattr(stopped, "sources", None)
     if not isinstance(sources, Mapping):
         sources = _sources(stopped, find_root(console.here.resolve()))
     console.tell(render(stopped.diagnostics, sources, color=console.err_style.color))
-    return stopped.exit_code
+    return console.number_of(stopped)
 
 
 def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:

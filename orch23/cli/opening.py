@@ -8,6 +8,7 @@ from pathlib import Path
 from orch23.cli.console import Console
 from orch23.cli.project import find_root, split_arguments
 from orch23.cli.wiring import Project, Settings, open_project
+from orch23.load.pipeline import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 from orch23.model.plan import Plan
@@ -58,11 +59,29 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
         names = ", ".join(f"`{name}`" for name in stages)
         hint = "a pipeline's name ends in .yaml or .yml and comes first"
         raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
-    project = open_project(settings_of(console, wanted, path))
+    project = open_noted(console, settings_of(console, wanted, path))
     told = render(project.loaded.warnings, project.loaded.sources, color=console.err_style.color)
     if told:
         console.tell(told)
     return project, stages
+
+
+def open_noted(console: Console, settings: Settings) -> Project:
+    """Return the project, and let the console know the exit codes of its pipeline, also where that is not valid.
+
+    Raises:
+        NotFoundError: there is no such pipeline.
+        InvalidInputError: the pipeline has complaints.
+
+    """
+    try:
+        project = open_project(settings)
+    except InvalidPipelineError as invalid:
+        if invalid.parsed is not None and invalid.parsed.partial is not None:
+            console.exit_codes.update(invalid.parsed.partial.exit_codes)
+        raise
+    console.exit_codes.update(project.pipeline.exit_codes)
+    return project
 
 
 def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:

@@ -46,7 +46,7 @@ def validate(
     except InvalidInputError as invalid:
         sources = getattr(invalid, "sources", {})
         _write(console, invalid.diagnostics, sources, style)
-        return ExitCode.INVALID
+        return console.number_of(invalid)
     _write(console, warnings, sources, style)
     if style not in _FOR_PROGRAMS:
         console.answer(f"ok: {count(stages, 'stage')}\n")

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.console import Console
-from orch23.cli.opening import Wanted, settings_of
+from orch23.cli.opening import Wanted, open_noted, settings_of
 from orch23.cli.project import split_arguments
-from orch23.cli.wiring import open_project
 from orch23.engine.session import check_plan
 from orch23.load.pipeline import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
@@ -24,7 +23,7 @@ def validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnosti
     if stages:
         hint = "a pipeline's name ends in .yaml or .yml"
         raise UsageError(Diagnostic("E641", f"`validate` takes one pipeline, not `{stages[0]}`", hint=hint))
-    project = open_project(settings_of(console, wanted, path))
+    project = open_noted(console, settings_of(console, wanted, path))
     problems: list[Diagnostic] = []
     try:
         check_plan(project.pipeline, project.store, project.machinery)

@@ -131,7 +131,7 @@ def _with_the_rest(error: InvalidPipelineError, store: Store, machinery: Machine
     more = sound_part(parsed.partial, store, machinery, names=names, unread=parsed.unread)
     known = [*error.diagnostics, *more]
     known.sort(key=lambda d: (d.location is None, d.location or Location("", 0, 0)))
-    return InvalidPipelineError(*known, sources=error.sources)
+    return InvalidPipelineError(*known, sources=error.sources, parsed=parsed)
 
 
 def read_yaml(text: str) -> Json:
@@ -307,14 +307,14 @@ def run_build(project: Project, request: BuildRequest, screen: Observer, on_read
                 result.status,
                 data={
                     "status": result.status,
-                    "exit_code": int(result.exit_code),
+                    "exit_code": result.exit_number,
                     "stages": counts,
                     "saved": plain(result.saved),
                     **build.ledger.totals(),
                 },
             )
         )
-        return int(result.exit_code)
+        return result.exit_number
 
 
 def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> Event:

@@ -10,14 +10,17 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, UsageError
 from orch23.model.event import Event
+from orch23.model.exit_numbers import exit_number
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import LLMStep, Stage
 from orch23.resolve.resolution import Resolved
 from orch23.store.exchanges import hand_fingerprint
 
 
-def accept(build: Build, stage: str) -> ExitCode:
-    """Verify and record the edited outputs of a stage. An item of a chain stands for what it was the last to make.
+def accept(build: Build, stage: str) -> int:
+    """Verify and record the edited outputs of a stage, and return the number to end with.
+
+    An item of a chain stands for what it was the last to make.
 
     Raises:
         InvalidInputError: a secret stands in the edit.
@@ -35,7 +38,7 @@ def accept(build: Build, stage: str) -> ExitCode:
     if not edited:
         message = f"nothing of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"
         raise UsageError(Diagnostic("E642", message, hint="`accept` is for outputs that plan shows as `edited`"))
-    code = ExitCode.OK
+    code: int = ExitCode.OK
     for name, paths in _owners(build, edited, names).items():
         code = max(code, _accept_one(build, name, paths))
     return code
@@ -52,7 +55,7 @@ def _owners(build: Build, edited: list[str], names: list[str]) -> dict[str, tupl
     return {name: tuple(paths) for name, paths in found.items()}
 
 
-def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> ExitCode:
+def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> int:
     session, world = build.session, build.session.world
     node = world.plan.nodes[name]
     link = node.chain if isinstance(node, Stage) else None
@@ -87,7 +90,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> ExitCode:
                 data={"status": "failed", "key": resolved.key, "failure": failure.brief.excerpt},
             )
         )
-        return ExitCode.FAILED
+        return exit_number(ExitCode.FAILED, failure.diagnostics, session.pipeline.exit_codes)
     fingerprint = _by_hand(build, resolved, outputs)
     done = Attempted(outputs=outputs, deleted=(), exchanges=(fingerprint,), attempts=0, note="accepted by hand")
     build.committer.commit(resolved, done)

@@ -8,12 +8,13 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
-from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, exit_code
+from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
 from orch23.engine.outlook import expand_now, needs_intermediate
+from orch23.engine.pools import Pools
 from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
 from orch23.engine.work import InputsChangedError, Worker
@@ -28,6 +29,7 @@ from orch23.model.errors import (
     SafetyError,
 )
 from orch23.model.event import Observer
+from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.graph import extend
@@ -37,6 +39,7 @@ from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
 _LAST_WORDS_S = 1.0
+_NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,12 @@ class BuildOptions:
     selection: Selection = EVERYTHING
     jobs: int = 1
     keep_going: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    resolved: Resolved
+    decision: Run | VerifyOnly
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +88,12 @@ class Build:
     _ends: dict[str, StageEnd] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
-    _stopped: ExitCode | None = None
+    _stopped: Stopped | None = None
     _failed: int = 0
     _wanted: frozenset[str] = frozenset()
     _restarts: dict[str, int] = field(default_factory=dict)
     _frontier: Frontier = field(init=False)
+    _pools: Pools[_Ready] = field(init=False)
     _narrator: Narrator = field(init=False)
 
     def interrupt(self, signum: int) -> None:
@@ -93,6 +103,7 @@ class Build:
     def __post_init__(self) -> None:
         """Start with nothing done."""
         self._frontier = Frontier(self.session.world.plan)
+        self._pools = Pools(self.session.pipeline.pools)
         self._narrator = Narrator(self.observer, self.clock)
 
     def run(self) -> BuildResult:
@@ -100,6 +111,7 @@ class Build:
         began = self.clock()
         limit = self.session.pipeline.stop.max_wall_s
         self._wanted = self.options.selection.nodes(self.session.world.plan)
+        self._skip()
         while True:
             self._start_ready()
             if not self._running:
@@ -108,7 +120,8 @@ class Build:
             try:
                 message = self._messages.get(timeout=timeout)
             except queue.Empty:
-                self._stop(ExitCode.LIMIT, str(wall_is_over(limit or 0.0)))
+                over = wall_is_over(limit or 0.0)
+                self._stop(ExitCode.LIMIT, str(over), (over,))
                 self.executor.cancel()
                 limit = None
                 continue
@@ -138,6 +151,10 @@ class Build:
     def _start_ready(self) -> None:
         """Settle and start all that is ready, until nothing more is, or every job is taken."""
         while self._stopped is None and len(self._running) < self.options.jobs:
+            ready = self._pools.admit()
+            if ready is not None:
+                self._launch(ready.resolved, ready.decision)
+                continue
             name = self._frontier.take()
             if name is None:
                 return
@@ -153,14 +170,14 @@ class Build:
             self._expand(node)
         elif name not in self._wanted:
             self._pass_over(name)
-        elif self.options.keep_going or not self._over_failure_limit():
-            self._decide(name)
+        elif self._over_failure_limit():
+            self._end(name, _NOT_RUN)
         else:
-            self._end(name, StageEnd(status="blocked", text="not run: another stage failed"))
+            self._decide(name)
 
     def _over_failure_limit(self) -> bool:
         limit = self.session.pipeline.stop.max_failed_stages
-        return limit is not None and self._failed >= limit
+        return not self.options.keep_going and limit is not None and self._failed >= limit
 
     def _pass_over(self, name: str) -> None:
         """Take a stage that was not asked for as its last record says."""
@@ -176,7 +193,7 @@ class Build:
         problems = expansion.problems if expansion else ()
         plan = None
         if expansion is not None and not problems:
-            plan, problems = extend(world.plan, node.name, expansion.stages)
+            plan, problems = extend(world.plan, node.name, expansion.stages, expansion.skipped)
         if plan is None or expansion is None:
             text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
             self._fail(
@@ -185,9 +202,17 @@ class Build:
             return
         world.extend(plan)
         self._wanted = self.options.selection.nodes(plan)
-        self._frontier.replan(plan, self._ends.keys() | self._running, self._ends.keys())
+        self._frontier.replan(plan, self._ends.keys() | self._running | self._pools.waiting, self._ends.keys())
         names = [stage.name for stage in expansion.stages]
         self._narrator.tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": list(names)})
+        self._skip()
+
+    def _skip(self) -> None:
+        """Tell of the stages and items that are switched off; nothing waits for them."""
+        plan = self.session.world.plan
+        for name in self.options.selection.skipped(plan):
+            if name not in self._ends:
+                self._end(name, StageEnd(status="skipped", text=f"`if` is false: {plan.skipped[name].condition}"))
 
     def _decide(self, name: str) -> None:
         appraiser = self.session.appraiser
@@ -207,7 +232,7 @@ class Build:
                 text = f"edited by hand: {', '.join(paths)}"
                 self._end(name, StageEnd(status="edited", text=text, code=ExitCode.DECISION, paths=paths))
             case Run() | VerifyOnly():
-                self._launch(name, resolved, decision)
+                self._pools.line_up(stage, _Ready(resolved, decision))
             case _:
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
@@ -226,7 +251,12 @@ class Build:
         end = StageEnd(status="restored", text="restored from the store", key=resolved.key)
         self._end(name, _unless_foreign(end, promoted.foreign))
 
-    def _launch(self, name: str, resolved: Resolved, decision: Run | VerifyOnly) -> None:
+    def _launch(self, resolved: Resolved, decision: Run | VerifyOnly) -> None:
+        name = resolved.stage.name
+        if self._over_failure_limit():  # since it was lined up
+            self._pools.leave(name)
+            self._end(name, _NOT_RUN)
+            return
         self._narrator.started(name, resolved.key)
         self._running.add(name)
         recorded = decision.record if isinstance(decision, VerifyOnly) else None
@@ -245,6 +275,7 @@ class Build:
     def _finish(self, message: _Finished) -> None:
         name, resolved, outcome = message.name, message.resolved, message.outcome
         self._running.discard(name)
+        self._pools.leave(name)
         match outcome:
             case Attempted(failure=None):
                 self._succeed(name, resolved, outcome)
@@ -263,7 +294,8 @@ class Build:
             case LimitError():
                 text = "a stop condition was reached"
                 self._end(name, StageEnd(status="cancelled", text=text, key=resolved.key))
-                self._stop(ExitCode.LIMIT, "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics))
+                text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
+                self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
             case _:
                 raise outcome if isinstance(outcome, Exception) else TypeError(outcome)
 
@@ -316,10 +348,10 @@ class Build:
         self._frontier.end(name)
         self._narrator.ended(name, end, self.session.lock.records.get(name))
 
-    def _stop(self, code: ExitCode, text: str) -> None:
+    def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         """Start nothing more, and ask no model any more. What runs goes on, unless the caller has it killed."""
         if self._stopped is None:
-            self._stopped = code
+            self._stopped = Stopped(code, diagnostics)
             self.ledger.close()
             self._narrator.warn(text, data={"exit_code": int(code)})
 
@@ -329,7 +361,12 @@ class Build:
             if name not in self._ends and name in self._wanted:
                 status = "blocked" if self._stopped is None else "cancelled"
                 self._end(name, StageEnd(status=status, text="not run"))
-        ends = {name: end for name, end in self._ends.items() if name in self._wanted or end.code}
+        ended = [*world.plan.order, *(name for name in self._ends if name not in world.plan.nodes)]
+        ends = {
+            n: end
+            for n in ended
+            if (end := self._ends.get(n)) and (n in self._wanted or n in world.plan.skipped or end.code)
+        }
         green = self._stopped is None and all(end.is_green for end in ends.values())
         buried = self.committer.bury(world.dead_files()) if green and everything else Promoted()
         if buried.removed or buried.written:
@@ -337,8 +374,13 @@ class Build:
             self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
         if buried.foreign:
             self._narrator.warn(f"files of stages that are gone, left as they are: {', '.join(buried.foreign)}")
-        self.committer.write_lock({name for name, end in ends.items() if end.is_green}, complete=green and everything)
-        return BuildResult(stages=ends, exit_code=exit_code(ends, self._stopped))
+        self.committer.write_lock(
+            {name for name, end in ends.items() if end.is_green and end.status != "skipped"},
+            complete=green and everything,
+        )
+        how = verdict(ends, self._stopped)
+        number = exit_number(how.code, how.diagnostics, self.session.pipeline.exit_codes)
+        return BuildResult(stages=ends, exit_code=how.code, exit_number=number)
 
 
 def _problems(resolved: Resolved, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:

@@ -9,7 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
 from orch23.model.record import Record
 
-GREEN = frozenset({"built", "restored", "verified", "fresh"})
+GREEN = frozenset({"built", "restored", "verified", "fresh", "skipped"})
 PASSABLE = GREEN | {"passed_over"}
 
 _GRAVITY = (
@@ -58,10 +58,11 @@ class StageEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """How every stage ended, and the exit code of the run."""
+    """How every stage ended, the exit code of the run, and the number that it is told by."""
 
     stages: Mapping[str, StageEnd]
     exit_code: ExitCode
+    exit_number: int
 
     @property
     def saved(self) -> Decimal:
@@ -84,12 +85,18 @@ class BuildResult:
                 return "failed"
 
 
-def exit_code(ends: Mapping[str, StageEnd], stopped: ExitCode | None) -> ExitCode:
-    """Return the exit code of a run: what stopped it, else the gravest of its stages."""
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What stopped a run: its exit code, and the diagnostics that say why."""
+
+    code: ExitCode
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def verdict(ends: Mapping[str, StageEnd], stopped: Stopped | None) -> Stopped:
+    """Return how a run ends: by what stopped it, else by the gravest of its stages, with the diagnostics of those."""
     if stopped is not None:
         return stopped
-    codes = {end.code for end in ends.values()}
-    worst = next((code for code in _GRAVITY if code in codes), None)
-    if worst is not None:
-        return worst
-    return ExitCode.OK if all(end.is_green for end in ends.values()) else ExitCode.FAILED
+    codes = {end.code for end in ends.values()} | {ExitCode.FAILED for end in ends.values() if not end.is_green}
+    worst = next((code for code in _GRAVITY if code in codes), ExitCode.OK)
+    return Stopped(worst, tuple(problem for end in ends.values() if end.code == worst for problem in end.problems))

@@ -7,7 +7,7 @@ from decimal import Decimal
 from statistics import median, median_low
 from typing import TypeAlias, assert_never
 
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.digest import Json
 from orch23.model.estimate import NOTHING, Calls, Estimate, Price
 from orch23.model.llm import Exchange, Message, Request, Usage
@@ -83,7 +83,7 @@ def calls_of(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) 
             return Calls(0, attempts)
         case Expand(last_count=last):
             return Calls(0, attempts * last if last else None)
-        case Fresh() | Restore() | Blocked() | Edited():
+        case Fresh() | Restore() | Blocked() | Edited() | Skipped():
             return Calls()
         case _ as never:
             assert_never(never)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orch23.engine.appraise import Appraised, Appraiser
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError, MissingBytesError
 from orch23.model.paths import match_any, meets
@@ -63,7 +63,7 @@ class Outlook:
             case Restore(record=record):
                 world.settle(name, record)
                 world.promised |= world.target(name, record)
-            case VerifyOnly() | Run() | Maybe() | Expand() | Blocked() | Edited():
+            case VerifyOnly() | Run() | Maybe() | Expand() | Blocked() | Edited() | Skipped():
                 predict(self.appraiser, name)
 
     def _pass_over(self, name: str) -> None:
@@ -83,7 +83,7 @@ class Outlook:
             return False
         if expansion.problems:
             raise InvalidInputError(*expansion.problems)
-        plan, problems = extend(world.plan, node.name, expansion.stages)
+        plan, problems = extend(world.plan, node.name, expansion.stages, expansion.skipped)
         if plan is None:
             raise InvalidInputError(*problems)
         world.extend(plan)

@@ -15,13 +15,15 @@ from orch23.plan.select import EVERYTHING, Selection
 class Preview:
     """The decisions in the order of the plan, with the stages as they were resolved.
 
-    `dead` are the files of stages that are gone, which a green build would take away.
+    `dead` are the files of stages that are gone, which a green build would take away; `skipped` are the stages that
+    are switched off.
     """
 
     plan: Plan
     decisions: Mapping[str, Decision]
     appraised: Mapping[str, Appraised]
     dead: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @property
     def would_run(self) -> bool:
@@ -44,4 +46,6 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
     outlook = Outlook(session.appraiser, selection)
     decisions = outlook.look()
     dead = tuple(session.world.dead_files()) if selection.is_all else ()
-    return Preview(plan=session.world.plan, decisions=decisions, appraised=outlook.appraised, dead=dead)
+    plan = session.world.plan
+    skipped = selection.skipped(plan)
+    return Preview(plan=plan, decisions=decisions, appraised=outlook.appraised, dead=dead, skipped=skipped)

@@ -147,14 +147,14 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
             continue
         plan, found = (None, expansion.problems)
         if not expansion.problems:
-            plan, found = extend(world.plan, node.name, expansion.stages)
+            plan, found = extend(world.plan, node.name, expansion.stages, expansion.skipped)
             if declared_llm(node) is None:
                 found = (*found, *_item_providers(world.plan.pipeline, expansion.stages, check))
         problems += found
         if plan is not None:
             world.extend(plan)
-    if not problems:
-        problems += nobody_makes(world.plan, world.store)
+    if not problems:  # what nobody makes any more is taken away, so it is no input
+        problems += missing_inputs(world.plan, {path: world.remains(path) for path in literal_reads(world.plan)})
     if problems:
         raise InvalidInputError(*problems)
 
@@ -181,8 +181,9 @@ def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFil
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
     problems = []
     for stage in pipeline.stages:
-        steps = stage.verify.steps if isinstance(stage, Stage) else ()
-        for position, step in enumerate(steps):
+        if isinstance(stage, ForeachStage):
+            continue
+        for position, step in zip(stage.verify.places, stage.verify.steps, strict=True):
             if isinstance(step, CheckStep) and step.name not in CHECKS:
                 close = difflib.get_close_matches(step.name, list(CHECKS), n=1)
                 hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(CHECKS))}"

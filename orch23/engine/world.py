@@ -130,6 +130,12 @@ class World:
         comes_back = entry is None and self._originals.get(path) is not None
         return comes_back and any(self._gone(r) for r in self._deleted.get(path, ()))
 
+    def remains(self, path: str) -> bool:
+        """Say whether there is a file at a path, and not one that goes away since no stage makes it any more."""
+        if self.dead(path):
+            return self._originals.get(path) is not None
+        return self.store.workspace.entry(path) is not None
+
     def _gone(self, record: Record) -> bool:
         """Say whether a record of the lock stands for nothing today: its stage is no more, or has another result."""
         return record.stage in self.results or not self.alive(record.stage)

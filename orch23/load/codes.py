@@ -65,6 +65,11 @@ CODES: Mapping[str, tuple[str, str]] = {
         "number that may end in `k` (thousands) or `M` (millions): `600k`. An amount of US dollars is a number or a "
         "decimal in quotes: `2.50`, `'0.000125'`.",
     ),
+    "E816": (
+        "a pool that the file does not have",
+        "A stage takes a place in a pool by a name under `pools`, and the file must say there how large that pool is. "
+        "Correct the name, or add it: `pools: {NAME: 1}`.",
+    ),
     "E840": (
         "an undefined name in an expression",
         "A `${{ }}` uses a name that does not exist here. Expressions see `vars`, and within a foreach the item by the "

@@ -14,10 +14,13 @@ from orch23.load.yaml_text import ParsedText, decode, parse
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
-from orch23.model.pipeline import ForeachStage, Pipeline, Price, Stage, StopConditions
+from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.limits import read_prices, read_run_limits
+from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
+from orch23.resolve.nearest import did_you_mean
+
+_TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,12 @@ def parse_pipeline(
     refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
-    stages = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
-    limits = _limits(tree, reading) if not broken else _Limits()
+    read = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
+    stages = tuple(one for one in read if not isinstance(one, SkippedStage))
+    refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
+    limits = _limits(tree, reading, refused_keys)
+    if "pools" not in refused_keys:
+        _check_pools(stages, limits.pools, reading)
     noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
     name = tree.get("name")
@@ -129,15 +136,18 @@ def parse_pipeline(
         name=name if isinstance(name, str) else _stem(file),
         file=file,
         stages=stages,
+        skipped=tuple(one for one in read if isinstance(one, SkippedStage)),
         vars=variables.values,
         stop=limits.stop,
         prices=limits.prices,
         jobs=limits.jobs,
+        pools=limits.pools,
+        exit_codes=limits.exit_codes,
         locations=parsed.positions,
     )
     if not errors(diagnostics):
         return Parsed(pipeline, diagnostics, variables.origins)
-    sound = {stage.name for stage in stages}
+    sound = {stage.name for stage in read}
     declared = tree.get("stages")
     rest = [body for key, body in declared.items() if key not in sound] if isinstance(declared, Mapping) else []
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
@@ -180,11 +190,11 @@ def _usable(defaults: Json, found: Sequence[Complaint]) -> Json:
 
 def _stages(
     tree: Mapping[str, Json], defaults: Json, reading: Reading, refused: set[str]
-) -> tuple[Stage | ForeachStage, ...]:
+) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
     declared = tree.get("stages")
     if not isinstance(declared, Mapping):
         return ()
-    found: list[Stage | ForeachStage] = []
+    found: list[Stage | ForeachStage | SkippedStage] = []
     for name, raw in declared.items():
         if not isinstance(raw, Mapping):
             continue
@@ -197,23 +207,39 @@ def _stages(
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What the top level says beside the stages: what ends a run, what models cost, how many stages run at once."""
+    """What the top level says beside the stages: what ends a run, what models cost, how many run at once, its codes."""
 
     stop: StopConditions = field(default_factory=StopConditions)
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
 
 
-def _limits(tree: Mapping[str, Json], reading: Reading) -> _Limits:
-    body = {key: tree[key] for key in ("stop_conditions", "prices", "jobs") if key in tree}
+def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
+    body = {key: tree[key] for key in _TOP if key in tree and key not in refused}
     if reading.spoils(body):
         return _Limits()
     rendered = render_watched(body, {"vars": reading.variables}, "")
     for error in rendered.errors:
         reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
     top = Fields(cast("Mapping[str, Json]", rendered.tree), "")
-    limits = _Limits(read_run_limits(top), read_prices(top), top.whole("jobs", 1))
+    limits = _Limits(
+        read_run_limits(top), read_prices(top), top.whole("jobs", 1), read_pools(top), read_exit_codes(top)
+    )
     if not rendered.errors:
         for problem in top.problems:
             reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))
     return limits
+
+
+def _check_pools(stages: Sequence[Stage | ForeachStage], pools: Mapping[str, int], reading: Reading) -> None:
+    """Complain of each pool that a stage names and the file does not have."""
+    for stage in stages:
+        named = stage.pools if isinstance(stage, Stage) else Fields(stage.body, "").texts("pools")
+        for number, name in enumerate(named):
+            if name not in pools:
+                listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"
+                hint = did_you_mean(name, pools) or f"{listed}; write `pools: {{{name}: 1}}` at the top of the file"
+                at = f"stages/{stage.name}/pools/{number}"
+                reading.note(Problem(at, "E816", f"there is no pool `{name}`", hint))

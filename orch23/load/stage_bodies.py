@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import cast
 
 from orch23.load.swap import Swapping
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.pipeline import Foreach, ForeachStage, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, Kind, SkippedStage, Stage
 from orch23.resolve.evaluation import Value
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Fields, Problem
@@ -58,7 +58,9 @@ class Reading:
         return self.parsed.place(path)
 
 
-def read_stage(name: str, raw: Mapping[str, Json], defaults: Json, reading: Reading) -> Stage | ForeachStage | None:
+def read_stage(
+    name: str, raw: Mapping[str, Json], defaults: Json, reading: Reading
+) -> Stage | ForeachStage | SkippedStage | None:
     """Return one declared stage, or None with the complaints noted."""
     body = merged(raw, defaults)
     if reading.spoils(body):
@@ -72,7 +74,12 @@ def read_stage(name: str, raw: Mapping[str, Json], defaults: Json, reading: Read
     built = make_stage(name, cast("Mapping[str, Json]", rendered.tree))
     for problem in built.problems:
         reading.note(replace(problem, path=written_at(problem.path, rendered.moved)))
-    return built.stage
+    return built.stage if built.skipped is None else replace(built.skipped, condition=_as_written(raw))
+
+
+def _as_written(raw: Mapping[str, Json]) -> str:
+    condition = raw.get("if")
+    return condition if isinstance(condition, str) else "false"
 
 
 def try_expressions(name: str, raw: Mapping[str, Json], reading: Reading) -> None:
@@ -115,7 +122,7 @@ def _note_errors(rendered: Rendered, reading: Reading) -> bool:
 # ---- foreach ----------------------------------------------------------------------------------
 
 
-def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> ForeachStage | None:
+def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> ForeachStage | SkippedStage | None:
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key != "foreach"}
     header = render_watched(body["foreach"], {"vars": reading.variables}, f"{at}/foreach")
@@ -124,6 +131,13 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     foreach = _foreach(fields)
     if mentions(rest.get("needs"), foreach.name):
         fields.problems.append(Problem(f"{at}/needs", "E857", "an item may not decide `needs`", "use `foreach.needs`"))
+    if mentions(rest.get("pools"), foreach.name):
+        way = "write names of pools out"
+        fields.problems.append(Problem(f"{at}/pools", "E857", "an item may not decide `pools`", way))
+    of_items = mentions(rest.get("if"), foreach.name)
+    if of_items and foreach.source is not None:
+        way = "leave it to whoever makes the list to leave items out"
+        fields.problems.append(Problem(f"{at}/if", "E857", "an item of a file may not decide `if`", way))
     for problem in fields.problems:
         reading.note(problem)
     if failed or fields.problems:
@@ -136,6 +150,9 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     body_left = reading.swapping.apply(name, render_watched(rest, names, at, defer=foreach.name))
     stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree))
     ok = _try_unknown(name, unknown, reading)
+    if not of_items and not Fields(cast("Mapping[str, Json]", unknown.tree), at).condition("if"):
+        condition = _as_written(body)
+        return SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes) if ok else None
     if foreach.values:
         ok = _try_items(stage, reading) and ok
     return stage if ok else None
@@ -181,7 +198,7 @@ def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Jso
         name=name,
         foreach=foreach,
         body=body,
-        kind=cast("Literal['llm', 'shell', 'pytest', 'render']", kind),
+        kind=cast("Kind", kind),
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
         reads=wild_patterns([*_list(tree.get("inputs")), *_list(verify_inputs), *_files(tree)]),
         writes=wild_patterns([*_list(tree.get("outputs")), *report] if writes is None else _list(writes)),

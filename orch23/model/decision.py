@@ -75,4 +75,12 @@ class Edited:
     label = "edited"
 
 
-Decision: TypeAlias = Fresh | Restore | VerifyOnly | Run | Maybe | Expand | Blocked | Edited
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Its `if`, given as it is written, switches it off."""
+
+    condition: str
+    label = "skipped"
+
+
+Decision: TypeAlias = Fresh | Restore | VerifyOnly | Run | Maybe | Expand | Blocked | Edited | Skipped

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
@@ -159,6 +159,7 @@ class RenderStep:
 
 
 Step: TypeAlias = LLMStep | ShellStep | PytestStep | RenderStep
+Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
 
 
 # ---- conditions and verification --------------------------------------------------------------
@@ -192,11 +193,15 @@ VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """What a result must pass. `inputs` are staged for these steps only; no model sees them."""
+    """What a result must pass. `inputs` are staged for these steps only; no model sees them.
+
+    `places` are the positions at which the steps are written: those that their `if` switches off are left out.
+    """
 
     steps: tuple[VerifyStep, ...] = ()
     inputs: tuple[Input, ...] = ()
     run_all: bool = False
+    places: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +298,22 @@ class Stage:
     item: Item | None = None
     chain: ChainLink | None = None
     stop: StopConditions = StopConditions()
+    pools: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """Give the kind of its step, as the language names it."""
+        match self.step:
+            case LLMStep():
+                return "llm"
+            case ShellStep():
+                return "shell"
+            case PytestStep():
+                return "pytest"
+            case RenderStep():
+                return "render"
+            case _ as never:
+                assert_never(never)
 
     @property
     def family(self) -> str:
@@ -323,10 +344,25 @@ class ForeachStage:
     name: str
     foreach: Foreach
     body: Mapping[str, Json]
-    kind: Literal["llm", "shell", "pytest", "render"]
+    kind: Kind
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedStage:
+    """A stage that its `if`, as it is written, switches off. It is no part of the graph; `writes` is what it would."""
+
+    name: str
+    kind: Kind
+    condition: str = ""
+    writes: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        """Give the declared stage's name: `code` for `code@T1`."""
+        return self.name.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,10 +372,13 @@ class Pipeline:
     name: str
     file: str
     stages: tuple[Stage | ForeachStage, ...]
+    skipped: tuple[SkippedStage, ...] = ()
     vars: Mapping[str, Json] = field(default_factory=dict)
     stop: StopConditions = StopConditions()
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
 
     def locate(self, *path: str | int) -> Location | None:

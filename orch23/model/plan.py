@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Plan:
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
     each foreach was expanded to. `above` maps a node to the chains that it stands upstream of: it sees the files of
-    those as they were before (version 0).
+    those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
     """
 
     pipeline: Pipeline
@@ -33,3 +33,4 @@ class Plan:
     expansions: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     above: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    skipped: Mapping[str, SkippedStage] = field(default_factory=dict)

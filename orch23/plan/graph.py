@@ -15,7 +15,7 @@ import networkx as nx
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Edge, Plan
 from orch23.plan.writers import Writers
 
@@ -37,13 +37,19 @@ class _Candidate:
 
 
 def build_plan(
-    pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]] | None = None
+    pipeline: Pipeline,
+    expansions: Mapping[str, tuple[Stage, ...]] | None = None,
+    items_off: Iterable[SkippedStage] = (),
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return the plan of a pipeline with these foreach stages expanded, or everything that is wrong with it."""
+    """Return the plan of a pipeline with these foreach stages expanded, or everything that is wrong with it.
+
+    `items_off` are the items of these foreach stages that their `if` switches off.
+    """
     expansions = dict(expansions or {})
+    skipped = {one.name: one for one in (*pipeline.skipped, *items_off)}
     nodes = {node.name: node for node in _nodes(pipeline, expansions)}
     chains = _chains(nodes)
-    need_edges, problems = _need_edges(pipeline, nodes, expansions)
+    need_edges, problems = _need_edges(pipeline, nodes, expansions, skipped)
     writers = Writers(nodes)
     problems += _two_owners(pipeline, nodes, writers)
     candidates = [_Candidate(edge, Firmness.FIRM) for edge in need_edges]
@@ -67,6 +73,7 @@ def build_plan(
             expansions=expansions,
             chains=chains,
             above=_above(nodes, dropped),
+            skipped=skipped,
         ),
         (),
     )
@@ -82,9 +89,11 @@ def unknown_needs(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnosti
     )
 
 
-def extend(plan: Plan, stage: str, items: tuple[Stage, ...]) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return a new plan in which one more foreach is expanded, or what is wrong with that."""
-    return build_plan(plan.pipeline, {**plan.expansions, stage: items})
+def extend(
+    plan: Plan, stage: str, items: tuple[Stage, ...], off: tuple[SkippedStage, ...] = ()
+) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
+    """Return a new plan in which one more foreach is expanded, `off` being skipped, or what is wrong with that."""
+    return build_plan(plan.pipeline, {**plan.expansions, stage: items}, (*plan.skipped.values(), *off))
 
 
 def reads_of(node: Node) -> tuple[str, ...]:
@@ -142,15 +151,18 @@ def _list_edges(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]],
 
 
 def _need_edges(
-    pipeline: Pipeline, nodes: Mapping[str, Node], expansions: Mapping[str, tuple[Stage, ...]]
+    pipeline: Pipeline,
+    nodes: Mapping[str, Node],
+    expansions: Mapping[str, tuple[Stage, ...]],
+    skipped: Mapping[str, SkippedStage],
 ) -> tuple[list[Edge], list[Diagnostic]]:
     foreach = {stage.name: stage for stage in pipeline.stages if isinstance(stage, ForeachStage)}
-    known = sorted({stage.name for stage in pipeline.stages} | set(nodes))
+    known = sorted({stage.name for stage in pipeline.stages} | set(nodes) | set(skipped))
     edges: list[Edge] = []
     problems: list[Diagnostic] = []
     for name, node in nodes.items():
         for position, need in enumerate(node.needs):
-            producers = _needed(node, need, nodes, foreach, expansions)
+            producers = _needed(node, need, nodes, foreach, expansions, skipped)
             if producers is None:
                 problems.append(_no_such_stage(pipeline, name, position, need, known))
                 continue
@@ -174,17 +186,22 @@ def _needed(
     nodes: Mapping[str, Node],
     foreach: Mapping[str, ForeachStage],
     expansions: Mapping[str, tuple[Stage, ...]],
+    skipped: Mapping[str, SkippedStage],
 ) -> tuple[str, ...] | None:
     """Return the nodes that one entry of `needs` means, or None where there is no such stage."""
     wanted = need.removesuffix("[*]")
     if wanted in nodes:
         return (wanted,)
+    if wanted in skipped or wanted.partition("@")[0] in skipped:
+        return ()
     if wanted not in expansions:
         return None
     items = tuple(stage.name for stage in expansions[wanted])
     family = foreach.get(node.name.partition("@")[0])
     if isinstance(node, Stage) and node.item and family and need == wanted and _same_list(family, foreach[wanted]):
         twin = f"{wanted}@{node.item.key}"
+        if twin in skipped:
+            return ()
         return (twin,) if twin in items else items
     return items
 

@@ -45,11 +45,13 @@ def literal_reads(plan: Plan) -> tuple[str, ...]:
 
 
 def _missing(pipeline: Pipeline, name: str, where: tuple[str | int, ...], path: str, names: list[str]) -> Diagnostic:
+    off = [one.name for one in pipeline.skipped if any(meets(pattern, path) for pattern in one.writes)]
+    otherwise = closest(path, names, "give it to the outputs of the stage that makes it")
     return Diagnostic(
         "E822",
         f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
         pipeline.locate("stages", name, *where),
-        closest(path, names, "give it to the outputs of the stage that makes it"),
+        f"`{off[0]}`, which makes it, is skipped: give this stage the same `if`" if off else otherwise,
     )
 
 

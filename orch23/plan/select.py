@@ -40,6 +40,11 @@ class Selection:
         wanted = _closure(_named(plan, self.targets) | below, plan.upstream)
         return frozenset(wanted | _named(plan, self.only))
 
+    def skipped(self, plan: Plan) -> tuple[str, ...]:
+        """Return the skipped stages that are to be told of: all of them, or those that are named."""
+        named = {*self.targets, *self.only, *self.downstream}
+        return tuple(n for n, one in plan.skipped.items() if self.is_all or n in named or one.family in named)
+
 
 EVERYTHING = Selection()
 
@@ -50,7 +55,7 @@ def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
     for name in names:
         meant = _meant(plan, name)
         if meant is None:
-            known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes))
+            known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped))
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean `{close[0]}`?" if close else "`orch23 graph` shows the stages"
             problems.append(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
@@ -68,6 +73,8 @@ def _meant(plan: Plan, name: str) -> set[str] | None:
     if name in plan.expansions:
         return {stage.name for stage in plan.expansions[name]}
     family = name.partition("@")[0]
+    if name in plan.skipped or family in plan.skipped:
+        return set()
     return {family} if "@" in name and isinstance(plan.nodes.get(family), ForeachStage) else None
 
 

@@ -3,7 +3,6 @@
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 from orch23.report.diagnostics import visible
-from orch23.report.plan_view import kind_of
 
 
 def graph_dot(plan: Plan) -> str:
@@ -11,7 +10,7 @@ def graph_dot(plan: Plan) -> str:
     lines = [f"digraph {_quoted(plan.pipeline.name)} {{", "  node [shape=box];"]
     for name in plan.order:
         dashed = ", style=dashed" if isinstance(plan.nodes[name], ForeachStage) else ""
-        lines.append(f'  {_quoted(name)} [label={_quoted(name)[:-1]}\\n{kind_of(plan.nodes[name])}"{dashed}];')
+        lines.append(f'  {_quoted(name)} [label={_quoted(name)[:-1]}\\n{plan.nodes[name].kind}"{dashed}];')
     lines += [f"  {_quoted(up)} -> {_quoted(name)};" for name in plan.order for up in plan.upstream.get(name, ())]
     return "\n".join([*lines, "}"]) + "\n"
 

@@ -4,7 +4,6 @@ from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 from orch23.report.plan_json import document, place_document
-from orch23.report.plan_view import kind_of
 
 GRAPH_VERSION = 1
 
@@ -14,7 +13,7 @@ def graph_json(plan: Plan) -> str:
     nodes: list[Json] = [
         {
             "stage": name,
-            "kind": kind_of(plan.nodes[name]),
+            "kind": plan.nodes[name].kind,
             "expanded": not isinstance(plan.nodes[name], ForeachStage),
             "needs": list(plan.upstream.get(name, ())),
             "location": place_document(plan.pipeline.locate("stages", name)),

@@ -3,7 +3,6 @@
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 from orch23.report.diagnostics import visible
-from orch23.report.plan_view import kind_of
 
 
 def graph_mermaid(plan: Plan) -> str:
@@ -11,7 +10,7 @@ def graph_mermaid(plan: Plan) -> str:
     ids = {name: f"s{number}" for number, name in enumerate(plan.order)}
     lines = ["flowchart TD"]
     for name in plan.order:
-        label = f'"{_quoted(name)}<br/>{kind_of(plan.nodes[name])}"'
+        label = f'"{_quoted(name)}<br/>{plan.nodes[name].kind}"'
         box = f"[[{label}]]" if isinstance(plan.nodes[name], ForeachStage) else f"[{label}]"
         lines.append(f"    {ids[name]}{box}")
     lines += [f"    {ids[up]} --> {ids[name]}" for name in plan.order for up in plan.upstream.get(name, ())]

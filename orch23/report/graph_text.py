@@ -2,7 +2,6 @@
 
 from orch23.model.plan import Plan
 from orch23.report.diagnostics import visible
-from orch23.report.plan_view import kind_of
 
 _MOST_REASONS = 3
 
@@ -12,7 +11,7 @@ def graph_text(plan: Plan) -> str:
     lines = []
     width = max((len(visible(name)) for name in plan.order), default=0)
     for name in plan.order:
-        lines.append(f"{visible(name):<{width}}  {kind_of(plan.nodes[name])}".rstrip())
+        lines.append(f"{visible(name):<{width}}  {plan.nodes[name].kind}".rstrip())
         for up in plan.upstream.get(name, ()):
             why = list(dict.fromkeys(edge.why for edge in plan.edges if (edge.producer, edge.reader) == (up, name)))
             more = f" +{len(why) - _MOST_REASONS}" if len(why) > _MOST_REASONS else ""

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.report.diagnostics import visible
 from orch23.report.estimate_text import estimate_lines
 from orch23.report.figures import count, counts
@@ -17,7 +17,8 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     """Return the plan as text. `verbose` names every reason; else the first, with the number of the others."""
     lines = [_head(view, style)]
     if view.is_quiet:
-        return f"{lines[0]}\n"
+        lines += _skipped(view, style)
+        return "\n".join(lines) + "\n"
     lines += [f"   {'stage':<{_width(view)}}  {'action':<8} why"]
     for line in view.lines:
         lines += _line(line, _width(view), style, verbose=verbose)
@@ -28,11 +29,12 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
 def status_text(view: PlanView, style: Style) -> str:
     """Return the plan in short: counts, and the stages that are not fresh."""
     if view.is_quiet:
-        return f"{visible(view.name)}: up to date ({count(len(view.lines), 'stage')})\n"
+        lines = [f"{visible(view.name)}: up to date ({_how_many(view)})", *_skipped(view, style)]
+        return "\n".join(lines) + "\n"
     lines = [f"{visible(view.name)}: {count(len(view.lines), 'stage')}: {counts(view.counts())}"]
     for line in view.stale:
         lines += _line(line, _width(view), style, verbose=False)
-    lines += _dead(view)
+    lines += [*_skipped(view, style), *_dead(view)]
     return "\n".join(lines) + "\n"
 
 
@@ -45,7 +47,7 @@ def sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
             return marks.run, "notice"
         case Maybe() | Expand():
             return marks.maybe, "plain"
-        case Blocked():
+        case Blocked() | Skipped():
             return marks.idle, "quiet"
         case Edited():
             return marks.edited, "bad"
@@ -54,14 +56,24 @@ def sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
 
 
 def _head(view: PlanView, style: Style) -> str:
-    total = len(view.lines)
+    total = len(view.lines) - len(view.skipped)
     if view.is_quiet:
-        text = f"{visible(view.name)}: up to date ({count(total, 'stage')})"
+        text = f"{visible(view.name)}: up to date ({_how_many(view)})"
     else:
         text = f"{visible(view.name)}: {view.would_run} of {count(total, 'stage')} would run"
         text += f", {view.possible} may" if view.possible else ""
+        text += f", {len(view.skipped)} skipped" if view.skipped else ""
     shown = "   ".join(f"provider {visible(model)}" for model in view.models)
     return f"{style.paint(text, 'strong')}   {shown}".rstrip()
+
+
+def _how_many(view: PlanView) -> str:
+    skipped = f", {len(view.skipped)} skipped" if view.skipped else ""
+    return f"{count(len(view.lines) - len(view.skipped), 'stage')}{skipped}"
+
+
+def _skipped(view: PlanView, style: Style) -> list[str]:
+    return [text for line in view.skipped for text in _line(line, _width(view), style, verbose=False)]
 
 
 def _width(view: PlanView) -> int:

@@ -3,16 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, TypeAlias, assert_never
+from typing import assert_never
 
-from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.diagnostic import Location
 from orch23.model.estimate import NOTHING, Calls, Estimate
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep, RenderStep, ShellStep, Stage
+from orch23.model.pipeline import ForeachStage, Kind, LLMStep, Stage
 from orch23.model.plan import Plan
-
-Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,12 @@ class PlanView:
     @property
     def stale(self) -> tuple[PlanLine, ...]:
         """Give the stages that a build would not find fresh."""
-        return tuple(line for line in self.lines if not isinstance(line.decision, Fresh))
+        return tuple(line for line in self.lines if not isinstance(line.decision, Fresh | Skipped))
+
+    @property
+    def skipped(self) -> tuple[PlanLine, ...]:
+        """Give the stages that are switched off."""
+        return tuple(line for line in self.lines if isinstance(line.decision, Skipped))
 
     @property
     def would_run(self) -> int:
@@ -90,13 +93,14 @@ def plan_view(
     keys: Mapping[str, str] | None = None,
     estimates: Mapping[str, Estimate] | None = None,
     dead: tuple[str, ...] = (),
+    skipped: tuple[str, ...] = (),
 ) -> PlanView:
     """Return what a plan says. `estimates` say of stages that would or may run what they may take."""
     pipeline = plan.pipeline
     lines = tuple(
         PlanLine(
             stage=name,
-            kind=kind_of(plan.nodes[name]),
+            kind=plan.nodes[name].kind,
             decision=decision,
             estimate=(estimates or {}).get(name, NOTHING),
             outputs=_would_write(plan.nodes[name], decision),
@@ -105,32 +109,20 @@ def plan_view(
         )
         for name, decision in decisions.items()
     )
+    off = tuple(
+        PlanLine(stage=name, kind=one.kind, decision=Skipped(one.condition), place=pipeline.locate("stages", name))
+        for name in skipped
+        for one in (plan.skipped[name],)
+    )
     return PlanView(
         name=pipeline.name,
         file=pipeline.file,
-        lines=lines,
+        lines=(*lines, *off),
         models=models_of(pipeline.stages),
         max_llm_calls=pipeline.stop.max_llm_calls,
         max_cost=pipeline.stop.max_cost_usd,
         dead=dead,
     )
-
-
-def kind_of(node: Stage | ForeachStage) -> Kind:
-    """Return which kind of step a stage is."""
-    if isinstance(node, ForeachStage):
-        return node.kind
-    match node.step:
-        case LLMStep():
-            return "llm"
-        case ShellStep():
-            return "shell"
-        case PytestStep():
-            return "pytest"
-        case RenderStep():
-            return "render"
-        case _ as never:
-            assert_never(never)
 
 
 def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
@@ -155,7 +147,7 @@ def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, .
             return tuple(sorted(record.outputs))
         case Expand():
             return tuple(path for path in node.writes if not is_glob(path)) if isinstance(node, ForeachStage) else ()
-        case Fresh() | Blocked() | Edited():
+        case Fresh() | Blocked() | Edited() | Skipped():
             return ()
         case _ as never:
             assert_never(never)

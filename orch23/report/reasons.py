@@ -12,6 +12,7 @@ from orch23.model.decision import (
     Maybe,
     Restore,
     Run,
+    Skipped,
     VerifyOnly,
 )
 from orch23.model.digest import Json
@@ -86,6 +87,8 @@ def why(decision: Decision) -> tuple[str, ...]:
             return (f"blocked by {_list(by)}",) if by else ()
         case Edited(paths=paths):
             return (f"edited by hand: {_list(paths)}",)
+        case Skipped(condition=condition):
+            return (f"`if` is false: {visible(condition)}",)
         case _ as never:
             assert_never(never)
 

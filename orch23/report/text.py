@@ -14,13 +14,12 @@ from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
 from orch23.report.figures import count, counts, duration, money
 from orch23.report.marks import Style
-from orch23.report.plan_view import kind_of
 from orch23.report.reasons import words
 from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
 
-_ORDER = ("built", "restored", "verified", "fresh", "failed", "edited", "blocked", "cancelled")
+_ORDER = ("built", "restored", "verified", "fresh", "skipped", "failed", "edited", "blocked", "cancelled")
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
-_DULL = frozenset({"fresh"})
+_DULL = frozenset({"fresh", "skipped"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +48,7 @@ class TextScreen:
 
     def __post_init__(self) -> None:
         """Take kinds and names of the declared stages."""
-        self._kinds = {stage.name: kind_of(stage) for stage in self.pipeline.stages}
+        self._kinds = {stage.name: stage.kind for stage in self.pipeline.stages}
         self._width = max((len(name) for name in self._kinds), default=0)
         self._began = self.clock()
 
@@ -157,7 +156,9 @@ class TextScreen:
     def _finish(self, event: Event) -> None:
         statuses = Counter(text_of(end.data, "status") for end in self._ends)
         if not self._open and event.data.get("exit_code") == 0:
-            self._line(f"{visible(self.pipeline.name)}: up to date ({count(len(self._ends), 'stage')})")
+            skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
+            stages = count(len(self._ends) - statuses["skipped"], "stage")
+            self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
             return
         self._show()
         self._line(self._summary(statuses, event))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import ForeachStage, SkippedStage, Stage
 from orch23.resolve.slices import SliceError, YamlReader, load, point
 from orch23.resolve.stages import render_foreach
 
@@ -15,10 +15,11 @@ _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The stages of a foreach's items, or what is wrong with the list."""
+    """The stages of a foreach's items without those that are switched off, or what is wrong with the list."""
 
     stages: tuple[Stage, ...]
     problems: tuple[Diagnostic, ...] = ()
+    skipped: tuple[SkippedStage, ...] = ()
 
 
 def expand(
@@ -44,7 +45,10 @@ def expand(
     if problems:
         return Expansion((), tuple(problems))
     stages: list[Stage] = []
-    for built, (key, item) in zip(render_foreach(foreach, keyed, variables), keyed, strict=True):
+    rendered = render_foreach(foreach, keyed, variables)
+    skipped = tuple(built.skipped for built in rendered if built.skipped is not None)
+    off = {one.name for one in skipped}
+    for built, (key, item) in zip(rendered, keyed, strict=True):
         problems += [
             Diagnostic(p.code, p.message, place, p.hint, subject=f"{foreach.name}@{key}") for p in built.problems
         ]
@@ -56,8 +60,10 @@ def expand(
                 )
                 for name in unknown
             ]
-            stages.append(replace(built.stage, needs=(*built.stage.needs, *needs)))
-    return Expansion(() if problems else tuple(stages), tuple(problems))
+            stages.append(
+                replace(built.stage, needs=(*built.stage.needs, *(need for need in needs if need not in off)))
+            )
+    return Expansion(() if problems else tuple(stages), tuple(problems), skipped)
 
 
 def _keys(

@@ -89,6 +89,18 @@ class Fields:
             return default
         return default if value is None else value
 
+    def condition(self, key: str) -> bool:
+        """Return whether a condition holds; one that is not given does. `true` and `false` may be text."""
+        value = self.body.get(key, True)
+        if isinstance(value, bool):
+            return value
+        if value in ("true", "false"):
+            return value == "true"
+        yes_or_no = isinstance(value, str) and value.lower() in _BOOLEANS
+        hint = None if yes_or_no else "compare it with something, as in `${{ vars.x == 'y' }}`"
+        self.wrong_type(key, value, "`true` or `false`", hint)
+        return True
+
     def whole(self, key: str, low: int | None = None) -> int | None:
         """Return a whole number, not under `low`."""
         value = self.body.get(key)
@@ -219,12 +231,11 @@ class Fields:
             self.wrong_type(key, value, "a mapping")
         return Fields(value if isinstance(value, Mapping) else {}, f"{self.path}/{key}", self.problems)
 
-    def wrong_type(self, key: str, value: Json, wanted: str) -> None:
+    def wrong_type(self, key: str, value: Json, wanted: str, hint: str | None = None) -> None:
         """Complain of a value of the wrong type."""
         name = key.rpartition("/")[2]
         what = f"item {int(name) + 1} of `{key.split('/')[-2]}`" if name.isdigit() and "/" in key else f"`{name}`"
-        hint = None
-        if wanted.startswith("`true`") and isinstance(value, str) and value.lower() in _BOOLEANS:
+        if hint is None and wanted.startswith("`true`") and isinstance(value, str) and value.lower() in _BOOLEANS:
             hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
         elif wanted == "a list" and isinstance(value, str):
             hint = f"write [{value}]"

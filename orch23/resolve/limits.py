@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from decimal import Decimal
 
+from orch23.model.exit_numbers import LEAST, MOST
 from orch23.model.pipeline import Price, StopConditions
 from orch23.resolve.fields import Fields
 
@@ -26,6 +27,18 @@ def read_prices(owner: Fields) -> Mapping[str, Price]:
     """Return `prices`, by what they are written for: a model, or `provider/model`."""
     prices = owner.below("prices")
     return {name: _price(prices.below(name)) for name in prices.body}
+
+
+def read_pools(owner: Fields) -> Mapping[str, int]:
+    """Return `pools` of the file: how many stages of each may run at once."""
+    pools = owner.below("pools")
+    return {name: size for name in pools.body if (size := pools.whole(name, 1)) is not None}
+
+
+def read_exit_codes(owner: Fields) -> Mapping[str, int]:
+    """Return `exit_codes` of the file: a diagnostic code or its beginning -> the number to end with."""
+    codes = owner.below("exit_codes")
+    return {name: codes.whole_between(name, LEAST, MOST, LEAST) for name in codes.body}
 
 
 def _limits(stop: Fields, keys: tuple[str, ...], failed: int | None) -> StopConditions:

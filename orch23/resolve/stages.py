@@ -24,6 +24,7 @@ from orch23.model.pipeline import (
     PytestStep,
     RenderStep,
     Retry,
+    SkippedStage,
     SliceInput,
     Stage,
     Step,
@@ -38,7 +39,7 @@ from orch23.resolve.steps import read_conditions, read_step, read_verify
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout env python tools scratch cache network salt stop_conditions
+    timeout env python tools scratch cache network salt stop_conditions pools if
 """
 STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
@@ -49,10 +50,14 @@ _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUT
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A stage, or None where there are errors; warnings are among the problems of a good stage too."""
+    """A stage, or None where there are errors; warnings are among the problems of a good stage too.
+
+    `skipped` stands in the place of a good stage that its `if` switches off.
+    """
 
     stage: Stage | None
     problems: tuple[Problem, ...] = ()
+    skipped: SkippedStage | None = None
 
 
 def make_stage(
@@ -91,14 +96,18 @@ def make_stage(
         cache=fields.flag("cache", default=not network),
         network=network,
         salt=_salt(fields),
+        pools=fields.texts("pools"),
         item=item,
         stop=read_stage_limits(fields),
         chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
     )
+    holds = fields.condition("if")
     _check_outputs(fields, step, outputs, fence)
     _check_own_inputs(fields, step, inputs, outputs)
     problems = tuple(fields.problems)
     broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
+    if not broken and not holds:
+        return Built(None, problems, SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write)))
     return Built(None if broken else stage, problems)
 
 
@@ -110,18 +119,42 @@ def render_foreach(
     Values of a list in a file are data that a model may have written: what they decide is held to rule 9 of the
     pipeline language. Values that the author typed (`in`) are not.
     """
-    built = []
-    for index, (key, value) in enumerate(items):
+    built: list[Built] = []
+    for key, value in items:
+        names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
+        skipped = _skipped_item(stage, key, names)
+        if skipped is not None:
+            built.append(skipped)
+            continue
+        index = sum(one.skipped is None for one in built)
         link = ChainLink(chain=stage.name, index=index) if stage.foreach.sequential else None
-        built.append(_render_item(stage, key, value, variables, link))
+        built.append(_render_item(stage, key, value, names, link))
     return tuple(built)
 
 
+def _skipped_item(stage: ForeachStage, key: str, names: Mapping[str, Json]) -> Built | None:
+    """Return that an item is switched off, or what is wrong with its `if`; None where it is made.
+
+    It is asked first: the rest of an item that is not made may be without sense.
+    """
+    at = f"stages/{stage.name}"
+    rendered = render_watched({"if": stage.body.get("if", True)}, names, at)
+    if rendered.errors or not isinstance(rendered.tree, Mapping):
+        return Built(None, tuple(Problem(e.path, e.code, e.message, e.hint) for e in rendered.errors))
+    fields = Fields(rendered.tree, at)
+    holds = fields.condition("if")
+    if fields.problems:
+        return Built(None, tuple(fields.problems))
+    if holds:
+        return None
+    written = SkippedStage(name=f"{stage.name}@{key}", kind=stage.kind, condition=str(stage.body.get("if")))
+    return Built(None, skipped=written)
+
+
 def _render_item(
-    stage: ForeachStage, key: str, value: Json, variables: Mapping[str, Json], link: ChainLink | None
+    stage: ForeachStage, key: str, value: Json, names: Mapping[str, Json], link: ChainLink | None
 ) -> Built:
     name = stage.foreach.name
-    names: dict[str, Json] = {"vars": variables, name: value}
     rendered = render_watched(stage.body, names, f"stages/{stage.name}", watch=name)
     problems = [Problem(e.path, e.code, e.message, e.hint) for e in rendered.errors]
     body = rendered.tree

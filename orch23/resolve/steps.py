@@ -237,26 +237,30 @@ def read_verify(stage: Fields) -> Verify:
     """Return what a result must pass: of a list of steps, or of `{inputs, steps, all}`."""
     value = stage.body.get("verify")
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return Verify(_verify_steps(stage, "verify"))
+        steps, places = _verify_steps(stage, "verify")
+        return Verify(steps, places=places)
     verify = stage.below("verify")
     verify.only(("inputs", "steps", "all"))
-    return Verify(_verify_steps(verify, "steps"), read_inputs(verify, "inputs"), verify.flag("all", default=False))
+    steps, places = _verify_steps(verify, "steps")
+    return Verify(steps, read_inputs(verify, "inputs"), verify.flag("all", default=False), places)
 
 
-def _verify_steps(owner: Fields, key: str) -> tuple[VerifyStep, ...]:
-    found: list[VerifyStep] = []
+def _verify_steps(owner: Fields, key: str) -> tuple[tuple[VerifyStep, ...], tuple[int, ...]]:
+    """Return the steps that are not switched off, and at which positions they are written."""
+    found: dict[int, VerifyStep] = {}
     for number, item in enumerate(owner.items(key)):
         if not isinstance(item, Mapping):
             owner.wrong_type(f"{key}/{number}", item, "a mapping with one of `check`, `shell`, `pytest`, `ensures`")
             continue
-        step = _verify_step(Fields(item, f"{owner.path}/{key}/{number}", owner.problems))
-        if step is not None:
-            found.append(step)
-    return tuple(found)
+        fields = Fields(item, f"{owner.path}/{key}/{number}", owner.problems)
+        step, holds = _verify_step(fields), fields.condition("if")
+        if step is not None and holds:
+            found[number] = step
+    return tuple(found.values()), tuple(found)
 
 
 def _verify_step(item: Fields) -> VerifyStep | None:
-    item.only((*VERIFY_KINDS, "with"))
+    item.only((*VERIFY_KINDS, "with", "if"))
     kind = item.one_of(VERIFY_KINDS)
     if kind is not None and kind != "check" and item.has("with"):
         item.complain("with", "E856", "`with` belongs to `check`", "remove it")

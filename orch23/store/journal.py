@@ -34,7 +34,7 @@ _DURABLE = frozenset(
         "run_finished",
     }
 )
-_WORTH_LITTLE = frozenset({"fresh", "blocked"})  # ends that the next run finds again by itself
+_WORTH_LITTLE = frozenset({"fresh", "skipped", "blocked"})  # ends that the next run finds again by itself
 
 
 @dataclass(frozen=True, slots=True)

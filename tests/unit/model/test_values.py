@@ -173,7 +173,7 @@ def test_the_lock_knows_version_0_of_every_path_that_a_record_names() -> None:
 
 def test_each_decision_has_a_label_of_its_own() -> None:
     labels = [variant.label for variant in get_args(decision.Decision)]
-    assert labels == ["fresh", "restore", "verify", "run", "maybe", "expand", "blocked", "edited"]
+    assert labels == ["fresh", "restore", "verify", "run", "maybe", "expand", "blocked", "edited", "skipped"]
 
 
 def test_no_event_type_is_there_twice() -> None:

@@ -28,7 +28,7 @@ from orch23.model.record import Record
 from orch23.report.marks import ASCII, PLAIN, Style
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
-from orch23.report.plan_view import PlanView, kind_of, models_of, plan_view
+from orch23.report.plan_view import PlanView, models_of, plan_view
 
 LLM = LLMStep(provider="scripted", model="small", prompt="p")
 RECORD = Record(stage="b", key="k", manifest={}, outputs={"b.txt": FileEntry(Digest("0" * 64, 1))})
@@ -255,5 +255,5 @@ def test_an_ascii_stream_gets_ascii() -> None:
 
 
 def test_kinds_and_models() -> None:
-    assert [kind_of(stage) for stage in STAGES] == ["shell", "render", "llm", "pytest", "llm"]
+    assert [stage.kind for stage in STAGES] == ["shell", "render", "llm", "pytest", "llm"]
     assert models_of(STAGES) == ("local tiny", "scripted small")

@@ -1,0 +1,57 @@
+"""Line up the stages that are to run, and let each in when every pool that it belongs to has a place.
+
+A stage that waits stands in nobody's way: whoever came later and finds its places free goes first.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from orch23.model.pipeline import Stage
+
+_Work = TypeVar("_Work")
+
+
+@dataclass(slots=True)
+class Pools(Generic[_Work]):
+    """The places of a build. `sizes` are those of the pipeline: of a kind of step, or of a name that stages give."""
+
+    sizes: Mapping[str, int]
+    _taken: dict[str, int] = field(default_factory=dict)
+    _inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _queues: dict[tuple[str, ...], deque[tuple[int, str, _Work]]] = field(default_factory=dict)
+    _arrivals: int = 0
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """Give the names of the stages that are lined up."""
+        return frozenset(name for queue in self._queues.values() for _, name, _ in queue)
+
+    def line_up(self, stage: Stage, work: _Work) -> None:
+        """Let a stage wait for its places, with what is to be done once it has them."""
+        self._arrivals += 1
+        self._queues.setdefault(self._pools_of(stage), deque()).append((self._arrivals, stage.name, work))
+
+    def admit(self) -> _Work | None:
+        """Give the first that waits and finds a place in each of its pools its places, and return its work."""
+        heads = [(queue[0][0], pools) for pools, queue in self._queues.items() if queue and self._has_room(pools)]
+        if not heads:
+            return None
+        pools = min(heads)[1]
+        _, name, work = self._queues[pools].popleft()
+        self._inside[name] = pools
+        for pool in pools:
+            self._taken[pool] = self._taken.get(pool, 0) + 1
+        return work
+
+    def leave(self, name: str) -> None:
+        """Take the places back that a stage has, if it has any."""
+        for pool in self._inside.pop(name, ()):
+            self._taken[pool] -= 1
+
+    def _pools_of(self, stage: Stage) -> tuple[str, ...]:
+        return tuple(sorted({name for name in (stage.kind, *stage.pools) if name in self.sizes}))
+
+    def _has_room(self, pools: tuple[str, ...]) -> bool:
+        return all(self._taken.get(pool, 0) < self.sizes[pool] for pool in pools)
