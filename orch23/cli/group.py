@@ -6,6 +6,7 @@ import click
 
 from orch23 import __version__
 from orch23.cli.accept import accept
+from orch23.cli.affected import affected
 from orch23.cli.build import build
 from orch23.cli.clean import clean
 from orch23.cli.console import ColorChoice, Console
@@ -25,7 +26,7 @@ from orch23.model.errors import ExitCode
 
 PROGRAM = "orch23"
 _COMMANDS = (
-    *(build, plan, status, explain, validate, graph, variables, schema),
+    *(build, plan, status, explain, validate, graph, affected, variables, schema),
     *(runs, log, show, accept, clean, reset, model, doctor, help_command),
 )
 

@@ -139,7 +139,9 @@ class Attempts:
         return self._done(_Pass({}, ()), 0, refusal("preflight", problems, retryable=False)) if problems else None
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
-        """Verify a recorded result as it is, for a verification that changed."""
+        """Verify a recorded result as it is, for a verification that changed; what is broken can verify nothing."""
+        if self.resolved.broken:
+            return refusal("preflight", self.resolved.broken, retryable=False)
         return self.verifier.verify(outputs, recorded_tree(self.resolved, outputs, deleted))
 
     def _stop(self, failure: Failure, same: list[dict[str, Json]], repeated: bool) -> str:  # noqa: FBT001 - a fact

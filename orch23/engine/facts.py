@@ -9,7 +9,7 @@ from orch23.execute.environment import SYSTEM_PATH
 from orch23.execute.interpreters import find_interpreter, interpreter_facts, tool_identity
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep, Stage
+from orch23.model.pipeline import CommandsStep, LLMStep, PytestStep, RenderStep, ShellStep, Stage
 from orch23.providers.registry import api, endpoint, parameters
 from orch23.resolve.resolution import Facts
 
@@ -67,5 +67,5 @@ def _has_process(stage: Stage) -> bool:
     if isinstance(stage.step, ShellStep | PytestStep):
         return True
     if isinstance(stage.step, LLMStep | RenderStep):
-        return any(isinstance(step, ShellStep | PytestStep) for step in stage.verify.steps)
+        return any(isinstance(step, ShellStep | PytestStep | CommandsStep) for step in stage.verify.steps)
     return False

@@ -1,7 +1,7 @@
 """A failed pass of an attempt, as a value: what kind it is, and what the next attempt is told of it."""
 
 import os.path
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from orch23.decide.excerpt import normalise, shorten
@@ -54,6 +54,20 @@ def command_failed(
         diagnostics=tuple(coded(d) for d in found),
     )
     return Failure(brief=brief, diagnostics=found)
+
+
+def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str]]) -> Failure:
+    """Return the failure of commands that a model wrote: what each printed, those that failed first."""
+    texts = [f"$ {one.brief.command}\nexit {one.brief.exit_code}\n{one.brief.excerpt}" for one in failed]
+    texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
+    return command_failed(
+        "acceptance_failed",
+        "; ".join(one.brief.command for one in failed if one.brief.command),
+        exit_code=failed[0].brief.exit_code,
+        output="\n".join(text.rstrip() for text in texts),
+        failing=[name for one in failed for name in one.brief.failing],
+        diagnostics=[d for one in failed for d in one.diagnostics],
+    )
 
 
 def fit(failure: Failure, stage: Stage) -> Failure:

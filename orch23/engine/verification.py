@@ -6,13 +6,23 @@ from typing import TypeAlias, assert_never
 
 from orch23.checks.check import CheckInput
 from orch23.checks.registry import CHECKS
-from orch23.engine.failure import Failure, coded, command_failed, refusal
+from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
 from orch23.engine.running import Files, Ran, Runner
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import Event
 from orch23.model.paths import is_glob, match_any
-from orch23.model.pipeline import CheckStep, Condition, EnsuresStep, PytestStep, ShellStep, Stage, VerifyStep
+from orch23.model.pipeline import (
+    CheckStep,
+    CommandsStep,
+    Condition,
+    EnsuresStep,
+    PytestStep,
+    ShellStep,
+    Stage,
+    VerifyStep,
+)
+from orch23.resolve.acceptance import steps_of
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
 
@@ -71,8 +81,27 @@ class Verifier:
             case ShellStep() | PytestStep():
                 ran = self.runner.run(step, room)
                 return None if isinstance(ran, Ran) else ran
+            case CommandsStep():
+                return self._commands(step, room)
             case _ as never:
                 assert_never(never)
+
+    def _commands(self, step: CommandsStep, room: Files) -> Failure | None:
+        """Run every command of a model, each on a copy of its own; what all of them printed is one failure.
+
+        What is no failed command (its time was up, it left its bounds) is that failure, at once.
+        """
+        passed: list[Ran] = []
+        failed: list[Failure] = []
+        for one in steps_of(step):
+            ran = self.runner.run(one, room)
+            if isinstance(ran, Ran):
+                passed.append(ran)
+            elif ran.kind == "verify_failed":
+                failed.append(ran)
+            else:
+                return ran
+        return acceptance_failed(failed, [(ran.command, ran.result.output.text) for ran in passed]) if failed else None
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
         check = CHECKS[step.name]
@@ -192,5 +221,7 @@ def _name(step: VerifyStep) -> str:
             return " ".join(("pytest", *step.args, *step.paths))
         case EnsuresStep():
             return "ensures"
+        case CommandsStep():
+            return f"commands ({len(step.commands)})"
         case _ as never:
             assert_never(never)

@@ -3,6 +3,11 @@
 from collections.abc import Mapping
 
 CODES: Mapping[str, tuple[str, str]] = {
+    "E665": (
+        "no such git revision",
+        "The project must lie in a git repository that has the revision. A shallow or partial clone may lack it: fetch "
+        "it first. Nothing is fetched by orch23.",
+    ),
     "E301": (
         "a test failed",
         "pytest ran and at least one test, fixture or import of a test file failed. Mend the code, or the test.",

@@ -112,6 +112,7 @@ def _sections(whole: Schema) -> Iterator[tuple[str, Schema]]:
     yield "A model's price in `prices`", whole["definitions"]["price"]
     yield "An input", whole["definitions"]["input"]["oneOf"][1]
     yield "A step of `verify`", whole["definitions"]["step"]
+    yield "`commands` of a step", whole["definitions"]["step"]["properties"]["commands"]
     yield "A condition in a list", whole["definitions"]["conditions"]["oneOf"][1]["items"]
 
 

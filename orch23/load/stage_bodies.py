@@ -189,7 +189,6 @@ def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Jso
     """
     tree = cast("Mapping[str, Json]", unknown.tree)
     verify, fence, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
-    verify_inputs = verify.get("inputs") if isinstance(verify, Mapping) else None
     writes = fence.get("write") if isinstance(fence, Mapping) else None
     pytest = tree.get("pytest")
     report = [pytest.get("report")] if isinstance(pytest, Mapping) else []
@@ -200,7 +199,7 @@ def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Jso
         body=body,
         kind=cast("Kind", kind),
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
-        reads=wild_patterns([*_list(tree.get("inputs")), *_list(verify_inputs), *_files(tree)]),
+        reads=wild_patterns([*_list(tree.get("inputs")), *_verified(verify), *_files(tree)]),
         writes=wild_patterns([*_list(tree.get("outputs")), *report] if writes is None else _list(writes)),
     )
 
@@ -210,6 +209,14 @@ def _list(value: Json) -> Sequence[Json]:
     if isinstance(value, str):
         return [value]
     return value if isinstance(value, Sequence) else ()
+
+
+def _verified(verify: Json) -> list[Json]:
+    """Return the files that verification reads: its inputs, and the lists of commands that lie in files."""
+    whole = verify if isinstance(verify, Mapping) else {"steps": verify}
+    bodies = [step.get("commands") for step in _list(whole.get("steps")) if isinstance(step, Mapping)]
+    sources = [body.get("from") for body in bodies if isinstance(body, Mapping)]
+    return [*_list(whole.get("inputs")), *(one for one in sources if isinstance(one, str) and "#" in one)]
 
 
 def _files(tree: Mapping[str, Json]) -> list[Json]:

@@ -188,7 +188,19 @@ class EnsuresStep:
     conditions: tuple[Condition, ...]
 
 
-VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandsStep:
+    """Run commands that a model wrote, without a shell: only programs of `allow`, each named plainly.
+
+    With a `source` the commands are what it says, and are known once the stage is resolved.
+    """
+
+    allow: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+    source: SliceInput | None = None
+
+
+VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep | CommandsStep
 
 
 @dataclass(frozen=True, slots=True)

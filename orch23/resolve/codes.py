@@ -23,4 +23,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The inputs of the stage exceed llm.context.max_files or max_bytes. Give slices instead of files, or raise the "
         "limit on purpose.",
     ),
+    "E835": (
+        "a command that is refused",
+        "Commands of a `commands` step are data that a model wrote. Each is one program, of those that `allow` names "
+        "plainly, with its arguments; no shell runs it, so `|`, `&&`, `;`, `>`, backticks and `$(` are refused, but in "
+        "quotes. Correct the data (a stage that makes it is asked again, if it has `retry`), or `allow`.",
+    ),
 }

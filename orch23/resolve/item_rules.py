@@ -37,6 +37,8 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("pytest/paths/*", _LOCAL),
     ("pytest/expect/*", _TEXT),
     ("pytest/report", _WRITE),
+    ("commands/from", _SLICE),
+    ("commands/from/*", _TEXT),  # each is judged as a command, by whoever reads the step
 )
 _RUNS_TEXT = frozenset({"-c", "-e", "--eval", "-lc", "-ec"})
 
@@ -153,7 +155,7 @@ def _kind_of(place: str) -> str | None:
         names = rest[1:]
         if names[:1] == ["with"]:
             return _TEXT
-        if names[:1] not in (["shell"], ["pytest"], ["ensures"]):
+        if names[:1] not in (["shell"], ["pytest"], ["ensures"], ["commands"]):
             return None
     return next((kind for pattern, kind in _PLACES if _fits(pattern.split("/"), names)), None)
 

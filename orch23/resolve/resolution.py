@@ -12,6 +12,7 @@ from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_js
 from orch23.model.manifest import ACTION_FORMAT, Manifest, core_of, key_of
 from orch23.model.pipeline import (
     CheckStep,
+    CommandsStep,
     Condition,
     EnsuresStep,
     GlobInput,
@@ -29,6 +30,7 @@ from orch23.model.pipeline import (
 )
 from orch23.model.private import private_reason
 from orch23.resolve import prompts
+from orch23.resolve.acceptance import steps_of, with_commands
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.slices import SliceError, YamlReader, take
 from orch23.resolve.tree import Tree
@@ -117,11 +119,12 @@ def resolve_stage(
     if asks:
         base = {path: entry for path, entry in base.items() if path in stage.outputs or not private_reason(path)}
     given = [*inputs.given, *_given_base(base, inputs.files, tree)]
+    stage, refused = with_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     aspects = _declared(stage, facts)
     aspects |= inputs.aspects | verify.aspects
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
-    broken = [*inputs.broken, *verify.broken]
+    broken = [*inputs.broken, *verify.broken, *refused]
     rendered = None
     match stage.step:
         case LLMStep() as step:
@@ -183,13 +186,25 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
     if stage.verify.steps:
         aspects["verify"] = [_verify_aspect(step, facts) for step in stage.verify.steps]
         aspects["verify.all"] = stage.verify.run_all or None
-        if any(isinstance(step, ShellStep | PytestStep) for step in stage.verify.steps):
+        processes = processes_of(stage)
+        if processes:
             aspects["verify.python"] = facts.python
-        if any(isinstance(step, PytestStep) for step in stage.verify.steps):
+        if any(isinstance(step, PytestStep) for step in processes):
             aspects["verify.pytest"] = facts.pytest
     if stage.ensures:
         aspects["ensures"] = [f"{c.kind}:{c.path}" for c in stage.ensures]
     return aspects
+
+
+def processes_of(stage: Stage) -> tuple[ShellStep | PytestStep, ...]:
+    """Return the processes of a stage's verification, with those that commands stand for."""
+    found: list[ShellStep | PytestStep] = []
+    for step in stage.verify.steps:
+        if isinstance(step, ShellStep | PytestStep):
+            found.append(step)
+        elif isinstance(step, CommandsStep):
+            found += steps_of(step)
+    return tuple(found)
 
 
 def _step_aspects(step: Step, facts: Facts) -> dict[str, Json]:
@@ -234,6 +249,12 @@ def _pytest_aspect(step: PytestStep) -> Json:
     }
 
 
+def _command_aspect(step: ShellStep | PytestStep) -> Json:
+    if isinstance(step, PytestStep):
+        return ["pytest", *step.args, *step.paths]
+    return step.command if isinstance(step.command, str) else list(step.command)
+
+
 def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
     match step:
         case CheckStep():
@@ -244,6 +265,8 @@ def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
             return {"pytest": _pytest_aspect(step)}
         case EnsuresStep():
             return {"ensures": [f"{c.kind}:{c.path}" for c in step.conditions]}
+        case CommandsStep():
+            return {"commands": [_command_aspect(one) for one in steps_of(step)]}
         case _ as never:
             assert_never(never)
 

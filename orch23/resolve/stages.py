@@ -14,6 +14,7 @@ from orch23.model.pipeline import (
     DEFAULT_TIMEOUT_S,
     MAX_RETRIES,
     ChainLink,
+    CommandsStep,
     FailureKind,
     Fence,
     ForeachStage,
@@ -104,6 +105,7 @@ def make_stage(
     holds = fields.condition("if")
     _check_outputs(fields, step, outputs, fence)
     _check_own_inputs(fields, step, inputs, outputs)
+    _check_own_commands(fields, stage)
     problems = tuple(fields.problems)
     broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
@@ -256,6 +258,16 @@ def _check_own_inputs(fields: Fields, step: Step | None, inputs: tuple[Input, ..
                     number = _index_of(fields, value.path)
                     hint = "write the result to another file, or remove the input"
                     fields.complain(number, "E854", f"the input `{value.path}` is also an output of this stage", hint)
+
+
+def _check_own_commands(fields: Fields, stage: Stage) -> None:
+    """Complain of a stage that is verified by commands out of its own result: it would choose what it must pass."""
+    for step in stage.verify.steps:
+        if isinstance(step, CommandsStep) and step.source is not None:
+            path = step.source.path
+            if match_any((*stage.outputs, *stage.fence.write), path):
+                hint = "let another stage make the list"
+                fields.complain("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
 
 
 def _index_of(fields: Fields, path: str) -> str:

@@ -6,9 +6,11 @@ from orch23.model.digest import Json
 from orch23.model.pipeline import (
     BriefLimits,
     CheckStep,
+    CommandsStep,
     Condition,
     EnsuresStep,
     ForeachStage,
+    Input,
     LLMStep,
     OnTruncated,
     PytestStep,
@@ -18,12 +20,13 @@ from orch23.model.pipeline import (
     Verify,
     VerifyStep,
 )
+from orch23.resolve.acceptance import read_commands
 from orch23.resolve.expressions import mentions
 from orch23.resolve.fields import Fields
 from orch23.resolve.input_paths import read_inputs
 
 STEP_KINDS = ("llm", "shell", "pytest", "render")
-VERIFY_KINDS = ("check", "shell", "pytest", "ensures")
+VERIFY_KINDS = ("check", "shell", "pytest", "ensures", "commands")
 RETURNS = ("files", "json", "text", "code")
 MODES = ("cached", "record", "replay")
 APIS = ("responses", "chat")
@@ -234,15 +237,23 @@ def _condition(item: Fields) -> Condition | None:
 
 
 def read_verify(stage: Fields) -> Verify:
-    """Return what a result must pass: of a list of steps, or of `{inputs, steps, all}`."""
+    """Return what a result must pass: of a list of steps, or of `{inputs, steps, all}`.
+
+    A list of commands that lies in a file is one of its inputs.
+    """
     value = stage.body.get("verify")
     if isinstance(value, Sequence) and not isinstance(value, str):
         steps, places = _verify_steps(stage, "verify")
-        return Verify(steps, places=places)
+        return Verify(steps, _sources(steps), places=places)
     verify = stage.below("verify")
     verify.only(("inputs", "steps", "all"))
     steps, places = _verify_steps(verify, "steps")
-    return Verify(steps, read_inputs(verify, "inputs"), verify.flag("all", default=False), places)
+    inputs = tuple(dict.fromkeys((*read_inputs(verify, "inputs"), *_sources(steps))))
+    return Verify(steps, inputs, verify.flag("all", default=False), places)
+
+
+def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:
+    return tuple(step.source for step in steps if isinstance(step, CommandsStep) and step.source is not None)
 
 
 def _verify_steps(owner: Fields, key: str) -> tuple[tuple[VerifyStep, ...], tuple[int, ...]]:
@@ -250,7 +261,9 @@ def _verify_steps(owner: Fields, key: str) -> tuple[tuple[VerifyStep, ...], tupl
     found: dict[int, VerifyStep] = {}
     for number, item in enumerate(owner.items(key)):
         if not isinstance(item, Mapping):
-            owner.wrong_type(f"{key}/{number}", item, "a mapping with one of `check`, `shell`, `pytest`, `ensures`")
+            owner.wrong_type(
+                f"{key}/{number}", item, "a mapping with one of `check`, `shell`, `pytest`, `ensures`, `commands`"
+            )
             continue
         fields = Fields(item, f"{owner.path}/{key}/{number}", owner.problems)
         step, holds = _verify_step(fields), fields.condition("if")
@@ -280,5 +293,7 @@ def _verify_step(item: Fields) -> VerifyStep | None:
             return step
         case "ensures":
             return EnsuresStep(read_conditions(item, "ensures"))
+        case "commands":
+            return read_commands(item)
         case _:
             return None

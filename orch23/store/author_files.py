@@ -2,11 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.store.workspace import Workspace
 
 MAX_BYTES = 1_048_576
+
+
+class Readable(Protocol):
+    """Files by path: the workspace, or what stands for it."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes at a path, or None if that is no regular file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +21,7 @@ class AuthorFiles:
     """The author's files of one project; a link out of it is not followed."""
 
     root: Path
-    workspace: Workspace
+    workspace: Readable
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
         """Return a file's text, or None and what is wrong."""

@@ -40,6 +40,12 @@ def no_pipeline_here(project: Project) -> set[str]:
     return shown(project.run("plan"))
 
 
+@TRIGGERS.of("E665")
+def revision_of_no_repository(project: Project) -> set[str]:
+    """Compare with a revision where there is no git."""
+    return shown(project.write(ONE).run("affected", "--since", "HEAD"))
+
+
 @TRIGGERS.of("E663")
 def help_on_nothing(project: Project) -> set[str]:
     """Ask for help on a code that is none."""

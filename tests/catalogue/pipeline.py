@@ -55,6 +55,7 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "E855": (S + "    render: {template: t}\n", {}),
     "E856": (S + OK + "    retry: {max: 1, escalate: [m]}\n", {}),
     "E857": (S + EACH + OK + "    needs: ['${{ t.x }}']\n", {"l.json": "[]"}),
+    "E835": (S + OK + "    verify: [{commands: {from: ['rm -r x'], allow: [python]}}]\n", {}),
     "E858": (
         S + EACH + "    shell: [a]\n    outputs: ['${{ t.path }}']\n",
         {"l.json": '[{"id": "a", "path": "pyproject.toml"}]'},

@@ -216,7 +216,7 @@ code = main(sys.argv[1:])
 print("heavy:", [name for name in {HEAVY!r} if name in sys.modules], code, file=sys.stderr)
 """
 COMMANDS = (
-    *("build", "plan", "status", "explain", "validate", "graph", "vars", "schema", "runs", "log", "show"),
+    *("build", "plan", "status", "explain", "validate", "graph", "affected", "vars", "schema", "runs", "log", "show"),
     *("accept", "clean", "reset", "model", "doctor", "help"),
 )
 

@@ -343,3 +343,12 @@ def test_a_file_that_is_no_text_is_invalid(tmp_path):
     with pytest.raises(InvalidInputError) as caught:
         load_pipeline(path, tmp_path)
     assert [(d.code, str(d.location)) for d in caught.value.diagnostics] == [("E805", "p.yaml:2:7")]
+
+
+def test_a_foreach_reads_the_lists_of_commands_that_lie_in_files():
+    text = "version: 1\nstages:\n  s:\n    foreach: {from: l.json, as: t}\n    shell: [x]\n    verify:VERIFY\n"
+    step = "[{commands: {from: 'build/${{ t }}/plan.json#/a', allow: [python]}}, {shell: 'a#b'}]"
+    for verify in (f" {step}", f" {{inputs: [in.txt], steps: {step}}}"):
+        (stage,) = good(text.replace("VERIFY", verify)).stages
+        assert isinstance(stage, ForeachStage)
+        assert stage.reads == (("in.txt",) if "in.txt" in verify else ()) + ("build/**",)

@@ -10,6 +10,7 @@ from orch23.load.complaints import complaints
 from orch23.load.schema import reference_page, relaxed_schema, schema
 from orch23.model.pipeline import (
     BriefLimits,
+    CommandsStep,
     Fence,
     LLMStep,
     OnTruncated,
@@ -80,6 +81,8 @@ def test_schema_reader_and_model_have_the_same_keys():
     for owner in ("stage", "defaults"):
         below = set(definitions[owner]["properties"]["stop_conditions"]["properties"])
         assert below == stop - {"max_failed_stages"}
+    commands = set(definitions["step"]["properties"]["commands"]["properties"])
+    assert (commands - {"from"}) | {"commands", "source"} == fields_of(CommandsStep)
     assert set(definitions["price"]["properties"]) == fields_of(Price)
     assert set(definitions["llm"]["properties"]["on_truncated"]["properties"]) == fields_of(OnTruncated)
 
@@ -120,6 +123,7 @@ E = "${{ vars.x }}"
         {"render": E, "foreach": {"in": E, "order": E}, "allowed_paths": {"write": E}, "network": E, "tools": E},
         {"shell": E, "verify": {"steps": E, "inputs": E, "all": E}},
         {"shell": E, "verify": [{"check": E}, {"shell": E}, {"pytest": {"paths": E}}, {"ensures": E}]},
+        {"shell": E, "verify": [{"commands": {"from": E, "allow": E}}, {"commands": {"from": [E], "allow": [E]}}]},
     ],
 )
 def test_an_expression_may_stand_wherever_a_scalar_or_list_may(stage):

@@ -457,6 +457,37 @@ def test_an_item_may_name_plain_paths_and_arguments(body, item):
     assert item_faults(body, item) == []
 
 
+PYTHON = {"from": "${{ t }}", "allow": ["python", "pytest"]}
+
+
+@pytest.mark.parametrize(
+    ("commands", "item", "code"),
+    [
+        (PYTHON, ["python -V", "pytest -q tests", "python -c 'a; b'"], None),
+        ({**PYTHON, "from": ["pytest ${{ t }}"]}, "tests/test_a.py", None),
+        (PYTHON, "build/plan.json#/commands", None),
+        (PYTHON, [], None),
+        (PYTHON, ["rm -rf x"], "E835"),
+        (PYTHON, ["python -V && python -V"], "E835"),
+        (PYTHON, [{"run": "python"}], "E857"),
+        (PYTHON, "python -V", "E812"),
+        (PYTHON, "/etc/passwd#/x", "E857"),
+        (PYTHON, ".env.json#/x", "E858"),
+        ({"from": ["python -V"], "allow": "${{ t }}"}, ["python"], "E857"),
+        ({"from": ["python -V"], "allow": ["${{ t }}"]}, "python", "E857"),
+        ("${{ t }}", {"from": ["sh x"], "allow": ["sh"]}, "E857"),
+    ],
+)
+def test_commands_are_where_an_item_may_say_what_is_run(commands, item, code):
+    found = {c for _, c in item_faults({"shell": ["x"], "verify": {"steps": [{"commands": commands}]}}, item)}
+    assert found == (set() if code is None else {code})
+
+
+def test_commands_of_an_item_have_no_other_place():
+    assert {c for _, c in item_faults({"shell": ["x"], "commands": {"from": "${{ t }}"}}, ["python -V"])} == {"E802"}
+    assert {c for _, c in item_faults({"shell": "${{ t }}"}, ["python", "-V"])} == {"E857"}
+
+
 def test_a_read_fence_bounds_what_an_item_names():
     body = {"shell": ["x"], "inputs": ["${{ t }}"], "allowed_paths": {"read": ["docs/"]}}
     assert item_faults(body, "src/a.py") == [("stages/f/inputs/0", "E857")]

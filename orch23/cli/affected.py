@@ -1,0 +1,132 @@
+"""The command `affected`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orch23.cli.console import Console
+from orch23.cli.options import json_option, pipeline_argument, variable_options
+from orch23.model.errors import ExitCode
+from orch23.report.affected import affected_json, affected_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orch23.cli.wiring import Project
+    from orch23.execute.git import Revision
+    from orch23.model.affected import Affected
+    from orch23.model.pipeline import Pipeline
+    from orch23.model.record import LockFile
+
+
+@click.command()
+@pipeline_argument
+@click.option("--since", "revision", metavar="REV", required=True, help="A commit, branch or tag of git.")
+@variable_options
+@json_option
+@click.option("--exit-code", is_flag=True, help="End with 1 if a stage is affected.")
+@click.pass_obj
+def affected(
+    console: Console,
+    *,
+    arguments: tuple[str, ...],
+    revision: str,
+    sets: tuple[str, ...],
+    vars_file: str | None,
+    as_json: bool,
+    exit_code: bool,
+) -> int:
+    """Name the stages whose keys differ since a git revision, and those after them.
+
+    The pipeline, its prompts, schemas and sources as they were then are compared with the working tree. Checks
+    nothing out, writes nothing.
+    """
+    from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
+    from orch23.execute.git import open_revision  # noqa: PLC0415 - heavy
+
+    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file)
+    project, _ = open_wanted(console, wanted, most_stages=0)
+    with open_revision(project.store.root, revision) as then:
+        found = _compare(project, then, revision)
+    console.answer(affected_json(found) if as_json else affected_text(found))
+    return ExitCode.FAILED if exit_code and (found.stages or found.removed) else ExitCode.OK
+
+
+def _compare(project: "Project", revision: "Revision", name: str) -> "Affected":
+    from orch23.engine.affected import affected_stages  # noqa: PLC0415 - heavy
+    from orch23.engine.moment import Keying, Moment, made_by  # noqa: PLC0415 - heavy
+    from orch23.engine.session import lock_path  # noqa: PLC0415 - heavy
+    from orch23.model.affected import Affected  # noqa: PLC0415 - heavy
+    from orch23.store.author_files import AuthorFiles  # noqa: PLC0415 - heavy
+    from orch23.store.lock_file import read_lock  # noqa: PLC0415 - heavy
+
+    pipeline, root, machinery = project.pipeline, project.store.root, project.machinery
+    place = lock_path(root, pipeline.file)
+    before = _pipeline_at(project, revision)
+    made = made_by((before, pipeline), (read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())))
+    keying = Keying(
+        facts_of=machinery.facts_of,
+        sources_of=lambda moment: AuthorFiles(root, moment),
+        read_yaml=machinery.read_yaml,
+    )
+    today = project.store.workspace
+    now = keying.keyed(pipeline, Moment(today, today, made))
+    then = keying.keyed_then(before, Moment(revision, today, made)) if before is not None else None
+    stages, removed = affected_stages(then, now)
+    return Affected(
+        name=pipeline.name,
+        file=pipeline.file,
+        since=name,
+        commit=revision.commit,
+        count=len(now.plan.nodes),
+        stages=stages,
+        removed=removed,
+        comparable=then is not None,
+    )
+
+
+def _pipeline_at(project: "Project", revision: "Revision") -> "Pipeline | None":
+    """Return the pipeline as it was, with the vars of the command line; None if there was none, or an invalid one."""
+    from orch23.cli.wiring import swap_of  # noqa: PLC0415 - heavy
+    from orch23.load.pipeline import parse_pipeline  # noqa: PLC0415 - heavy
+
+    settings, file = project.settings, project.pipeline.file
+    text = _text_at(revision, file)
+    if text is None:
+        return None
+    vars_name = "" if settings.vars_file is None else _below(settings.vars_file, settings.root)
+    return parse_pipeline(
+        text,
+        file,
+        sets=settings.sets,
+        vars_text=_text_at(revision, vars_name) if vars_name else None,
+        vars_name=vars_name,
+        swap=swap_of(settings),
+    ).pipeline
+
+
+def _lock_at(revision: "Revision", path: str) -> "LockFile":
+    """Return the lock file as it was; empty if there was none, or a damaged one: it only says what is made."""
+    from orch23.model.errors import CorruptStateError  # noqa: PLC0415 - heavy
+    from orch23.model.record import LockFile  # noqa: PLC0415 - heavy
+    from orch23.store.lock_file import parse_lock  # noqa: PLC0415 - heavy
+
+    data = revision.read(path)
+    try:
+        return LockFile() if data is None else parse_lock(data, path)
+    except CorruptStateError:
+        return LockFile()
+
+
+def _text_at(revision: "Revision", path: str) -> str | None:
+    from orch23.load.yaml_text import decode  # noqa: PLC0415 - heavy
+
+    data = revision.read(path)
+    if data is None:
+        return None
+    text, refused = decode(data, path)
+    return None if refused else text
+
+
+def _below(path: "Path", root: "Path") -> str:
+    return path.resolve().relative_to(root.resolve()).as_posix()

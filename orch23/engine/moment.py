@@ -1,0 +1,172 @@
+"""The project at one moment, on disk or at a revision: which manifests its stages have, from its sources alone."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry, Json
+from orch23.model.errors import ConfigurationError, InvalidInputError
+from orch23.model.manifest import Manifest
+from orch23.model.paths import match, match_any, normal
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import LockFile
+from orch23.plan.graph import build_plan, extend, reads_of
+from orch23.plan.writers import writes_of
+from orch23.resolve.expand import expand
+from orch23.resolve.prompts import Sources
+from orch23.resolve.resolution import Facts, resolve_stage
+from orch23.resolve.slices import YamlReader
+
+
+class Files(Protocol):
+    """Files by path: those on disk, or those of a revision."""
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path, or None if that is no regular file."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes at a path, or None if that is no regular file."""
+
+    def listing(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths of the regular files that a pattern means, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Files as they were, with what the pipeline makes as it is today: what is made is no change of its own."""
+
+    then: Files
+    today: Files
+    made: frozenset[str]
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path, or None if that is no regular file."""
+        return self._at(path).entry(path)
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes at a path, or None if that is no regular file."""
+        return self._at(path).read(path)
+
+    def listing(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths that a pattern means, sorted."""
+        wanted = normal(pattern)
+        made = {path for path in self.made if match(wanted, path) and self.today.entry(path) is not None}
+        return tuple(sorted({*self.sources(pattern), *made}))
+
+    def sources(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths that a pattern means, without what the pipeline makes."""
+        return tuple(path for path in self.then.listing(pattern) if path not in self.made)
+
+    def _at(self, path: str) -> Files:
+        return self.today if path in self.made else self.then
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A moment as one stage sees it: fills the `Tree` port of resolving. Versions of chains are made: none is told."""
+
+    moment: Moment
+    stage: Stage
+
+    def entry(self, path: str) -> FileEntry | None:
+        return None if self._is_own(path) else self.moment.entry(path)
+
+    def matching(self, pattern: str) -> tuple[str, ...]:
+        return tuple(path for path in self.moment.listing(pattern) if not self._is_own(path))
+
+    def listed(self, pattern: str) -> tuple[str, ...]:
+        return self.moment.sources(pattern)
+
+    def versions(self) -> dict[str, FileEntry]:
+        return {}
+
+    def read(self, path: str, entry: FileEntry) -> bytes:
+        del entry
+        return self.moment.read(path) or b""
+
+    def _is_own(self, path: str) -> bool:
+        return self.stage.chain is None and match_any(self.stage.outputs, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A plan, expanded as far as today's lists allow, with the manifest of each of its nodes."""
+
+    plan: Plan
+    manifests: Mapping[str, Manifest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keying:
+    """What manifests take besides the files."""
+
+    facts_of: Callable[[Stage], Facts]
+    sources_of: Callable[[Moment], Sources]
+    read_yaml: YamlReader
+
+    def keyed(self, pipeline: Pipeline, moment: Moment) -> Keyed:
+        """Return every manifest of a pipeline at a moment.
+
+        Raises:
+            InvalidInputError: the graph has complaints, or the items of a list that nobody makes have.
+            ConfigurationError: an interpreter or a declared tool is missing.
+
+        """
+        plan = self._expanded(pipeline, moment)
+        sources = self.sources_of(moment)
+        return Keyed(plan, {name: self._manifest(plan, name, moment, sources) for name in plan.order})
+
+    def keyed_then(self, pipeline: Pipeline, moment: Moment) -> Keyed | None:
+        """Return the same of a moment that is past; None where it had complaints, or wants what is gone."""
+        try:
+            return self.keyed(pipeline, moment)
+        except (InvalidInputError, ConfigurationError):
+            return None
+
+    def _expanded(self, pipeline: Pipeline, moment: Moment) -> Plan:
+        plan, problems = build_plan(pipeline)
+        for node in pipeline.stages if plan is not None else ():
+            if isinstance(node, ForeachStage) and plan is not None:
+                plan, problems = self._expand(plan, node, moment)
+        if plan is None:
+            raise InvalidInputError(*problems)
+        return plan
+
+    def _expand(self, plan: Plan, node: ForeachStage, moment: Moment) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
+        source, place = node.foreach.source, plan.pipeline.locate("stages", node.name, "foreach")
+        data = moment.read(source) if source is not None else b""
+        if data is None:
+            return plan, ()
+        text = None if source is None else data.decode("utf-8", errors="replace")
+        found = expand(node, text, variables=plan.pipeline.vars, read_yaml=self.read_yaml, place=place)
+        more, problems = extend(plan, node.name, found.stages) if not found.problems else (None, found.problems)
+        return (plan, ()) if more is None and source in moment.made else (more, problems)
+
+    def _manifest(self, plan: Plan, name: str, moment: Moment, sources: Sources) -> Manifest:
+        node, variables = plan.nodes[name], plan.pipeline.vars
+        if isinstance(node, ForeachStage):
+            return _unexpanded(node, moment, variables)
+        facts = self.facts_of(node)
+        tree = _Seen(moment, node)
+        return resolve_stage(node, tree, facts, sources, variables=variables, read_yaml=self.read_yaml).manifest
+
+
+def made_by(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
+    """Return the paths that stages make: literal outputs, and what records say of those that are not."""
+    nodes = [node for pipeline in pipelines if pipeline is not None for node in pipeline.stages]
+    declared = {path for node in nodes if isinstance(node, Stage) for path in node.outputs}
+    recorded = {path for lock in locks for record in lock.records.values() for path in record.outputs}
+    return frozenset({path for path in declared if not path.endswith("/")} | recorded)
+
+
+def _unexpanded(node: ForeachStage, moment: Moment, variables: Mapping[str, Json]) -> Manifest:
+    """Return what is known of a foreach whose list is not there: its text, the vars, and the files it may read."""
+    found: dict[str, Json] = {"command": {"body": node.body, "over": repr(node.foreach), "vars": dict(variables)}}
+    own = writes_of(node)
+    for pattern in reads_of(node):
+        for path in moment.listing(pattern):
+            if path not in moment.made and not match_any(own, path):
+                found[f"input:{path}"] = str(moment.entry(path))
+    return found

@@ -1,0 +1,177 @@
+"""Read the files of a git revision by plumbing alone: no checkout, no hook, no filter, nothing fetched."""
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from orch23.execute.environment import SYSTEM_PATH
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry
+from orch23.model.errors import ConfigurationError, NotFoundError
+from orch23.model.paths import is_ignored, match, normal
+
+_TIMEOUT_S = 60.0
+_MODES = {"100644": False, "100755": True}  # links and submodules are no regular files
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.alternateRefsCommand=",
+    "protocol.allow=never",
+    "safe.directory=*",  # the root is trusted: its pipeline runs commands anyway
+)
+_ENVIRONMENT: Mapping[str, str] = {
+    "PATH": ":".join(SYSTEM_PATH),
+    "HOME": "/nonexistent",
+    "LC_ALL": "C",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    sha: str
+    executable: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Revision:
+    """The regular files below the root at a commit, as a workspace shows those on disk. Close it after use."""
+
+    commit: str
+    _blobs: Mapping[str, _Blob]
+    _process: "subprocess.Popen[bytes]"
+    _entries: dict[str, FileEntry] = field(default_factory=dict)
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what was at a path, or None if that was no regular file."""
+        if path not in self._entries:
+            data = self.read(path)
+            if data is None:
+                return None
+            digest = Digest(hashlib.sha256(data).hexdigest(), len(data))
+            self._entries[path] = FileEntry(digest, executable=self._blobs[path].executable)
+        return self._entries[path]
+
+    def read(self, path: str) -> bytes | None:
+        """Return the bytes that were at a path, or None if that was no regular file.
+
+        Raises:
+            NotFoundError: the repository lacks the object, as a partial clone may.
+
+        """
+        blob = self._blobs.get(path)
+        if blob is None:
+            return None
+        asking, answering = _pipes(self._process)
+        asking.write(f"{blob.sha}\n".encode())
+        asking.flush()
+        words = answering.readline().split()
+        if len(words) != 3 or words[1] != b"blob":  # noqa: PLR2004 - name, kind, size
+            message = f"the repository lacks the bytes of `{path}` at {self.commit[:12]}"
+            raise _unknown(message, "fetch them: git fetch")
+        data = answering.read(int(words[2]))
+        answering.read(1)
+        return data
+
+    def listing(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths of the regular files that a pattern means, sorted."""
+        wanted = normal(pattern)
+        return tuple(p for p in sorted(self._blobs) if match(wanted, p) and not is_ignored(p, wanted))
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """End the process that reads the objects."""
+        del kind, error, at
+        for pipe in _pipes(self._process):
+            pipe.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def open_revision(root: Path, name: str) -> Revision:
+    """Return the files of a project at a revision.
+
+    Raises:
+        NotFoundError: the project is in no git repository, or that has no such revision.
+        ConfigurationError: there is no git.
+
+    """
+    program = shutil.which("git", path=_ENVIRONMENT["PATH"])
+    if program is None:
+        hint = "install it where the system keeps its programs"
+        raise ConfigurationError(Diagnostic("E482", "`git` was not found", hint=hint))
+    options = [part for one in _CONFIG for part in ("-c", one)]
+    git = [program, "--no-pager", *options, "-C", str(root)]
+    prefix = _run(git, "rev-parse", "--show-prefix")
+    if prefix is None:
+        message = f"`{root.name}` is in no git repository"
+        raise _unknown(message, "make one with `git init`, and commit")
+    commit = None
+    if name.strip() and name.isprintable():
+        commit = _run(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    if commit is None:
+        message = f"git knows no revision `{name}`"
+        raise _unknown(message, "name a commit, a branch or a tag; a shallow clone may lack it")
+    sha = commit.decode().strip()
+    listed = _run(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
+    process = subprocess.Popen(
+        [*git, "cat-file", "--batch"],
+        env=dict(_ENVIRONMENT),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    return Revision(commit=sha, _blobs=_blobs(listed, prefix.removesuffix(b"\n")), _process=process)
+
+
+def _run(git: list[str], *arguments: str) -> bytes | None:
+    """Return what a git command prints, or None if it fails."""
+    ended = subprocess.run(
+        [*git, *arguments],
+        env=dict(_ENVIRONMENT),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    return ended.stdout if ended.returncode == 0 else None
+
+
+def _blobs(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
+    """Return the regular files below a folder of a tree; a name that is no UTF-8 cannot be written in a pipeline."""
+    found = {}
+    for line in listed.split(b"\0"):
+        head, _, path = line.partition(b"\t")
+        words = head.decode().split()
+        if not words or words[0] not in _MODES or not path.startswith(prefix):
+            continue
+        try:
+            found[path.removeprefix(prefix).decode()] = _Blob(words[2], _MODES[words[0]])
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
+    if process.stdin is None or process.stdout is None:
+        message = "BUG: git was started without pipes"
+        raise RuntimeError(message)
+    return process.stdin, process.stdout
+
+
+def _unknown(message: str, hint: str) -> NotFoundError:
+    return NotFoundError(Diagnostic("E665", message, hint=hint))

@@ -1,0 +1,33 @@
+"""What differs between the project now and at a revision, by stage: a value that reports write down."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orch23.model.manifest import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedStage:
+    """A stage (or item) that is affected: of another key, new, or after one that is (`after`)."""
+
+    stage: str
+    why: Literal["changed", "added", "downstream"]
+    reasons: tuple[Reason, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Affected:
+    """The affected stages in the order of the plan, out of `count`; `removed` are those that the revision had alone.
+
+    `comparable` is false where the revision has no such pipeline, or an invalid one: then every stage is new.
+    """
+
+    name: str
+    file: str
+    since: str
+    commit: str
+    count: int
+    stages: tuple[AffectedStage, ...] = ()
+    removed: tuple[str, ...] = ()
+    comparable: bool = True

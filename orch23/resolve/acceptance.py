@@ -1,0 +1,202 @@
+"""Judge commands that a model wrote: each a plain argv of an allowed program, for no shell, or refused."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.paths import is_glob
+from orch23.model.pipeline import CommandsStep, PytestStep, ShellStep, SliceInput, Stage
+from orch23.model.strict_json import parse
+from orch23.resolve.fields import Fields, shown
+
+MOST_COMMANDS = 32
+LONGEST_COMMAND = 4000
+REFUSED = "E835"
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_SHELLS_TEXT = "sh bash dash zsh ksh fish csh tcsh busybox env xargs sudo nohup timeout eval exec"
+_SHELLS = frozenset(_SHELLS_TEXT.split())
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_OPERATORS = "|&;<>()"
+_PYTEST_FLAGS = re.compile(r"-[qvxsl]+|-r[A-Za-z]+|--(?:quiet|verbose|exitfirst|showlocals|no-header|no-summary)")
+_PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
+
+
+# ---- one command ------------------------------------------------------------------------------
+
+
+def step_of(command: str, allow: Sequence[str]) -> ShellStep | PytestStep | str:
+    """Return what a command runs, or why it is refused. pytest is run as a step of that name: by its own report."""
+    refused = _text_fault(command) or _operator_fault(command)
+    if refused is not None:
+        return refused
+    try:
+        argv = shlex.split(command)
+    except ValueError as error:
+        return f"it cannot be split into arguments: {str(error).lower()}"
+    if not argv:
+        return "it is empty"
+    if "/" in argv[0] or "\\" in argv[0] or ".." in argv[0]:
+        return f"the program `{argv[0]}` is a path; programs are named plainly"
+    if argv[0] not in allow:
+        return f"the program `{argv[0]}` is not allowed; allowed are {', '.join(f'`{name}`' for name in allow)}"
+    if argv[0] == "pytest":
+        return _pytest(argv[1:])
+    if argv[:3] == ["python", "-m", "pytest"]:
+        return _pytest(argv[3:])
+    return ShellStep(tuple(argv))
+
+
+def _text_fault(command: str) -> str | None:
+    if len(command) > LONGEST_COMMAND:
+        return f"it has {len(command):,} characters; the most is {LONGEST_COMMAND:,}"
+    return "it holds a control character" if _CONTROL.search(command) else None
+
+
+def _operator_fault(command: str) -> str | None:
+    """Return what only a shell would understand: an operator outside of quotes, or a substitution that they let by."""
+    for sign, quote in _unquoted(command):
+        if sign in ("`", "$("):
+            return f"it holds {'a backtick' if sign == '`' else '`$(`'}, and no shell runs it"
+        if not quote and sign in _OPERATORS:
+            return f"it holds the shell operator `{sign}`, and no shell runs it"
+        if not quote and sign == "\n":
+            return "it has more than one line"
+    return None
+
+
+def _unquoted(command: str) -> Iterator[tuple[str, str]]:
+    """Give each sign that a shell would look at, with the quote it stands in; `$(` is one sign."""
+    quote, at = "", 0
+    while at < len(command):
+        sign = command[at]
+        if quote == "'":
+            quote = "" if sign == "'" else quote
+        elif sign == "\\":
+            at += 1
+        elif sign in ("'", '"') and quote in ("", sign):
+            quote = "" if quote else sign
+        elif command.startswith("$(", at):
+            yield "$(", quote
+            at += 1
+        else:
+            yield sign, quote
+        at += 1
+
+
+def _pytest(words: Sequence[str]) -> PytestStep | str:
+    """Return a pytest step of a model's arguments: paths, and options that can change no verdict."""
+    args: list[str] = []
+    paths: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, sign, _ = word.partition("=")
+        if not word.startswith("-"):
+            why = _test_path_fault(word)
+            if why is not None:
+                return why
+            paths.append(word)
+        elif _PYTEST_FLAGS.fullmatch(word) or (sign and name in _PYTEST_VALUES):
+            args.append(word)
+        elif word in _PYTEST_VALUES:
+            value = next(rest, None)
+            if value is None:
+                return f"the option `{word}` lacks its value"
+            args += [word, value]
+        else:
+            return f"the option `{word}` of pytest is not allowed; allowed are -q -v -x -s -l -r -k -m --tb --maxfail"
+    return PytestStep(args=tuple(args), paths=tuple(paths))
+
+
+def _test_path_fault(word: str) -> str | None:
+    path = word.partition("::")[0]
+    if path.startswith(("/", "~")) or ".." in path.split("/") or is_glob(path.rstrip("/")):
+        return f"`{path}` is no plain path below the working directory"
+    return None
+
+
+# ---- the step ---------------------------------------------------------------------------------
+
+
+def read_commands(item: Fields) -> CommandsStep | None:
+    """Return a `commands` step: where its commands come from, and which programs they may name."""
+    body = item.below("commands")
+    body.only(("from", "allow"))
+    allow = body.texts("allow")
+    if not body.has("allow"):
+        body.complain("", "E810", "`allow` is missing", "name the programs: [python, pytest]")
+    for number, name in enumerate(allow):
+        if not _NAME.fullmatch(name) or name in _SHELLS:
+            why = "runs other commands" if name in _SHELLS else "is no plain name of a program"
+            body.complain(f"allow/{number}", "E812", f"`{name}` {why}", "allow programs such as python or pytest")
+    given = body.body.get("from")
+    if given is None:
+        body.complain("", "E810", "`from` is missing", 'write "${{ item.commands }}" or plan.json#/commands')
+    elif isinstance(given, str):
+        return _of_slice(body, given, allow)
+    for place, text in () if given is None else _faults(given, allow):
+        body.complain(f"from{place}", REFUSED, text, "correct the data, or `allow`")
+    if not isinstance(given, Sequence):
+        return None
+    return CommandsStep(allow=allow, commands=tuple(text for text in given if isinstance(text, str)))
+
+
+def _of_slice(body: Fields, text: str, allow: tuple[str, ...]) -> CommandsStep | None:
+    path, _, pointer = text.partition("#")
+    if not pointer.startswith("/"):
+        hint = "write a list, or name one: plan.json#/commands"
+        body.complain("from", "E812", f"`from` is {shown(text)}, which is no list of commands", hint)
+        return None
+    literal = body.path_at("from", path)
+    return None if literal is None else CommandsStep(allow=allow, source=SliceInput(literal, pointer.strip()))
+
+
+def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what is refused of a list of commands, each with its place below the list."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        return [("", f"the commands are {shown(given)}; they must be a list")]
+    if len(given) > MOST_COMMANDS:
+        return [("", f"there are {len(given)} commands; the most is {MOST_COMMANDS}")]
+    found = []
+    for number, command in enumerate(given):
+        refused = step_of(command, allow) if isinstance(command, str) else f"it is {shown(command)}"
+        if isinstance(refused, str):
+            found.append((f"/{number}", f"the command {shown(command)} is refused: {refused}"))
+    return found
+
+
+# ---- once it is resolved ----------------------------------------------------------------------
+
+
+def steps_of(step: CommandsStep) -> tuple[ShellStep | PytestStep, ...]:
+    """Return what the commands of a step run; one that is refused runs nothing: whoever read it has complained."""
+    found = (step_of(command, step.allow) for command in step.commands)
+    return tuple(one for one in found if not isinstance(one, str))
+
+
+def with_commands(stage: Stage, slices: Mapping[tuple[str, str], str]) -> tuple[Stage, list[Diagnostic]]:
+    """Return a stage with the commands that its steps take from files, and what is refused of them.
+
+    `slices` are the texts of the inputs of its verification, by path and pointer; one that is missing is complained of
+    elsewhere.
+    """
+    problems: list[Diagnostic] = []
+    steps = list(stage.verify.steps)
+    for number, step in enumerate(steps):
+        if not isinstance(step, CommandsStep) or step.source is None:
+            continue
+        text = slices.get((step.source.path, step.source.selector))
+        given = [] if text is None else parse(text)
+        faults = _faults(given, step.allow)
+        name = f"{step.source.path}#{step.source.selector}"
+        problems += [
+            Diagnostic(REFUSED, f"{name}{at}: {why}", hint=f"correct `{step.source.path}`") for at, why in faults
+        ]
+        if not faults and isinstance(given, Sequence):
+            steps[number] = replace(step, commands=tuple(str(command) for command in given))
+    if steps == list(stage.verify.steps):
+        return stage, problems
+    return replace(stage, verify=replace(stage.verify, steps=tuple(steps))), problems
