@@ -122,7 +122,7 @@ CASES = {
         6,
         35,
     ),
-    "later: if": (S + OK + "    verify: [{shell: a, if: x}]\n", "E813", 5, 25),
+    "an if that is no truth": (S + OK + "    verify: [{shell: a, if: x}]\n", "E811", 5, 29),
     "commands without allow": (S + OK + "    verify: [{commands: {from: x}}]\n", "E810", 5, 15),
     "a command of no program": (S + OK + "    verify: [{commands: {from: ['a'], allow: [b]}}]\n", "E835", 5, 33),
     "bad stage name": (V + "stages:\n  'a b': {shell: a}\n", "E812", 3, 3),
