@@ -7,6 +7,8 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, pipeline, prompt
 from tests.project import Project
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 PLAN = "build/plan.json"
 CODE = """\
   code:

@@ -10,6 +10,8 @@ import pytest
 from tests.e2e.pipelines import green
 from tests.project import Project
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 PIPELINE = """\
 version: 1
 name: site

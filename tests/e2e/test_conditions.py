@@ -5,6 +5,8 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, shell
 from tests.project import Project
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 DOCS = (
     "  code: {outputs: [code.txt], shell: 'echo code > code.txt'}\n"
     "  docs: {if: '${{ vars.docs }}', outputs: [docs.txt], llm: {prompt: p.md.j2, returns: text}}\n"

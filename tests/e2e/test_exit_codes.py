@@ -10,6 +10,8 @@ from orch23.model.exit_numbers import exit_number
 from tests.e2e.pipelines import green, pipeline, prompt, proposing, shell
 from tests.project import Project, scripted
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 FAMILIES = {"E201": 4, "E2": 10, "E1": 11, "E3": 12, "E4": 3, "E5": 13, "E8": 2, "E822": 22}
 HEAD = f"exit_codes: {json.dumps(FAMILIES)}\n"
 ASK = "  a: {outputs: [a.json], llm: {prompt: p.md.j2, returns: json}}\n"

@@ -5,6 +5,8 @@ import pytest
 from tests.e2e.pipelines import ends, green, shell
 from tests.project import Project
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 NAP = "shell: 'sleep 0.2; echo {0} > {0}.txt', outputs: [{0}.txt]"
 
 

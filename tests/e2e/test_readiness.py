@@ -13,6 +13,8 @@ from orch23.plan.select import Selection
 from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt
 from tests.project import Outcome, Project, scripted
 
+pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+
 HOSTED = """\
 version: 1
 name: hosted
