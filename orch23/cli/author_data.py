@@ -10,13 +10,14 @@ from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import PathInput, Pipeline, Stage
 from orch23.model.strict_json import StrictJsonError, parse
+from orch23.providers.adapter import Answers, Case
 from orch23.providers.codes import NO_ANSWER
 from orch23.resolve.prompts import Sources
 from orch23.store.workspace import Workspace
 
 
-def read_answers(sources: Sources, path: str) -> Mapping[str, Sequence[str]]:
-    """Return the scripted answers of a YAML file: stage or `stage@item` -> answers by attempt.
+def read_answers(sources: Sources, path: str) -> Answers:
+    """Return the scripted answers of a YAML file: stage or `stage@item` -> a list of texts, or of cases.
 
     Raises:
         InvalidInputError: the file is missing or is not of that form.
@@ -28,11 +29,14 @@ def read_answers(sources: Sources, path: str) -> Mapping[str, Sequence[str]]:
     value, problems = parse_yaml_data(text, path)
     if problems:
         raise InvalidInputError(*problems)
-    if not isinstance(value, Mapping) or not all(_is_answers(one) for one in value.values()):
-        hint = "write stage names, each with a list of answers (text)"
-        message = f"`{path}` is no mapping of stages to lists of answers"
+    answers = {name: _cases(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
+    found = {name: cases for name, cases in answers.items() if cases is not None}
+    if not isinstance(value, Mapping) or len(found) < len(answers):
+        wrong = ", ".join(f"`{name}`" for name in answers if name not in found)
+        hint = "write stage names, each with a list of answers (text), or of cases `{when: TEXT, answers: [...]}`"
+        message = f"`{path}` is no mapping of stages to lists of answers{f': {wrong}' if wrong else ''}"
         raise InvalidInputError(Diagnostic(NO_ANSWER, message, hint=hint))
-    return {name: [str(one) for one in answers] for name, answers in value.items() if isinstance(answers, Sequence)}
+    return found
 
 
 def validate_answer(
@@ -69,5 +73,25 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Sourc
         raise InvalidInputError(*problems)
 
 
-def _is_answers(value: Json) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
+def _cases(value: Json) -> tuple[Case, ...] | None:
+    """Return the cases of one stage; None where it is neither a list of texts nor one of cases."""
+    texts = _texts(value)
+    if texts is not None:
+        return (Case(texts),)
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    cases: list[Case] = []
+    for one in value:
+        texts = _texts(one.get("answers")) if isinstance(one, Mapping) and one.keys() <= {"when", "answers"} else None
+        when = one.get("when", "") if isinstance(one, Mapping) else None
+        if texts is None or not isinstance(when, str):
+            return None
+        cases.append(Case(texts, when))
+    return tuple(cases)
+
+
+def _texts(value: Json) -> tuple[str, ...] | None:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    texts = tuple(one for one in value if isinstance(one, str))
+    return texts if len(texts) == len(value) else None

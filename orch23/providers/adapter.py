@@ -13,8 +13,20 @@ from orch23.model.event import Event
 from orch23.model.llm import Provider, Request
 from orch23.model.pipeline import LLMStep, OnTruncated
 
-ReadAnswers: TypeAlias = Callable[[str], Mapping[str, Sequence[str]]]
-"""Reads the file that `llm.answers` names (YAML, relative to the root): stage or `stage@item` -> answers by attempt."""
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Scripted answers by attempt, for requests that hold the text `when`; every request holds the empty one."""
+
+    texts: tuple[str, ...]
+    when: str = ""
+
+
+Answers: TypeAlias = Mapping[str, Sequence[Case]]
+"""Stage or `stage@item` -> its cases, of which the first that fits a request counts."""
+
+ReadAnswers: TypeAlias = Callable[[str], Answers]
+"""Reads the file that `llm.answers` names (YAML, relative to the root)."""
 
 Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
 """Whose prices hold: nobody's, since asking costs nothing; nobody knows; or a vendor's, as the price table calls it."""

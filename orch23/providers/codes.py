@@ -47,7 +47,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     NO_ANSWER: (
         "no scripted answer",
         "The provider `scripted` reads answers from the file that `llm.answers` names: a mapping of `stage` or "
-        "`stage@item` to a list of texts, one an attempt. Add the missing answer to that list.",
+        "`stage@item` to a list of texts, one an attempt, or to a list of cases: `{when: TEXT, answers: [...]}` holds "
+        "for requests that hold the text, and the first that does counts. Add the missing answer.",
     ),
     UNKNOWN_PROVIDER: (
         "unknown provider",

@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json, digest_bytes
+from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.llm import Provider
 from orch23.model.pipeline import LLMStep, OnTruncated
@@ -43,8 +43,8 @@ def request_parameters(setting: Setting, asking: Asking) -> Mapping[str, Json]:
     step = asking.step
     if step.provider != "scripted":
         return parameters(step)
-    text = Scripted(setting.read_answers(step.answers or ""), asking.stage, asking.attempt).answer()
-    return {**parameters(step), "answer": None if text is None else digest_bytes(text.encode()).sha256}
+    answers = setting.read_answers(step.answers or "")
+    return {**parameters(step), "answer": Scripted(answers, asking.stage, asking.attempt).digest()}
 
 
 def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:

@@ -5,55 +5,67 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, Asking, Setting
+from orch23.providers.adapter import Adapter, Answers, Asking, Case, Setting
 
 PROVENANCE = "scripted: written by hand, no model was asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Scripted:
-    """The answer of one attempt of one stage; `answers` maps `stage` or `stage@item` to texts by attempt, from 1."""
+    """The answer of one attempt (from 1) of one stage: of the first case whose `when` the request holds."""
 
-    answers: Mapping[str, Sequence[str]]
+    answers: Answers
     stage: str
     attempt: int
 
     def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
-        """Return the scripted answer; neither the request nor the deadline matters to it.
+        """Return the scripted answer.
 
         Raises:
-            ProviderError: the list is too short.
+            ProviderError: no case fits the request, or its list is too short.
 
         """
-        del request, deadline_s
-        text = self.answer()
+        del deadline_s
+        cases = _cases(self.answers, self.stage)
+        said = "\n".join((request.system, *(message.content for message in request.messages)))
+        case = next((one for one in cases if one.when in said), None)
+        text = None if case is None else _text(case, self.attempt)
         if text is None:
-            raise ProviderError(self._missing())
+            raise ProviderError(self._missing(cases, case))
         on_progress(len(text))
         return Response(text=text, provenance=PROVENANCE)
 
-    def answer(self) -> str | None:
-        """Return the text, or None where there is none; an item's own list wins over its stage's."""
-        found = _texts(self.answers, self.stage)
-        return found[self.attempt - 1] if 0 < self.attempt <= len(found) else None
+    def digest(self) -> Json:
+        """Return what stands for the answer in the request: its digest, or that of what each case has to say."""
+        cases = _cases(self.answers, self.stage)
+        texts = [_text(case, self.attempt) for case in cases]
+        if any(case.when for case in cases):
+            return digest_json([[case.when, text] for case, text in zip(cases, texts, strict=True)])
+        return digest_bytes(texts[0].encode()).sha256 if texts and texts[0] is not None else None
 
-    def _missing(self) -> Diagnostic:
-        found = _texts(self.answers, self.stage)
-        if found:
-            message = f"there is no scripted answer for attempt {self.attempt}, only {len(found)}"
+    def _missing(self, cases: Sequence[Case], case: Case | None) -> Diagnostic:
+        message = f"there is no scripted answer for attempt {self.attempt}"
+        if case is not None:
+            message += f", only {len(case.texts)}" if case.texts else ", nor any for this stage"
         else:
-            message = f"there is no scripted answer for attempt {self.attempt}, nor any for this stage"
+            message += ": the request holds the text of no `when`" if cases else ", nor any for this stage"
         hint = f"add it under `{self.stage}` in the file that `llm.answers` names"
         return Diagnostic(codes.NO_ANSWER, message, subject=self.stage, hint=hint)
 
 
-def _texts(answers: Mapping[str, Sequence[str]], stage: str) -> Sequence[str]:
+def _cases(answers: Answers, stage: str) -> Sequence[Case]:
+    """Return what a stage is answered; an item's own wins over its stage's."""
     own = answers.get(stage)
     return own if own is not None else answers.get(stage.partition("@")[0], ())
+
+
+def _text(case: Case, attempt: int) -> str | None:
+    return case.texts[attempt - 1] if 0 < attempt <= len(case.texts) else None
 
 
 def _make(setting: Setting, asking: Asking) -> Provider:

@@ -63,7 +63,7 @@ def test_its_recordings_are_exactly_those_that_it_uses(shipped: Project) -> None
         assert "local smollm2" in json.loads(path.read_text())["provenance"]
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (HERE / "pipelines").glob("*.yaml")))
+@pytest.mark.parametrize("name", sorted(p.name for p in (HERE / "pipelines").glob("*.yaml") if "." not in p.stem))
 def test_each_is_a_valid_pipeline(shipped: Project, name: str) -> None:
     inputs = {"vendor/idna-3.10.tar.gz": "", "vendor/flit_core-3.10.1-py3-none-any.whl": "", "pyproject.toml": ""}
     shipped.write({**inputs, "orch23/py.typed": "", "orch23/__init__.py": ""})

@@ -12,7 +12,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, Message, Request, Response, Usage
 from orch23.model.pipeline import LLMStep, OnTruncated, Stage
-from orch23.providers.adapter import Asking, Setting
+from orch23.providers.adapter import Asking, Case, Setting
 from orch23.providers.recorded import Mode, Once, Recorded
 from orch23.providers.unasked import Unasked
 from orch23.resolve.resolution import Facts, Resolved
@@ -295,7 +295,9 @@ def test_looking_ahead_says_what_the_build_then_does(bench: Bench) -> None:
 
 
 def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> RecordedConversation:
-    setting = Setting(environ={}, root=folder, read_answers=lambda _path: {"code": ["x"]}, notice=lambda _event: None)
+    setting = Setting(
+        environ={}, root=folder, read_answers=lambda _path: {"code": [Case(("x",))]}, notice=lambda _event: None
+    )
     conversations = Conversations(
         setting=setting, exchanges=Exchanges(folder / "e", folder), meter=Counting(), secrets=Secrets(), **more
     )

@@ -8,7 +8,7 @@ import pytest
 
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes, registry
-from orch23.providers.adapter import Asking, Setting
+from orch23.providers.adapter import Asking, Case, Setting
 from orch23.providers.anthropic_messages import AnthropicMessages
 from orch23.providers.command import Command
 from orch23.providers.local import Local
@@ -26,7 +26,8 @@ STEPS = {
 
 
 def setting(answers=None) -> Setting:
-    return Setting(environ={}, root=Path(), read_answers=lambda _file: answers or {}, notice=lambda _event: None)
+    cases = {stage: [Case(tuple(texts))] for stage, texts in (answers or {}).items()}
+    return Setting(environ={}, root=Path(), read_answers=lambda _file: cases, notice=lambda _event: None)
 
 
 def step(provider: str, **more) -> LLMStep:

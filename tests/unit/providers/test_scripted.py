@@ -1,24 +1,59 @@
 """Scripted answers: by stage and attempt, an item's own first, and no more than were written."""
 
+from dataclasses import replace
+
 import pytest
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request
 from orch23.providers import codes
+from orch23.providers.adapter import Case
 from orch23.providers.scripted import Scripted
 
-ANSWERS = {"code": ["one", "two"], "code@T2": ["own"], "code@T3": []}
+ANSWERS = {
+    "code": [Case(("one", "two"))],
+    "code@T2": [Case(("own",))],
+    "code@T3": [],
+    "plan": [Case(("with a date", "again"), when="due date"), Case(("strict",), when="Be strict."), Case(("plain",))],
+    "test": [Case(("found",), when="pytest")],
+}
 REQUEST = Request(
     provider="scripted", model="m", endpoint="e", system="", messages=(Message("user", "x"),), identity=(), params={}
 )
 
 
-def ask(stage: str, attempt: int) -> str:
-    return Scripted(ANSWERS, stage, attempt).complete(REQUEST, 1.0, lambda _n: None).text
+def ask(stage: str, attempt: int, *, said: str = "x", system: str = "") -> str:
+    request = replace(REQUEST, messages=(Message("user", said),), system=system)
+    return Scripted(ANSWERS, stage, attempt).complete(request, 1.0, lambda _n: None).text
 
 
 def test_answers_go_by_attempt_and_an_items_own_list_wins() -> None:
     assert [ask("code", 1), ask("code", 2), ask("code@T1", 2), ask("code@T2", 1)] == ["one", "two", "two", "own"]
+
+
+def test_the_first_case_whose_text_the_request_holds_counts() -> None:
+    assert [ask("plan", 1, said="Add a due date."), ask("plan", 2, said="a due date")] == ["with a date", "again"]
+    assert ask("plan", 1, said="Add a colour.") == "plain"
+    assert ask("plan", 1, system="Be strict.") == "strict"
+    assert ask("plan", 1, said="due date", system="Be strict.") == "with a date"
+
+
+def test_a_case_that_fits_is_not_left_for_the_next_one_when_its_list_ends() -> None:
+    with pytest.raises(ProviderError, match="attempt 3, only 2"):
+        ask("plan", 3, said="due date")
+
+
+def test_a_request_that_fits_no_case_is_told_as_such() -> None:
+    with pytest.raises(ProviderError, match="holds the text of no `when`"):
+        ask("test", 1)
+
+
+def test_every_case_of_the_attempt_is_in_what_stands_for_the_answer() -> None:
+    digest = Scripted(ANSWERS, "plan", 1).digest()
+    other = {**ANSWERS, "plan": [*ANSWERS["plan"][:2], Case(("plainer",))]}
+    reworded = {**ANSWERS, "plan": [Case(("with a date",), when="date"), *ANSWERS["plan"][1:]]}
+    digests = {Scripted(one, "plan", 1).digest() for one in (other, reworded)}
+    assert len({digest, *digests}) == 3
 
 
 def test_asking_twice_is_the_same_answer() -> None:

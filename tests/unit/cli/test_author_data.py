@@ -1,0 +1,56 @@
+"""Scripted answers are read as lists of texts or of cases, and everything else is named by its stage."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from orch23.cli.author_data import read_answers
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import InvalidInputError
+from orch23.providers.adapter import Case
+
+
+@dataclass(frozen=True)
+class OneFile:
+    """Every path is one file with this text."""
+
+    content: str
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        del path
+        return self.content, None
+
+
+def read(text: str) -> Mapping[str, object]:
+    return read_answers(OneFile(text), "answers.yaml")
+
+
+def test_a_list_of_texts_is_one_case_that_fits_always() -> None:
+    assert read("code: [one, two]\nempty: []\n") == {"code": (Case(("one", "two")),), "empty": (Case(()),)}
+
+
+def test_cases_keep_their_order_and_need_no_when() -> None:
+    text = "code:\n  - {when: due date, answers: [a, b]}\n  - answers: [c]\n"
+    assert read(text) == {"code": (Case(("a", "b"), when="due date"), Case(("c",)))}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "text",
+        "{a: b}",
+        "[1]",
+        "[{when: 1, answers: []}]",
+        "[{when: x}]",
+        "[x, {answers: [y]}]",
+        "[{whne: x, answers: []}]",
+    ],
+)
+def test_what_is_neither_is_refused_with_the_name_of_its_stage(wrong: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read(f"good: [x]\nbad: {wrong}\n")
+    (found,) = caught.value.diagnostics
+    assert found.code == "E404"
+    assert "`bad`" in found.message
+    assert "`good`" not in found.message
