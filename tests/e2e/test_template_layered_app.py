@@ -213,7 +213,7 @@ def test_layers_are_made_in_the_order_of_what_they_depend_on(app: Project) -> No
     green(app.build(PIPELINE, "-j4"))
     spans: dict[str, list[int]] = {}
     for number, event in enumerate(app.events()):
-        if event["role"].startswith("layers@") and event["type"] in ("stage_started", "stage_finished"):
+        if event["role"].startswith("layers@") and event["type"] in ("attempt_started", "attempt_finished"):
             spans.setdefault(event["role"].removeprefix("layers@"), []).append(number)
     for layer in value("architecture")["execution_layers"]:
         for below in layer["depends_on"]:

@@ -127,6 +127,20 @@ def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Pro
     assert json.loads(app.read(INTENT)) == value("intent", after_feedback=True), "the intent is good, and stays"
 
 
+def test_what_its_owner_released_may_change_its_place_once(app: Project) -> None:
+    green(app.build(PIPELINE))
+    feedback(app)
+    answered(app, {"architecture": [unstable("E346")]})
+    step = "      - check: architecture_stability\n"
+    app.replace(PIPELINE, step, f"{step}        with: {{released: [backend_app]}}\n")
+    green(app.build(PIPELINE))
+    assert "layers@backend_app" in asked(app), "its entry has changed, if only by a word"
+    app.replace(PIPELINE, f"{step}        with: {{released: [backend_app]}}\n", step)
+    assert app.plan(PIPELINE)["architecture"] == "verify"
+    green(app.build(PIPELINE))
+    assert asked(app) == []
+
+
 def test_a_mended_architecture_goes_on_from_the_intent_that_is_there(app: Project) -> None:
     green(app.build(PIPELINE))
     feedback(app)
