@@ -4,6 +4,7 @@
 """
 
 import functools
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
@@ -107,7 +108,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _under(value: object, prefix: object) -> object:
-    """Join a path, or each path of a list, below a prefix."""
+    """Join a path, the `path` of a condition, or each of a list of these, below a prefix."""
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
@@ -116,12 +117,19 @@ def _under(value: object, prefix: object) -> object:
         return f"{base}/{MARK}"
     if isinstance(value, str):
         return f"{base}/{value}"
+    if isinstance(value, Mapping) and "path" in value:
+        return {**value, "path": _under(value["path"], prefix)}
     if isinstance(value, Iterable) and not isinstance(value, Mapping | jinja2.Undefined):
         return [_under(element, prefix) for element in value]
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises
-    message = "`under` needs a path or a list of paths"
+    message = "`under` needs a path, a condition, or a list of them"
     raise TypeError(message)
+
+
+def _tojson(value: object, indent: int | None = None) -> str:
+    """Write a value as JSON as people read it: nothing is HTML here, and no quote needs to be hidden from it."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, sort_keys=True)
 
 
 def _knows_wild(function: Callable[..., object]) -> Callable[..., object]:
@@ -157,7 +165,7 @@ def template_environment() -> ImmutableSandboxedEnvironment:
     """Return the environment of prompt and template files; nothing in it is unknown."""
     made = _Environment(undefined=_Missing, keep_trailing_newline=True, autoescape=False, cache_size=0)
     made.filters = {name: function for name, function in made.filters.items() if name in _FILTERS}
-    made.filters |= {"under": _under, **_OF_FILES}
+    made.filters |= {"under": _under, "tojson": _tojson, **_OF_FILES}
     made.globals = {name: made.globals[name] for name in GLOBALS}
     return made
 

@@ -90,7 +90,7 @@ def test_a_value_keeps_its_type(text, value):
         ("${{ '{:>999999999}'.format(1) }}", "E841", "unsafe", None),
         ("${{ ''['ljust'](999999999) }}", "E841", "unsafe", None),
         ("${{ vars.package.upper }}", "E841", "no plain value", None),
-        ("${{ 3 | under('w') }}", "E841", "a path or a list of paths", None),
+        ("${{ 3 | under('w') }}", "E841", "a path, a condition, or a list", None),
         ("${{ 'a' | under(3) }}", "E841", "a prefix", None),
         ("${{ vars.gone | under('w') }}", "E840", "`vars` has no `gone`", "did you mean"),
         ("${{ vars.m.gone }}", "E840", "the mapping has no `gone`", None),
