@@ -1,4 +1,4 @@
-"""Split a plan into WO-NN.json files and a manifest, each order with its `verify_exempt`: split.py PLAN LISTING PROJECT FOLDER."""
+"""Write the orders of a plan, each with its `verify_exempt`: split.py PLAN LISTING PROJECT FOLDER."""
 
 import json
 import sys

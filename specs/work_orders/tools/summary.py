@@ -43,7 +43,7 @@ def tree_hash(folder: Path) -> str:
 
 def object_hash(kind: str, data: bytes) -> str:
     """Return the name that git gives an object."""
-    return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data).hexdigest()
+    return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data, usedforsecurity=False).hexdigest()
 
 
 if __name__ == "__main__":

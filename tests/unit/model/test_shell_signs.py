@@ -19,7 +19,7 @@ from orch23.resolve.acceptance import step_of
         ('a "b|c"', "a b|c"),
         ("a\\|b\\\\|", "ab|"),
         ("'a'\\''b'|", "|"),
-        ("\"a\\\"b'c\"|'", "ab'c|"),
+        ('"a\\"b\'c"|\'', "ab'c|"),
         ("'it", ""),
         ("a\\", "a"),
     ],
