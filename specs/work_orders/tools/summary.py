@@ -1,4 +1,4 @@
-"""Write what each order has made, and the hash of git's tree of the project: summary.py MANIFEST PROJECT SUMMARY."""
+"""Write digests of the files of each order, and git's hash of the whole tree: summary.py MANIFEST PROJECT SUMMARY."""
 
 import hashlib
 import json
