@@ -263,9 +263,12 @@ def test_notes_are_free_text(project: Project) -> None:
     assert "rm -rf / && ``` *?[ ${{ nothing }} {{ nothing }}" in kept(project, "factory@WO-01", 1, "prompt.txt")
 
 
-def test_an_order_may_name_a_file_both_as_context_and_to_be_written(project: Project) -> None:
-    plan = manifest(order(1, context_files=["f1.py", "base.py"]))
-    verified_by(answered(project, [plan], {"WO-01": [files_answer({"f1.py": "Y = 2\n"})]}))
+def test_an_order_may_name_a_file_both_as_context_and_to_be_written_though_it_is_not_there_yet(
+    project: Project,
+) -> None:
+    both = ["f1.py", "new.py"]
+    plan = manifest(order(1, context_files=[*both, "base.py"], allowed_files=both, postconditions=exists(*both)))
+    verified_by(answered(project, [plan], {"WO-01": [files_answer({"f1.py": "Y = 2\n", "new.py": ""})]}))
     project.write({f"{REPO}/base.py": "B = 1\n", f"{REPO}/f1.py": "X = 1\n"})
     green(project.build(PIPELINE))
     asked = kept(project, "factory@WO-01", 1, "prompt.txt")

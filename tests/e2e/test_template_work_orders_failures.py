@@ -259,6 +259,17 @@ def test_an_order_that_failed_leaves_the_earlier_ones_done_and_is_taken_up_again
     assert repository(project)["f2.py"] == "X = 1\n"
 
 
+def test_a_provider_that_fails_at_an_order_ends_with_3_and_the_next_build_goes_on_there(project: Project) -> None:
+    verified_by(answered(project, [manifest(ORDER, order(2))], {"WO-01": [makes(1)]}))
+    assert project.build(PIPELINE).code == 3
+    assert repository(project).keys() == {"scripts/verify.sh", "f1.py"}
+    answers = json.loads(project.read(ANSWERS))
+    project.write({ANSWERS: json.dumps({**answers, "factory@WO-02": [makes(2)]})})
+    green(project.build(PIPELINE))
+    assert calls(project) == ["factory@WO-02"]
+    assert repository(project).keys() == {"scripts/verify.sh", "f1.py", "f2.py"}
+
+
 def test_what_a_person_edited_of_an_order_is_never_overwritten(project: Project) -> None:
     copied(project)
     green(project.build(PIPELINE))
