@@ -55,6 +55,17 @@ class StageEnd:
         """Say whether the stage is up to date now."""
         return self.status in GREEN
 
+    @property
+    def is_passed_over(self) -> bool:
+        """Say whether the stage was not asked for."""
+        return self.status in ("passed_over", "not_built")
+
+
+def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:
+    """Return the end of a stage that these problems stopped."""
+    text = "\n".join(str(d) for d in problems)
+    return StageEnd(status="failed", text=text, code=code, key=key, failure=text, problems=problems)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:

@@ -56,7 +56,9 @@ def build_plan(
     candidates += [_Candidate(edge, Firmness.FIRM) for edge in _chain_edges(chains)]
     candidates += [_Candidate(edge, Firmness.FIRM) for edge in _list_edges(pipeline, expansions, writers)]
     candidates += list(_file_edges(nodes, writers))
-    graph, dropped = _settle(nodes, candidates)
+    groups = _groups(pipeline, expansions)
+    graph, dropped = _settle(nodes, candidates, groups)
+    _wait_for_all(graph, groups)
     _gather_before_chains(graph, chains)
     problems += _cycle(pipeline, graph)
     if problems:
@@ -73,6 +75,7 @@ def build_plan(
             expansions=expansions,
             chains=chains,
             above=_above(nodes, dropped),
+            groups=groups,
             skipped=skipped,
         ),
         (),
@@ -241,8 +244,13 @@ def _one_chain(one: Node, other: Node) -> bool:
     return one.chain is not None and other.chain is not None and one.chain.chain == other.chain.chain
 
 
-def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["nx.DiGraph[str]", list[Edge]]:
-    """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer."""
+def _settle(
+    nodes: Mapping[str, Node], candidates: list[_Candidate], groups: Mapping[str, tuple[str, ...]]
+) -> tuple["nx.DiGraph[str]", list[Edge]]:
+    """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer.
+
+    Who stands upstream of one item that is promoted with others stands upstream of them all.
+    """
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(nodes)
     dropped: list[Edge] = []
@@ -253,7 +261,7 @@ def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["n
             if rank is not Firmness.FIRM:
                 if edge.reader not in after:
                     after[edge.reader] = nx.descendants(graph, edge.reader)
-                if edge.producer in after[edge.reader]:
+                if not after[edge.reader].isdisjoint(_all_of(edge.producer, edge.reader, groups)):
                     dropped.append(edge)
                     continue
             standing.append(edge)
@@ -261,6 +269,28 @@ def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["n
             if not graph.has_edge(edge.producer, edge.reader):
                 graph.add_edge(edge.producer, edge.reader, why=edge.why)
     return graph, dropped
+
+
+def _groups(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the items of each expanded foreach that is promoted together."""
+    together = [s.name for s in pipeline.stages if isinstance(s, ForeachStage) and s.foreach.together]
+    return {name: tuple(item.name for item in expansions[name]) for name in together if name in expansions}
+
+
+def _all_of(producer: str, reader: str, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return what a reader waits for if it waits for a producer: all that is promoted with it, unless it is of them."""
+    group = groups.get(producer.partition("@")[0], ())
+    return (producer,) if reader in group or not group else group
+
+
+def _wait_for_all(graph: "nx.DiGraph[str]", groups: Mapping[str, tuple[str, ...]]) -> None:
+    """Let whatever comes after one item that is promoted with others come after all of them."""
+    for group, items in groups.items():
+        inside = set(items)
+        for reader in sorted({after for item in items for after in graph.successors(item)} - inside):
+            for item in items:
+                if not graph.has_edge(item, reader):
+                    graph.add_edge(item, reader, why=f"promote: together of {group}")
 
 
 def _gather_before_chains(graph: "nx.DiGraph[str]", chains: Mapping[str, tuple[str, ...]]) -> None:
