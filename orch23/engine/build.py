@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
-from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, stopped_by, verdict
+from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, lost_bytes, stopped_by, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
@@ -285,9 +285,7 @@ class Build:
             case InputsChangedError(paths=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
-                text = f"the bytes of {outcome.sha256} are lost: neither the store nor the transcripts have them"
-                lost = Diagnostic("E710", text, hint="restore the file, or build with --force")
-                self._end(name, stopped_by(resolved.key, lost))
+                self._end(name, lost_bytes(name, resolved.key, outcome))
             case CancelledBuildError():
                 self._end(name, StageEnd(status="cancelled", text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
@@ -320,7 +318,10 @@ class Build:
             self._narrator.warn(text, name, {"paths": list(changed)})
         status = "verified" if done.note == "verified" else "built"
         end = StageEnd(status=status, text=done.note or "built", key=resolved.key, done=done, record=record)
-        self._take_in(Success(resolved=resolved, record=record, end=end, how="promoted"))
+        try:
+            self._take_in(Success(resolved=resolved, record=record, end=end, how="promoted"))
+        except MissingBytesError as lost:
+            self._end(name, lost_bytes(name, resolved.key, lost))
 
     def _take_in(self, success: Success) -> None:
         """Promote a success, or hold it for the others that it is promoted with; who waits for it goes on."""

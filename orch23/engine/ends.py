@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from orch23.engine.attempt import Attempted
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode
+from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 
 GREEN = frozenset({"built", "restored", "verified", "fresh", "skipped"})
@@ -102,6 +102,13 @@ class Stopped:
 
     code: ExitCode
     diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def lost_bytes(name: str, key: str, lost: MissingBytesError) -> StageEnd:
+    """Return the end of a stage that wants bytes which nobody has any more."""
+    text = f"the bytes of {lost.sha256} are lost: neither the store nor the transcripts have them"
+    hint = "restore the file, or build with --force"
+    return stopped_by(key, Diagnostic("E710", text, hint=hint, subject=name))
 
 
 def verdict(ends: Mapping[str, StageEnd], stopped: Stopped | None) -> Stopped:

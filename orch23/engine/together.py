@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from orch23.engine.commit import Change, Committer
-from orch23.engine.ends import StageEnd, stopped_by
+from orch23.engine.ends import StageEnd, lost_bytes
 from orch23.engine.narrator import Narrator
-from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
@@ -97,7 +96,7 @@ class Together:
                 own = {path: entry for path, entry in change.new.items() if path in target}
                 self.committer.check(replace(change, new=own))
             except MissingBytesError as lost:
-                stuck[name] = _lost(name, members[name].end, lost)
+                stuck[name] = lost_bytes(name, members[name].end.key, lost)
             if foreign:
                 stuck[name] = _edited(members[name].end, foreign)
         return stuck
@@ -124,9 +123,3 @@ def _edited(end: StageEnd, foreign: tuple[str, ...]) -> StageEnd:
     """Return the end of a stage of which somebody edited files meanwhile."""
     text = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
     return StageEnd(status="edited", text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
-
-
-def _lost(name: str, end: StageEnd, lost: MissingBytesError) -> StageEnd:
-    """Return the end of a stage whose result was damaged in the store while it waited."""
-    text = f"the bytes of {lost.sha256} are lost: they were damaged in the store before they could be promoted"
-    return stopped_by(end.key, Diagnostic("E710", text, hint="build again: they are made again", subject=name))

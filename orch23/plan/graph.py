@@ -57,7 +57,7 @@ def build_plan(
     candidates += [_Candidate(edge, Firmness.FIRM) for edge in _list_edges(pipeline, expansions, writers)]
     candidates += list(_file_edges(nodes, writers))
     groups = _groups(pipeline, expansions)
-    graph, dropped = _settle(nodes, candidates, groups)
+    graph, dropped = _settle(nodes, candidates)
     _wait_for_all(graph, groups)
     _gather_before_chains(graph, chains)
     problems += _cycle(pipeline, graph)
@@ -244,13 +244,8 @@ def _one_chain(one: Node, other: Node) -> bool:
     return one.chain is not None and other.chain is not None and one.chain.chain == other.chain.chain
 
 
-def _settle(
-    nodes: Mapping[str, Node], candidates: list[_Candidate], groups: Mapping[str, tuple[str, ...]]
-) -> tuple["nx.DiGraph[str]", list[Edge]]:
-    """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer.
-
-    Who stands upstream of one item that is promoted with others stands upstream of them all.
-    """
+def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["nx.DiGraph[str]", list[Edge]]:
+    """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(nodes)
     dropped: list[Edge] = []
@@ -261,7 +256,7 @@ def _settle(
             if rank is not Firmness.FIRM:
                 if edge.reader not in after:
                     after[edge.reader] = nx.descendants(graph, edge.reader)
-                if not after[edge.reader].isdisjoint(_all_of(edge.producer, edge.reader, groups)):
+                if edge.producer in after[edge.reader]:
                     dropped.append(edge)
                     continue
             standing.append(edge)
@@ -275,12 +270,6 @@ def _groups(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> 
     """Return the items of each expanded foreach that is promoted together."""
     together = [s.name for s in pipeline.stages if isinstance(s, ForeachStage) and s.foreach.together]
     return {name: tuple(item.name for item in expansions[name]) for name in together if name in expansions}
-
-
-def _all_of(producer: str, reader: str, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return what a reader waits for if it waits for a producer: all that is promoted with it, unless it is of them."""
-    group = groups.get(producer.partition("@")[0], ())
-    return (producer,) if reader in group or not group else group
 
 
 def _wait_for_all(graph: "nx.DiGraph[str]", groups: Mapping[str, tuple[str, ...]]) -> None:

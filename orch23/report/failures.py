@@ -96,8 +96,9 @@ def _held(pipeline: Pipeline, ends: Sequence[Event], style: Style) -> list[str]:
     blocks = []
     for family, events in groups.items():
         red = dict.fromkeys(name for event in events for name in texts_of(event.data, "by"))
+        name = style.paint(visible(family), "strong")
         lines = [
-            f"{style.paint(mark, tone)} {style.paint(visible(family), 'strong')}  held back, since it is promoted together",
+            f"{style.paint(mark, tone)} {name}  held back, since it is promoted together",
             f"  in the store, and not in the workspace: {_names([event.role for event in events])}",
             f"  next: mend {_names(list(red))}, then `{build}` promotes all of it; what waits is not made again",
         ]
