@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, shell, what_came
+from tests.e2e.test_affected import git
 from tests.e2e.test_crash import build_and_die
 from tests.project import Outcome, Project
 
@@ -498,3 +499,16 @@ def test_keeping_a_failed_item_alone_contradicts_it(project: Project, where: str
     assert "E856" in text
     assert "`on_failure: keep` and `foreach.promote: together`" in text
     assert text.count("E856") == 1
+
+
+def test_it_is_no_change_that_affects_a_stage(project: Project) -> None:
+    story(project)
+    project.replace("pipeline.yaml", "in: [api, page, store]", "from: list.json")
+    making = "  list: {inputs: [names.txt], outputs: [list.json], shell: 'cp names.txt list.json'}\n"
+    project.edit("pipeline.yaml", project.read("pipeline.yaml") + making)
+    project.write({"names.txt": '["api", "page", "store"]', ".gitignore": ".orch23\nlogs\n"})
+    git(project, "init", "-q")
+    git(project, "add", "--all")
+    git(project, "commit", "-q", "-m", "one")
+    project.replace("pipeline.yaml", "promote: together", "promote: each")
+    assert "nothing is affected" in project.run("affected", "--since", "HEAD").out
