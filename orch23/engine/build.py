@@ -332,9 +332,9 @@ class Build:
         self._frontier.let_pass(name)
 
     def _group(self, name: str) -> tuple[str, ...]:
-        """Return what a stage is promoted with: of the items that belong together those that were asked for."""
+        """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""
         together = self.session.world.plan.promoted_with(name)
-        return tuple(n for n in together if n in self._wanted and not self._ends.get(n, _NOT_RUN).is_passed_over)
+        return tuple(n for n in together if n in self._wanted and not self._ends.get(n, _NOT_RUN).is_in_nobodys_way)
 
     def _fail_attempts(self, name: str, resolved: Resolved, done: Attempted, failure: Failure) -> None:
         if resolved.stage.on_failure == "keep" and done.outputs:

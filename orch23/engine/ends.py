@@ -56,9 +56,9 @@ class StageEnd:
         return self.status in GREEN
 
     @property
-    def is_passed_over(self) -> bool:
-        """Say whether the stage was not asked for."""
-        return self.status in ("passed_over", "not_built")
+    def is_in_nobodys_way(self) -> bool:
+        """Say whether nothing has to wait for the stage: it is up to date, or was not asked for."""
+        return self.status in PASSABLE or self.status == "not_built"
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:

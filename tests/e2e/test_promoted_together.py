@@ -293,6 +293,7 @@ def test_of_a_chain_only_the_last_versions_come_and_all_at_once(project: Project
     project.edit("src/one.txt", "ONE\n")
     for _ in range(2):
         assert project.build(*argv).code == 1
+        assert ends(project)["edit@one"] == "held", "it has a record to give, if no file"
         assert set(project.files().items()) - set(before.items()) == {
             ("src/one.txt", b"ONE\n"),
             ("src/three.txt", b"bad\n"),
@@ -332,6 +333,17 @@ def test_an_edited_file_of_one_item_holds_all_back(project: Project) -> None:
     assert made(project) == before
     green(project.build("--overwrite-edited"))
     assert sorted(project.files("app/page")) == ["app/page/three", "app/page/two"]
+
+
+def test_an_edit_that_is_accepted_is_taken_by_itself_and_the_others_follow(project: Project) -> None:
+    built(project)
+    project.edit("app/page/two", "mine\n")
+    change(project, page="one two")
+    assert project.build("-k").code == 6
+    green(project.run("accept", "layers@page"))
+    green(project.build())
+    assert ends(project)["layers@page"] == "fresh"
+    assert (project.read("app/page/two"), project.exists("app/api/three")) == ("mine\n", True)
 
 
 def test_a_file_that_somebody_makes_meanwhile_holds_all_back(project: Project) -> None:
