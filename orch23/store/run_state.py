@@ -35,7 +35,15 @@ _GREEN = frozenset({"built", "restored", "verified", "fresh"})
 _RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})
 _ASKED_AGAIN = frozenset({"llm_output_invalid", "write_scope_violation", "stale_context"})
 _TRANSITIONS = frozenset(
-    {"stage_started", "attempt_started", "files_proposed", "check_result", "attempt_finished", "stage_finished"}
+    {
+        "stage_started",
+        "attempt_started",
+        "files_proposed",
+        "check_result",
+        "attempt_finished",
+        "stage_held",
+        "stage_finished",
+    }
 )
 _ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
 
@@ -271,6 +279,8 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
                 return replace(stage, error=_excerpt(event))
             known = stage if stage.state == "TESTING" else moved(stage, "TESTING", name)
             return replace(known, phase="tested", test_passed=passed, error=None if passed else _excerpt(event))
+        case "stage_held":
+            return replace(stage, status="held", key=str(data.get("key", stage.key)), error=None)
         case "stage_finished":
             return _finish(stage, event)
         case _:
@@ -304,7 +314,7 @@ def _finish(stage: StageState, event: Event) -> StageState:
         return replace(moved(known, "SUCCESS", event.role), phase="complete", error=None)
     if status == "failed":
         return replace(moved(known, "FAILED", event.role), phase="failed", error=known.error or event.message)
-    return known  # blocked, edited, cancelled: it stands where it stood
+    return known  # blocked, edited, cancelled, held: it stands where it stood
 
 
 def _excerpt(event: Event) -> str:

@@ -153,6 +153,10 @@ ANSWERLESS = [
         [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_finished", status="cancelled")],
         [*BEGIN, of("attempt_started", attempt=1, key="k"), of("attempt_finished", passed=True), *green(1)[4:]],
         [*BEGIN, *red(1), *BEGIN[1:], *green(1)],
+        [*BEGIN, *green(1)[:-1], of("stage_held", key="k"), green(1)[-1]],
+        [*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")],
+        [*BEGIN, of("stage_held", key="k"), of("stage_finished", status="restored")],
+        [*BEGIN, of("stage_held", key="k"), of("stage_finished", status="failed")],
     ],
     ids=[
         "asked_again",
@@ -164,10 +168,21 @@ ANSWERLESS = [
         "cancelled",
         "no_verify",
         "decided_anew",
+        "held_and_promoted",
+        "held_back",
+        "restored_together",
+        "lost_while_held",
     ],
 )
 def test_every_way_of_a_stage_is_legal(events: list[Event]) -> None:
     fold(events)
+
+
+def test_a_stage_that_is_held_is_neither_done_nor_failed() -> None:
+    held = fold([*BEGIN, *green(1)[:-1], of("stage_held", key="k")]).stages["code"]
+    assert (held.status, held.state, held.phase) == ("held", "TESTING", "tested")
+    ended = fold([*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")])
+    assert ended.stages["code"] == held
 
 
 @pytest.mark.parametrize(
