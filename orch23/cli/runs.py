@@ -54,7 +54,9 @@ def runs(console: Console, *, as_json: bool) -> int:
 @click.command()
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="The journal's lines as they are: JSON, one event a line.")
-@click.option("--state", "as_state", is_flag=True, help="Where the run stands, or ended, with the fields of state.json.")
+@click.option(
+    "--state", "as_state", is_flag=True, help="Where the run stands, or ended, with the fields of state.json."
+)
 @click.pass_obj
 def log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> int:
     """Show what happened in a run.

@@ -159,7 +159,9 @@ class Folding:
             before = self._stages.get(event.role, StageState())
             after = _next(before, event)
             self._stages[event.role] = after
-            if after.state not in ("INIT", "SUCCESS", "FAILED") or after.status == "failed":
+            if after.status == "failed":  # the others still run: until the end it is told where it stood
+                self._run = replace(self._run, focus=replace(after, state=before.state, phase=before.phase))
+            elif after.state not in ("INIT", "SUCCESS"):
                 self._run = replace(self._run, focus=after)
 
     def state(self) -> RunState:
@@ -252,8 +254,6 @@ def _overall(run: RunState) -> tuple[Move, Phase]:
         return "SUCCESS", "complete"
     if run.finished is not None and run.finished not in _RESUMABLE:
         return "FAILED", "failed"
-    if run.focus.state == "FAILED":  # one stage failed, the others still run
-        return "TESTING", "tested"
     return run.focus.state, run.focus.phase
 
 
