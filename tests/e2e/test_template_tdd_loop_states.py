@@ -13,7 +13,7 @@ from orch23.model.event import Event
 from orch23.store.journal import read_journal
 from orch23.store.run_state import StateFile, fold, read_state
 from tests.e2e.pipelines import green
-from tests.e2e.tdd_loop import PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT, SPEC, code_answers, state, with_tests
+from tests.e2e.tdd_loop import PATCH, PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT, SPEC, code_answers, state, with_tests
 from tests.e2e.templates import asked
 from tests.project import Project
 
@@ -45,6 +45,9 @@ S1_FIELDS = {
     *("run_id", "spec_file", "state", "retry_count", "max_retries", "last_test_exit_code", "last_test_stderr"),
     *("last_error", "created_at", "updated_at"),
 }
+
+
+PATCHED_TEXT = json.dumps({**RED, **PATCH})
 
 
 class Seen(NamedTuple):
@@ -266,14 +269,20 @@ def test_reset_clears_the_workspace_and_keeps_logs_and_specs(tdd: Project) -> No
     assert set(tdd.plan(PIPELINE).values()) <= {"run", "maybe", "skipped"}
 
 
-def test_a_file_of_somebody_else_in_the_workspace_is_left_alone_and_given_to_no_test(tdd: Project) -> None:
-    mine = f"{PLACE}/src/textstats/words.py", f"{PLACE}/src/textstats/mine.py"
-    tdd.write(dict.fromkeys(mine, "raise SystemExit('mine')\n"))
+def test_a_workspace_that_is_not_clean_is_refused_and_left_as_it_is(tdd: Project) -> None:
+    mine = f"{PLACE}/src/textstats/mine.py"
+    tdd.write({mine: "MINE = 1\n"})
+    refused = tdd.build(PIPELINE)
+    assert (refused.code, asked(tdd)) == (1, [])
+    assert f"requires file_absent {PLACE}/src/: there is a file" in refused.err
+    assert state(tdd)["state"] == "FAILED"
+    assert tdd.files(f"{PLACE}/src") == {mine: b"MINE = 1\n"}
+    tdd.delete(mine)
     green(tdd.build(PIPELINE))
-    assert tdd.read(mine[1]) == "raise SystemExit('mine')\n"
-    assert tdd.read(mine[0]) == RED["src/textstats/words.py"]
-    assert tdd.run("clean", PIPELINE).code == 0
-    assert tdd.read(mine[0]) == "raise SystemExit('mine')\n", "what was there before comes back"
+    tdd.replace(SPEC, "of text files.", "of files.")
+    code_answers(tdd, PATCHED_TEXT)
+    green(tdd.build(PIPELINE))
+    assert asked(tdd) == ["code"], "what the stage made itself is in nobody's way"
 
 
 def test_an_edit_of_the_result_by_hand_is_never_overwritten(tdd: Project) -> None:
