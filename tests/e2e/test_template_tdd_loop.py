@@ -146,7 +146,7 @@ def test_a_patch_is_asked_for_with_spec_current_files_and_the_output_of_the_test
         assert f'path="{PLACE}/{path}"' in text
         assert hashlib.sha256(content.encode()).hexdigest() in text
     assert "test_equally_frequent_words_come_in_alphabetical_order" in text
-    assert "AssertionError" in text, "pytest reports on stdout: not stderr alone"
+    assert "AssertionError: assert [('pear', 2)" in text, "what pytest has said: it says it on stdout, not on stderr"
 
 
 def test_no_diff_is_asked_for_and_none_is_taken(tdd: Project) -> None:

@@ -82,7 +82,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def walk(said: list[dict[str, Any]]) -> list[Seen]:
     seen = [Seen(one["state"], one["phase"], one["retry_count"], one["test_passed"]) for one in said]
-    return [one for before, one in pairwise([None, *seen]) if one != before]
+    return [one for number, one in enumerate(seen) if number == 0 or one != seen[number - 1]]
 
 
 def moves(names: list[str]) -> set[tuple[str, str]]:
