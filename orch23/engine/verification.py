@@ -1,7 +1,7 @@
 """Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from orch23.checks.check import CheckInput
@@ -191,17 +191,19 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
 
 
 def _together(failures: list[Failure]) -> Failure:
+    """Return several failures as one, of the kind of the first. What is grave in any of them is grave in it."""
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.brief.command or f.kind}:\n{f.brief.excerpt}" for f in failures)
-    return command_failed(
+    one = command_failed(
         failures[0].kind,
         "; ".join(f.brief.command for f in failures if f.brief.command),
-        exit_code=failures[0].brief.exit_code,
+        exit_code=next((f.brief.exit_code for f in failures if f.brief.exit_code is not None), None),
         output=text,
         failing=[one for f in failures for one in f.brief.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
+    return replace(one, safety=any(f.safety for f in failures), retryable=all(f.retryable for f in failures))
 
 
 def _begin(text: str) -> str:
