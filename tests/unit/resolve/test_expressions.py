@@ -276,3 +276,14 @@ def test_a_mark_in_data_changes_no_template():
 def test_no_text_makes_rendering_raise(text):
     tree, errors = render_tree({"k": text, "e": "${{" + text + "}}"}, NAMES, "s")
     assert errors or json.dumps(tree)
+
+
+def test_json_is_written_as_it_is_and_not_as_for_html():
+    value = {"z": "<b> & 'c'", "a": ("é", 1, None)}
+    names = {"vars": {"value": value}}
+    assert render_text("{{ vars.value | tojson }}", names, "p.j2") == '{"z": "<b> & \'c\'", "a": ["é", 1, null]}'
+    assert render_text("{{ vars.value | tojson(2) }}", names, "p.j2") == json.dumps(value, indent=2, ensure_ascii=False)
+    with pytest.raises(TemplateProblem, match="has no `gone`"):
+        render_text("{{ vars.gone | tojson }}", names, "p.j2")
+    with pytest.raises(TemplateProblem, match="`tojson` needs what JSON has"):
+        render_text("{{ range(3).count | tojson }}", names, "p.j2")
