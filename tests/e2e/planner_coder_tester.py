@@ -54,9 +54,14 @@ def edits(files: Mapping[str, str]) -> str:
     return json.dumps({"edits": [{"path": f"{SRC}/{path}", "content": text} for path, text in files.items()]})
 
 
-def told(project: Project, *argv: str) -> list[dict[str, Any]]:
+def logged(project: Project) -> None:
+    """Run the program of the communication log."""
+    subprocess.run([sys.executable, TOOL], cwd=project.root, check=True, capture_output=True)
+
+
+def told(project: Project) -> list[dict[str, Any]]:
     """Run the program of the communication log; return the entries of the newest run."""
-    subprocess.run([sys.executable, TOOL, *argv], cwd=project.root, check=True, capture_output=True)
+    logged(project)
     run = project.journals()[-1].stem
     return [json.loads(line) for line in project.read(f"{RUNS}/{run}.log.jsonl").splitlines()]
 

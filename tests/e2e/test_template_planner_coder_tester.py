@@ -92,7 +92,9 @@ def test_it_builds_offline_and_from_recordings_alone(template: Project) -> None:
 
 def test_a_new_test_is_run_on_what_is_there_and_only_the_planner_is_told_of_it(template: Project) -> None:
     build(template)
-    template.write({f"{TESTS}/test_package.py": "import stats\n\n\ndef test_it_has_a_docstring():\n    assert stats.__doc__\n"})
+    template.write(
+        {f"{TESTS}/test_package.py": "import stats\n\n\ndef test_it_has_a_docstring():\n    assert stats.__doc__\n"}
+    )
     assert build(template).code == 0
     assert statuses(template) | {"tester": ""} == {
         "summary": "built",
@@ -108,15 +110,30 @@ def test_a_new_test_is_run_on_what_is_there_and_only_the_planner_is_told_of_it(t
 def test_files_that_were_there_are_shown_to_the_coder_edited_in_place_and_given_back(template: Project) -> None:
     before = '"""Numbers."""\n\n\ndef zero():\n    return 0\n'
     template.write({f"{SRC}/numbers_.py": before})
-    answered(template, {"plan": plan(task(1, "numbers_.py")), "code@T1": edits({"numbers_.py": before + ONE})}, tests=NUMBERS)
+    answered(
+        template, {"plan": plan(task(1, "numbers_.py")), "code@T1": edits({"numbers_.py": before + ONE})}, tests=NUMBERS
+    )
     assert build(template).code == 0
     assert template.read(f"{SRC}/numbers_.py") == before + ONE
     assert "numbers_.py: Numbers." in template.read(f"{RUNS}/repo_summary.txt")
     asked = template.run("show", PIPELINE, "code@T1", "--prompt").out
     assert json.dumps(before) in asked
-    assert build(template).err.startswith("planner_coder_tester: up to date"), "the planner goes on seeing the file as it was"
+    assert build(template).err.startswith("planner_coder_tester: up to date"), (
+        "the planner goes on seeing the file as it was"
+    )
     assert template.run("clean", PIPELINE).code == 0
     assert template.read(f"{SRC}/numbers_.py") == before
+
+
+def test_sources_and_their_tests_may_be_one_folder_anywhere(template: Project) -> None:
+    here = ("--set", "project=src", "--set", "tests=src/tests")
+    template.write({f"src/tests/{name}": text for name, text in NUMBERS.items()})
+    answer = json.dumps({"edits": [{"path": "src/numbers_.py", "content": ONE}]})
+    answered(template, {"plan": plan(task(1, "numbers_.py")), "code@T1": answer})
+    assert build(template, *here).code == 0
+    assert set(template.files("src")) == {"src/numbers_.py", "src/tests/test_numbers.py"}
+    assert template.read(f"{RUNS}/repo_summary.txt") == "tests/test_numbers.py\n"
+    assert build(template, *here).err.startswith("planner_coder_tester: up to date")
 
 
 # ---- how it halts ---------------------------------------------------------------------------------
@@ -202,7 +219,9 @@ def test_a_plan_that_is_not_as_agreed_is_refused_and_nobody_codes(template: Proj
         (json.dumps({"edits": [], "files_changed": 1}), "E202"),
     ],
 )
-def test_edits_that_are_not_as_agreed_are_refused_and_nothing_is_touched(template: Project, answer: str, code: str) -> None:
+def test_edits_that_are_not_as_agreed_are_refused_and_nothing_is_touched(
+    template: Project, answer: str, code: str
+) -> None:
     halted(template, {"plan": plan(task(1, "numbers_.py")), "code@T1": answer}, code)
     assert template.files(SRC) == {}
     assert template.read(f"{TESTS}/test_numbers.py") == NUMBERS["test_numbers.py"]

@@ -1,5 +1,6 @@
 """What `python -m stats` has to print, once there is one."""
 
+import importlib
 import importlib.util
 import json
 
@@ -8,8 +9,7 @@ import pytest
 
 @pytest.mark.skipif(importlib.util.find_spec("stats.__main__") is None, reason="its task comes later")
 def test_each_figure_is_a_line(tmp_path, capsys):
-    from stats.__main__ import main
-
+    main = importlib.import_module("stats.__main__").main
     file = tmp_path / "logins.json"
     file.write_text(json.dumps({"ada": 3, "bob": 1, "eve": 2}))
     main([str(file)])

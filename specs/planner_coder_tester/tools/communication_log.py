@@ -1,7 +1,7 @@
 """Write who said what in each run, and what pytest said of each task, from the journals that orch23 keeps in logs/.
 
-For each finished run of the pipeline: RUNS/<run>.log.jsonl, one `{ts, role, type, data}` a line. It is written once, and
-left as it is from then on. The report of a test result is made here, by rule: this is the tester, without a model.
+For each finished run of the pipeline: RUNS/<run>.log.jsonl, one `{ts, role, type, data}` a line. It is written once,
+and left as it is from then on. The report of a test result is made here, by rule: this is the tester, without a model.
 RUNS/test_results.json holds the newest result of each task, for a tester that is a model.
 
     python communication_log.py [--pipeline FILE] [--runs FOLDER]     (from the root of the project)
@@ -9,6 +9,7 @@ RUNS/test_results.json holds the newest result of each task, for a tester that i
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def main() -> None:
         log = given.runs / f"{run}.log.jsonl"
         if told and not log.exists():
             log.write_text("".join(f"{json.dumps(entry)}\n" for entry, _ in told), encoding="utf-8")
-            print(log)
+            sys.stdout.write(f"{log}\n")
         if any(entry["type"] == "plan" for entry, _ in told):
             results = {}  # another plan: its tasks are others, whatever their ids
         results |= {result["task_id"]: result for _, result in told if result is not None}
