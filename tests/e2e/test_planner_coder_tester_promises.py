@@ -68,6 +68,11 @@ def test_pytest_is_the_only_program_that_the_pipeline_runs_and_its_time_is_limit
     assert pipeline["defaults"]["retry"] == 0
 
 
+def test_no_provider_is_told_to_force_a_schema_on_a_role_since_each_may_state_an_error(template: Project) -> None:
+    shown = template.run("show", PIPELINE, "plan", "--key").out
+    assert '"structured_output": false' in shown
+
+
 def _keys(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
         yield from schema.get("properties", {})
@@ -165,7 +170,13 @@ def test_the_summary_has_sorted_paths_each_with_its_first_line(template: Project
     template.build(PIPELINE, "summary")
     summary = template.read(f"{RUNS}/repo_summary.txt")
     lines = summary.splitlines()
-    assert lines[:5] == ["a.md: All of a", "a.py: What a is for.", "b/empty.py", "b/plain.py", f"run.sh: bin/{'x' * 73}..."]
+    assert lines[:5] == [
+        "a.md: All of a",
+        "a.py: What a is for.",
+        "b/empty.py",
+        "b/plain.py",
+        f"run.sh: bin/{'x' * 73}...",
+    ]
     assert lines[5:] == [
         f"{TESTS}/test_command_line.py: What `python -m stats` has to print, once there is one.",
         f"{TESTS}/test_summary.py: What `get_user_stats` has to give.",
@@ -271,12 +282,21 @@ def test_the_limit_is_4000(size: int, cut: int) -> None:
 
 
 def test_results_are_those_of_todays_plan_and_the_newest_of_each_task(template: Project) -> None:
+    two = {
+        "plan": plan(task(1, "a.py"), task(2, "b.py")),
+        "code@T1": edits({"a.py": ONE}),
+        "code@T2": edits({"b.py": ONE}),
+    }
+    assert answered(template, two, tests=PASSING).build(PIPELINE).code == 0
+    told(template)
+    assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 0), ("T2", 0)]
+    template.write({f"{TESTS}/test_b.py": "from b import one\n\n\ndef test_one():\n    assert one() == 2\n"})
+    assert template.build(PIPELINE).code == 1
+    told(template)
+    assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 2)]
     red(template, 10)
     told(template)
-    answered(template, {"plan": plan(task(1, "a.py")), "code@T1": edits({"a.py": ONE})}, tests=PASSING)
-    assert template.build(PIPELINE).code == 0
-    told(template)
-    assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 0)]
+    assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 1)]
 
 
 # ---- a model as the tester ------------------------------------------------------------------------------

@@ -227,6 +227,15 @@ def test_edits_that_are_not_as_agreed_are_refused_and_nothing_is_touched(
     assert template.read(f"{TESTS}/test_numbers.py") == NUMBERS["test_numbers.py"]
 
 
+def test_a_plan_that_lists_a_file_among_the_tests_is_refused(template: Project) -> None:
+    template.write({f"src/tests/{name}": text for name, text in NUMBERS.items()})
+    answered(template, {"plan": plan(task(1, "tests/data.json"))})
+    outcome = build(template, "--set", "project=src", "--set", "tests=src/tests")
+    assert outcome.code == 1
+    assert "E852" in outcome.err
+    assert set(template.files("src")) == {"src/tests/test_numbers.py"}
+
+
 def test_an_artifact_that_is_not_made_is_an_error_and_no_test_result(template: Project) -> None:
     halted(template, {"plan": plan(task(1, "numbers_.py", "more.py")), "code@T1": edits({"numbers_.py": ONE})}, "E303")
     assert [one["type"] for one in told(template)] == ["plan", "patch", "error"]
