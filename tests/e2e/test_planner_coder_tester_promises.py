@@ -329,6 +329,13 @@ def test_the_tester_is_given_id_exit_code_and_output_cut_to_3505(template: Proje
     assert "you judge nothing yourself and mend nothing" in sent
 
 
+def test_a_tester_without_results_is_told_before_anything_runs(template: Project) -> None:
+    outcome = template.build(PIPELINE, *LLM)
+    assert outcome.code == 65
+    assert "test_results.json` does not exist" in outcome.err
+    assert not template.journals()
+
+
 @pytest.mark.parametrize(
     ("said", "code"),
     [

@@ -240,3 +240,12 @@ def test_what_a_verification_of_a_recorded_result_printed_is_kept_apart_from_the
     run = project.journals()[-1].stem
     assert project.read(f"logs/{run}/a/attempt-0/verify-1.txt") == "second\n"
     assert "---- response, attempt 1 of" in show(project, "a"), "the newest run had no attempt"
+
+
+def test_what_a_verification_printed_is_kept_without_secrets(project: Project) -> None:
+    steps: list[dict[str, Any]] = [{"shell": "printf '%s-%s-%s' hunter2 hunter2 hunter2; printf ' said'"}]
+    stages = {"a": {"outputs": ["a.txt"], "llm": {"returns": "text"}, "verify": steps}}
+    env = {"DEMO_API_KEY": "hunter2-hunter2-hunter2"}
+    assert project.write(scripted(stages, {"a": ["text"]})).build(env=env).code == 0
+    run = project.journals()[-1].stem
+    assert project.read(f"logs/{run}/a/attempt-1/verify-1.txt") == "[redacted DEMO_API_KEY] said"
