@@ -112,7 +112,7 @@ class Attempts:
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
             laid = last.exchanges if retry.start_from == "current" else ()
             last = self._pass(attempt, from_tree, laid, failure, last.answer)
-            failure = last.failure or self.verifier.verify(self._owned(last.tree), last.tree)
+            failure = last.failure or self.verifier.verify(self._owned(last.tree), last.tree, attempt)
             failure = fit(failure, stage) if failure else None
             self._end(attempt, failure)
             if failure is None:
