@@ -45,6 +45,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "schema, or refers to a schema outside itself, which is never fetched. List it under the stage's "
         "`inputs` or under `verify.inputs`, and keep its references within the file.",
     ),
+    "E317": (
+        "a list is not one entry for each input",
+        "The check `one_per_input` holds a list in a JSON file to the stage's input files: one entry a file, in the "
+        "order of the inputs, that says its path in the field that the option `field` names. The complaint says what "
+        "is there and what belongs there. Write the list again, with exactly these paths.",
+    ),
     "E330": (
         "a plan has the wrong id",
         "The `plan_id` is neither `plan_0001` nor the one that the option `plan_id` of the check `planner_tasks` "
@@ -66,11 +72,16 @@ CODES: Mapping[str, tuple[str, str]] = {
         "An artifact is a file of tests: `test_*.py`, `*_test.py`, `conftest.py`, or what the option `tests` of the "
         "check names. Tests judge the work, and are never part of it. Take the path off the artifacts.",
     ),
-    "E317": (
-        "a list is not one entry for each input",
-        "The check `one_per_input` holds a list in a JSON file to the stage's input files: one entry a file, in the "
-        "order of the inputs, that says its path in the field that the option `field` names. The complaint says what "
-        "is there and what belongs there. Write the list again, with exactly these paths.",
+    "E334": (
+        "a value is not the one that is known",
+        "The option `values` of the check `json_values` says what some keys of a JSON object have to be, since it is "
+        "known beforehand: an id that is echoed, or whether a program ended with 0. The file says something else, or "
+        "nothing. Write the value that is named, or correct the option.",
+    ),
+    "E335": (
+        "the keys of an object are in another order",
+        "The option `order` of the check `json_values` lists the keys of a JSON object: these and no others, in this "
+        "order. Write them so, or correct the option.",
     ),
     "E340": (
         "the layers of an architecture are not in order",

@@ -223,6 +223,8 @@ CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
         code: ("a.json", json.dumps({"execution_layers": layers}), {"check": "architecture_stability"}, {})
         for code, layers in ARCHITECTURES.items()
     },
+    "E334": ("a.json", '{"passed": true}\n', {"check": "json_values", "with": {"values": {"passed": False}}}, {}),
+    "E335": ("a.json", '{"b": 1, "a": 2}\n', {"check": "json_values", "with": {"order": ["a", "b"]}}, {}),
 }
 
 

@@ -1,17 +1,16 @@
 """The template `layered_app` in a project of a test: its answers, other answers, feedback, and who was asked."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.e2e import templates
+from tests.e2e.templates import HERE, asked
 from tests.project import Project
 
-HERE = Path(__file__).parents[2]
 PIPELINE = "pipelines/layered_app.yaml"
 ANSWERS = "pipelines/layered_app.answers.yaml"
 SPEC = "specs/layered_app/todo"
@@ -22,16 +21,8 @@ OF_ENTITIES = tuple(name for name in LAYERS if name != "backend_app")
 
 
 def copied(project: Project) -> Project:
-    """Copy the files of the template, as its `.template.yaml` lists them."""
-    listed = yaml.safe_load((HERE / "pipelines/layered_app.template.yaml").read_text())["files"]
-    for path in listed:
-        target = project.root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (HERE / path).is_dir():
-            shutil.copytree(HERE / path, target)
-        else:
-            shutil.copyfile(HERE / path, target)
-    return project
+    """Copy the files of the template."""
+    return templates.copied(project, "layered_app")
 
 
 def shipped() -> dict[str, list[Any]]:
@@ -54,18 +45,12 @@ def value(stage: str, *, after_feedback: bool = False) -> Any:
 
 def answered(project: Project, answers: Mapping[str, Sequence[Any]]) -> None:
     """Give some stages other answers, texts or cases; the others keep what the template says now."""
-    known = yaml.safe_load(project.read(ANSWERS))
-    project.write({ANSWERS: json.dumps({**known, **{stage: list(said) for stage, said in answers.items()}})})
+    templates.answered(project, "layered_app", answers)
 
 
 def feedback(project: Project, text: str = "Add a due date to tasks.\n") -> None:
     """Add a file of feedback, as a person would."""
     project.write({DUE_DATE: text})
-
-
-def asked(project: Project) -> list[str]:
-    """Return the stages whose model was asked in the newest run, recorded answers aside, in order."""
-    return [one["role"] for one in project.events_of("llm_response") if not one["data"]["replayed"]]
 
 
 def layers_asked(project: Project) -> set[str]:

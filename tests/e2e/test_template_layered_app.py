@@ -12,13 +12,11 @@ import yaml
 from tests.e2e.layered_app import (
     APP,
     DUE_DATE,
-    HERE,
     LAYERS,
     OF_ENTITIES,
     PIPELINE,
     SPEC,
     answered,
-    asked,
     code,
     copied,
     ends,
@@ -28,6 +26,7 @@ from tests.e2e.layered_app import (
     value,
 )
 from tests.e2e.pipelines import green
+from tests.e2e.templates import HERE, asked
 from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not

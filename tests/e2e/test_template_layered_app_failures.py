@@ -11,7 +11,6 @@ from tests.e2e.layered_app import (
     PIPELINE,
     answer,
     answered,
-    asked,
     code,
     copied,
     ends,
@@ -19,6 +18,7 @@ from tests.e2e.layered_app import (
     value,
 )
 from tests.e2e.pipelines import green
+from tests.e2e.templates import asked
 from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
@@ -173,13 +173,14 @@ def test_a_layer_is_asked_three_times_and_then_the_build_ends(app: Project) -> N
     assert attempts(app, ROUTES) == ["acceptance_failed"] * 3
     assert asked(app).count(ROUTES) == 3
     finished = ends(app)
-    assert [finished[f"layers@{name}"] for name in LAYERS[2:]] == ["failed", "blocked", "blocked"]
+    assert [finished[f"layers@{name}"] for name in LAYERS] == ["held", "held", "failed", "blocked", "blocked"]
     assert (finished["code_map"], finished["acceptance"]) == ("blocked", "blocked")
-    assert not app.exists(f"{APP}/src/backend/routes/task_routes.py")
+    assert code(app) == {}, "no layer reaches the workspace before all are green"
 
     answered(app, {ROUTES: [answer(ROUTES)]})
     green(app.build(PIPELINE))
     assert asked(app) == [ROUTES, "layers@backend_app", "layers@frontend_ui"], "what was green is not asked again"
+    assert len(code(app)) == len(LAYERS)
 
 
 def test_only_the_failing_layer_is_tried_again_and_is_told_what_failed(app: Project) -> None:
@@ -213,19 +214,20 @@ def test_a_layer_that_leaves_a_file_out_is_refused(app: Project) -> None:
     assert "`workspace/layered_app/todo/src/backend/routes/more.py` was not written" in outcome.err
 
 
-def test_feedback_that_fails_in_a_layer_leaves_its_code_as_it_was(app: Project) -> None:
+def test_feedback_that_fails_in_one_layer_leaves_the_code_of_all_as_it_was(app: Project) -> None:
     green(app.build(PIPELINE))
     before = code(app)
     feedback(app)
     answered(app, {ROUTES: [broken(ROUTES, f" {number}") for number in range(3)]})
     assert app.build(PIPELINE).code == 1
-    routes = f"{APP}/src/backend/routes/task_routes.py"
-    assert code(app)[routes] == before[routes]
+    assert asked(app).count(ROUTES) == 3
+    assert code(app) == before, "models and services are green, and are held"
     again = app.build(PIPELINE)
-    assert (again.code, asked(app)) == (1, [])
+    assert (again.code, asked(app), code(app)) == (1, [], before)
     answered(app, {ROUTES: [answer(ROUTES, after_feedback=True)]})
     green(app.build(PIPELINE))
     assert asked(app) == [ROUTES, "layers@frontend_ui"]
+    assert sum(code(app)[path] != before[path] for path in before) == len(LAYERS) - 1
 
 
 # ---- the whole app ---------------------------------------------------------------------------------

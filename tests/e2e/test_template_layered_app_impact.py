@@ -12,7 +12,6 @@ from tests.e2e.layered_app import (
     PIPELINE,
     answer,
     answered,
-    asked,
     code,
     copied,
     ends,
@@ -21,6 +20,7 @@ from tests.e2e.layered_app import (
     value,
 )
 from tests.e2e.pipelines import green
+from tests.e2e.templates import asked
 from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not

@@ -14,7 +14,7 @@ ROOM = Path(__file__).parents[3] / "orch23" / "checks"
 
 def test_a_check_is_found_by_the_name_it_gives_itself() -> None:
     plans = {"architecture_stability", "planner_tasks", "work_orders"}
-    assert set(CHECKS) == {"json_schema", "one_per_input", "python_syntax", *plans}
+    assert set(CHECKS) == {"json_schema", "json_values", "one_per_input", "python_syntax", *plans}
     assert all(check.name == name for name, check in CHECKS.items())
 
 
