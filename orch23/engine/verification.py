@@ -1,7 +1,7 @@
 """Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from orch23.checks.check import CheckInput
@@ -194,14 +194,16 @@ def _together(failures: list[Failure]) -> Failure:
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.brief.command or f.kind}:\n{f.brief.excerpt}" for f in failures)
-    return command_failed(
-        failures[0].kind,
+    gravest = next((f for f in failures if f.safety or not f.retryable), failures[0])
+    joint = command_failed(
+        gravest.kind,
         "; ".join(f.brief.command for f in failures if f.brief.command),
-        exit_code=failures[0].brief.exit_code,
+        exit_code=gravest.brief.exit_code,
         output=text,
         failing=[one for f in failures for one in f.brief.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
+    return replace(joint, safety=gravest.safety, retryable=gravest.retryable)
 
 
 def _begin(text: str) -> str:
