@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -21,8 +22,13 @@ def modules() -> dict[str, Path]:
     }
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Give each name that a module imports, also inside of functions; `from a import b` is `a.b`."""
+@cache
+def imported(path: Path) -> tuple[str, ...]:
+    """Return each name that a module imports, also inside of functions; `from a import b` is `a.b`."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from orch23.engine.build import Build
+from orch23.model.pipeline import FailureKind
 from orch23.providers import registry
 from orch23.store.run_state import read_state
 from tests.doubles import FakeProvider
@@ -344,7 +345,7 @@ def test_what_was_refused_is_neither_written_nor_verified(project: Project) -> N
     llm: {{prompt: p.md.j2, returns: files}}
     verify: [{{shell: '{note(project, "verified")}'}}]
 """,
-            {"p.md.j2": mixed},
+            {"src/good.py": "x = 0\n", "p.md.j2": mixed},
         )
     )
     before = project.files()
@@ -523,3 +524,16 @@ def test_a_model_is_shown_its_prompt_and_nothing_else_of_the_project(
     assert [message.content for message in second.messages] == ['intent.json=["task"]\nsrc/a.py=x = 1\n\nverify_failed']
     assert first.system == second.system == "be brief"
     assert "unseen" not in repr((first, second))
+
+
+NAMED = [
+    *("preflight", "exception", "llm_output_invalid", "write_scope_violation", "stale_context", "write_failed"),
+    *("verify_failed", "acceptance_failed"),
+]
+
+
+def test_the_kinds_of_failures_are_those_that_are_named_and_two_more(project: Project) -> None:
+    assert sorted(get_args(FailureKind)) == sorted([*NAMED, "timeout", "agent_error"])
+    for kind, code in [*((one, 0) for one in NAMED), ("out_of_luck", 65)]:
+        project.write(shell(f"  a: {{shell: 'true', retry: {{max: 1, when: [{kind}]}}}}\n"))
+        assert project.run("validate").code == code, kind
