@@ -201,7 +201,7 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
 
 
 def _together(failures: list[Failure]) -> Failure:
-    """Return several failures as one, of the kind of the first. What is grave in any of them is grave in it."""
+    """Return several failures as one, of the kind of the gravest: out of bounds before final before the first."""
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.brief.command or f.kind}:\n{f.brief.excerpt}" for f in failures)

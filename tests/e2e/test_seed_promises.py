@@ -135,8 +135,8 @@ def test_state_json_follows_a_run_to_its_end(project: Project) -> None:
     first, second = (read_state(path) for path in sorted(peek.iterdir()))
     assert first is not None
     assert second is not None
-    assert (first["phase"], first["state"], first["attempt"]) == ("generated", "GENERATING", 0)
-    assert (second["phase"], second["state"], second["attempt"]) == ("generated", "PATCHING", 1)
+    assert (first["phase"], first["state"], first["attempt"]) == ("generated", "TESTING", 0)
+    assert (second["phase"], second["state"], second["attempt"]) == ("generated", "TESTING", 1)
     assert second["last_test_output"] == "bad 1\n"
     state = state_of(project)
     assert state["run_id"] == project.journals()[-1].stem
