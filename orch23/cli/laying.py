@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from orch23.cli.console import Console
 from orch23.load.schema import schema
 from orch23.model.diagnostic import Diagnostic, Location
@@ -29,12 +31,20 @@ def lay(console: Console, outlook: Outlook, root: Path, *, dry_run: bool, first:
     if first and outlook.of(Kind.CONFLICT):
         return False
     if not dry_run:
+        _write(root, changes)
+    return True
+
+
+def _write(root: Path, changes: Sequence[Change]) -> None:
+    try:
         store = open_store(root)
         with store.build_lock():
             store.sweep()
             apply(root, changes)
             (root / SCHEMA).write_text(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return True
+    except OSError as error:
+        message = f"cannot write {error.filename}: {error.strerror}; the same command goes on where it stopped"
+        raise click.UsageError(message) from error
 
 
 def told_conflicts(console: Console, outlook: Outlook, root: Path) -> ExitCode:
