@@ -17,6 +17,7 @@ from orch23.templates.codes import IN_THE_WAY, TO_DECIDE
 from orch23.templates.project_files import apply, look
 from orch23.templates.updating import Outlook, project_marks, templates_of
 
+MARK = len("<<<<<<<")
 SCHEMA = ".orch23/pipeline.schema.json"
 
 
@@ -50,7 +51,7 @@ def _write(root: Path, changes: Sequence[Change]) -> None:
 def told_conflicts(console: Console, outlook: Outlook, root: Path) -> ExitCode:
     """Complain about the files that a person must decide about, each with its place, and return the exit code."""
     conflicts = outlook.of(Kind.CONFLICT)
-    merged = [Diagnostic(TO_DECIDE, *_disagreement(one, line)) for one in conflicts for line in one.lines]
+    merged = [_disagreement(one, line) for one in conflicts for line in one.lines]
     kept = [one for one in conflicts if not one.lines]
     if outlook.former:
         hint = "take over by hand what is to be taken"
@@ -70,9 +71,10 @@ def told_conflicts(console: Console, outlook: Outlook, root: Path) -> ExitCode:
     return ExitCode.DECISION
 
 
-def _disagreement(one: Change, line: int) -> tuple[str, Location, str]:
+def _disagreement(one: Change, line: int) -> Diagnostic:
     hint = "keep what is right between the marks, and remove the marks"
-    return f"your edit and the template disagree: {one.path}:{line}", Location(one.path, line, 1, 7), hint
+    message = f"your edit and the template disagree: {one.path}:{line}"
+    return Diagnostic(TO_DECIDE, message, Location(one.path, line, 1, MARK), hint)
 
 
 def _sources(conflicts: Sequence[Change]) -> dict[str, str]:

@@ -42,6 +42,8 @@ def rendered(call: dict[str, Any]) -> dict[str, Any]:
             user_defaults=call["suggested"],
             quiet=True,
         )
+    except KeyboardInterrupt:  # first, since copier's own is an Exception too
+        raise
     except errors.UnsafeTemplateError as error:
         return told("unsafe", str(error).split("\n", 1)[0])
     except errors.InteractiveSessionError as error:

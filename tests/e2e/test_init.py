@@ -222,6 +222,7 @@ def test_a_folder_that_may_not_be_written_is_told_without_a_traceback(project: P
 
 # ---- answers ---------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("question", ["name", "model"])
 @pytest.mark.parametrize("value", ["a\nstages: {}", "[[ name ]]", ""])
 def test_no_answer_can_be_more_than_one_plain_word_of_yaml(project: Project, question: str, value: str) -> None:

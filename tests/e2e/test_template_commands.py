@@ -247,6 +247,7 @@ def test_a_template_of_ours_is_updated_from_an_older_orch23(
     assert project.run("init", "quickstart", "--defaults", "--data", "name=four").code == 0
     project.replace("pipelines/quickstart.yaml", "    max: 4\n", "    max: 2\n")
 
+    older_shipped = shutil.copytree(shipped, tmp_path / "older")
     pipeline = source / "pipelines/quickstart.yaml"
     pipeline.write_text(pipeline.read_text().replace("    retry: 0\n", "    retry: 0\n    timeout: 60s\n"))
     assert make_all(source, shipped) == ["quickstart v2: new"]
@@ -258,7 +259,7 @@ def test_a_template_of_ours_is_updated_from_an_older_orch23(
     assert all(line in text for line in ("name: four\n", "    max: 2\n", "    timeout: 60s\n"))
     assert project.run("validate", "pipelines/quickstart.yaml").code == 0
 
-    monkeypatch.undo()
+    monkeypatch.setattr("orch23.templates.builtin.HERE", older_shipped)
     older = project.run("template", "update")
     assert older.code == 66
     assert "up to v1, not v2" in older.err

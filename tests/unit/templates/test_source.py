@@ -20,11 +20,21 @@ def test_a_name_is_one_of_ours_and_so_is_its_address(tmp_path: Path) -> None:
     ("given", "name", "address", "url"),
     [
         ("gh:acme/tool", "tool", "https://github.com/acme/tool.git", "https://github.com/acme/tool.git"),
-        ("gl:acme/sub/tool.git", "tool", "https://gitlab.com/acme/sub/tool.git", "https://gitlab.com/acme/sub/tool.git"),
+        (
+            "gl:acme/sub/tool.git",
+            "tool",
+            "https://gitlab.com/acme/sub/tool.git",
+            "https://gitlab.com/acme/sub/tool.git",
+        ),
         ("https://git.acme.example/a/t", "t", "git+https://git.acme.example/a/t", "https://git.acme.example/a/t"),
         ("git+https://acme.example/t", "t", "git+https://acme.example/t", "https://acme.example/t"),
         ("git@acme.example:a/t.git", "t", "git@acme.example:a/t.git", "git@acme.example:a/t.git"),
-        ("ssh://git@acme.example/a/my%20t", "my-20t", "git+ssh://git@acme.example/a/my%20t", "ssh://git@acme.example/a/my%20t"),
+        (
+            "ssh://git@acme.example/a/my%20t",
+            "my-20t",
+            "git+ssh://git@acme.example/a/my%20t",
+            "ssh://git@acme.example/a/my%20t",
+        ),
         ("file:///srv/t.git", "t", "file:///srv/t.git", "file:///srv/t.git"),
     ],
 )
