@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
+from orch23.cli.project import find_root, is_marked
 from orch23.model.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -73,8 +74,6 @@ def init_root(here: Path) -> Path:
 
     A git repository above does not count: a folder of its own may be meant.
     """
-    from orch23.cli.project import find_root, is_marked  # noqa: PLC0415 - beside the others
-
     root = find_root(here.resolve())
     return root if is_marked(root) else here.resolve()
 

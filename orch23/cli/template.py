@@ -9,8 +9,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
-from orch23.cli.init import complete_template, init_root, read_data
+from orch23.cli.init import complete_template, read_data
 from orch23.cli.options import json_option
+from orch23.cli.project import find_root
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
@@ -85,7 +86,7 @@ def _complete_ours(context: click.Context, _parameter: click.Parameter, incomple
     from orch23.templates.updating import templates_of  # noqa: PLC0415 - heavy
 
     here = Path(str(context.find_root().params.get("directory") or "."))
-    return [CompletionItem(name) for name in templates_of(init_root(here)) if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in templates_of(find_root(here.resolve())) if name.startswith(incomplete)]
 
 
 @template.command()
@@ -101,7 +102,7 @@ def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str 
     """
     from orch23.cli.laying import files_of  # noqa: PLC0415 - heavy
 
-    root = init_root(console.here)
+    root = find_root(console.here.resolve())
     changed = False
     for outlook in _outlooks(console, root, name, read_data(data), ref):
         for path, (before, after) in files_of(outlook.changes).items():
@@ -125,7 +126,7 @@ def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: st
     from orch23.cli.laying import lay, told_conflicts  # noqa: PLC0415 - heavy
     from orch23.templates.changes import Kind  # noqa: PLC0415 - heavy
 
-    root = init_root(console.here)
+    root = find_root(console.here.resolve())
     code = ExitCode.OK
     for outlook in _outlooks(console, root, name, read_data(data), ref):
         if not any(one.changes or one.kind is Kind.CONFLICT for one in outlook.changes):
@@ -145,6 +146,9 @@ def _outlooks(
     names = (name,) if name is not None else templates_of(root)
     if not names:
         raise no_template(root)
+    if len(names) > 1 and (data or ref is not None):
+        message = f"--data and --ref are of one template: name it, {' or '.join(names)}"
+        raise click.UsageError(message)
     return [update_outlook(one, root, data, ref=ref, environ=console.environ) for one in names]
 
 

@@ -97,16 +97,19 @@ def render(
     for number, (name, value) in enumerate(settings.items()):
         child |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     asking = any(call.ask for call in calls)
-    ended = subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", str(_CHILD), str(asked), str(results)],
-        cwd=folder,
-        env=child,
-        stdin=None if asking else subprocess.DEVNULL,
-        stdout=sys.__stderr__ if asking else subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        timeout=None if asking else _TIMEOUT_S,
-        check=False,
-    )
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-W", "ignore", str(_CHILD), str(asked), str(results)],
+            cwd=folder,
+            env=child,
+            stdin=None if asking else subprocess.DEVNULL,
+            stdout=sys.__stderr__ if asking else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=None if asking else _TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return [{"error": "broken", "message": f"no end after {_TIMEOUT_S:g} s"}]
     if ended.returncode == _SIGINT:
         raise KeyboardInterrupt
     if ended.returncode:
@@ -149,7 +152,7 @@ def _failure(command: list[str], environ: Mapping[str, str]) -> str | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {_TIMEOUT_S:.0f} s"
+        return f"no end after {_TIMEOUT_S:g} s"
     if ended.returncode == 0:
         return None
     lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()

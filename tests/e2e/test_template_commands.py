@@ -181,6 +181,24 @@ def test_nothing_is_written_through_a_link_that_came_since(
     assert "notes.md was left as it is (is a link)" in updated.err
 
 
+def test_a_project_with_two_is_updated_of_both_or_of_one(housed: Project, tmp_path: Path) -> None:
+    other = TemplateRepository(tmp_path / "other").version({"other.md": "one\n"}, "1.0")
+    assert housed.run("init", other.url, "--defaults").code == 0
+    other.version({"other.md": "two\n"}, "2.0")
+    assert housed.run("template", "update", "house").err == "house 1.0: up to date\n"
+    whose = housed.run("template", "update", "--ref", "1.0")
+    assert (whose.code, "house or other" in whose.err) == (64, True)
+    assert housed.run("template", "update").code == 0
+    assert housed.read("other.md") == "two\n"
+
+
+def test_an_update_finds_the_project_from_a_folder_below(housed: Project, repository: TemplateRepository) -> None:
+    (housed.root / "src").mkdir()
+    two(repository)
+    assert Project(housed.root / "src").run("template", "update").code == 0
+    assert housed.exists("new.md")
+
+
 # ---- what cannot be updated --------------------------------------------------------------------------
 
 

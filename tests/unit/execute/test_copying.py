@@ -74,3 +74,11 @@ def test_a_child_that_dies_is_an_error_of_the_template(tmp_path: Path) -> None:
     (done,) = render([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
     assert done["error"] == "broken"
     assert "IsADirectoryError" in done["message"]
+
+
+def test_a_template_without_an_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orch23.execute.copying._TIMEOUT_S", 0.001)
+    call = CopierCall(source="x", destination=str(tmp_path / "0"), answers_file=".a.yml")
+    (done,) = render([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
+    assert done == {"error": "broken", "message": "no end after 0.001 s"}
+    assert mirror("x", tmp_path / "mirror", os.environ) == "no end after 0.001 s"
