@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.copying import CopierCall, git_program, merge, mirror, render
+from orch23.execute.copying import CopierCall, git_program, merge, mirror, render, unbundle
 from orch23.model.errors import ConfigurationError
 from tests.template_repository import house
 
@@ -48,6 +48,31 @@ def test_a_program_is_no_protocol(tmp_path: Path) -> None:
     assert not (tmp_path / "witness").exists()
 
 
+def test_nothing_of_the_users_reaches_what_renders_and_all_it_leaves_lies_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\n")
+    (tmp_path / "git").chmod(0o755)
+    users = {"ANTHROPIC_API_KEY": "x", "GIT_DIR": "x", "GIT_CONFIG_PARAMETERS": "x", "HOME": "/root", "TMPDIR": "/tmp"}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert unbundle(tmp_path / "x.bundle", tmp_path / "mirror", {**users, "PATH": path, "TERM": "xterm"}) is None
+    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
+    assert seen.items() >= {"PATH": path, "TERM": "xterm", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}.items()
+    assert seen["GIT_CONFIG_GLOBAL"] == "/dev/null"
+    assert seen["GIT_ALLOW_PROTOCOL"] == "file"
+    assert seen["COPIER_CACHE_DIR"].startswith(str(tmp_path))
+    assert not {"ANTHROPIC_API_KEY", "GIT_DIR", "GIT_CONFIG_PARAMETERS"} & seen.keys()
+
+
+def test_a_mirror_is_fetched_with_the_users_access_but_of_the_repository_that_is_meant(tmp_path: Path) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\n")
+    (tmp_path / "git").chmod(0o755)
+    users = {"HOME": "/home/me", "SSH_AUTH_SOCK": "/run/agent", "GIT_DIR": "x", "GIT_INDEX_FILE": "x"}
+    environ = {**users, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert mirror("https://git.acme.example/t", tmp_path / "mirror", environ) is None
+    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
+    assert seen.items() >= {"HOME": "/home/me", "SSH_AUTH_SOCK": "/run/agent", "GIT_TERMINAL_PROMPT": "0"}.items()
+    assert not {"GIT_DIR", "GIT_INDEX_FILE"} & seen.keys()
+
+
 def test_git_is_looked_for_on_the_users_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="E482"):
         git_program({"PATH": str(tmp_path)})
@@ -81,4 +106,7 @@ def test_a_template_without_an_end_is_left(tmp_path: Path, monkeypatch: pytest.M
     call = CopierCall(source="x", destination=str(tmp_path / "0"), answers_file=".a.yml")
     (done,) = render([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
     assert done == {"error": "broken", "message": "no end after 0.001 s"}
-    assert mirror("x", tmp_path / "mirror", os.environ) == "no end after 0.001 s"
+    (tmp_path / "git").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "git").chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert mirror("x", tmp_path / "mirror", environ) == "no end after 0.001 s"
