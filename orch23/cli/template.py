@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orch23.templates.updating import Outlook
 
 TEMPLATES_VERSION = 1
+_EXPRESSIONS = ("[[", "[%", "{{", "{%")
 
 
 @click.group(invoke_without_command=True)
@@ -155,12 +156,11 @@ def _outlooks(
 def _show(console: Console, questions: Mapping[str, Mapping[str, Any]], files: tuple[str, ...], message: str) -> None:
     lines = ["questions:"] if questions else []
     for name, asked in questions.items():
+        default = str(asked.get("default", "none"))
+        default = "by the other answers" if any(mark in default for mark in _EXPRESSIONS) else default
         choices = asked.get("choices", "")
         shown = f" ({', '.join(choices) if isinstance(choices, list) else choices})" if choices else ""
-        default = str(asked.get("default", "none"))
-        lines.append(
-            f"  {name}: {asked.get('help', '')}{shown}  default: {default if '[%' not in default else 'by the others'}"
-        )
+        lines.append(f"  {name}: {asked.get('help', '')}{shown}  default: {default}")
     lines += ["files:", *(f"  {path}" for path in files)]
     lines += [message] if message else []
     console.answer("".join(f"{visible(line)}\n" for line in lines))
