@@ -66,6 +66,17 @@ CODES: Mapping[str, tuple[str, str]] = {
         "An artifact is a file of tests: `test_*.py`, `*_test.py`, `conftest.py`, or what the option `tests` of the "
         "check names. Tests judge the work, and are never part of it. Take the path off the artifacts.",
     ),
+    "E334": (
+        "a value is not the one that is known",
+        "The option `values` of the check `json_values` says what some keys of a JSON object have to be, since it is "
+        "known beforehand: an id that is echoed, or whether a program ended with 0. The file says something else, or "
+        "nothing. Write the value that is named, or correct the option.",
+    ),
+    "E335": (
+        "the keys of an object are in another order",
+        "The option `order` of the check `json_values` lists the keys of a JSON object: these and no others, in this "
+        "order. Write them so, or correct the option.",
+    ),
     "E000": (
         "a plan of work orders has the wrong frame",
         "The manifest is not one strict JSON object with a list `work_orders` of 1 to 99 orders, or has a key that "

@@ -337,6 +337,7 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "spec_file": spec or "",
             "spec_hash": f"sha256:{digest_bytes(data).sha256}" if data is not None else "",
             "stages": len(plan.order),
+            "max_retries": max((stage.retry.max for stage in stages), default=0),
             "jobs": jobs,
             "provider": sorted({step.provider for step in steps}),
             "model": sorted({step.model for step in steps}),

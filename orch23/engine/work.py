@@ -117,6 +117,7 @@ class Worker:
             tree=tree,
             trial=lambda files: self._trial(stage, files),
             notice=self.observer.notice,
+            keep=lambda attempt, name, text: self.keep(stage.name, attempt, name, text),
             previous=self._readable(previous.outputs) if previous else {},
         )
         return Attempts(

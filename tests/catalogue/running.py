@@ -203,6 +203,8 @@ CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
         for code, wrong in ORDERS.items()
     },
     "E000": ("a.json", "{}\n", {"check": "work_orders"}, {}),
+    "E334": ("a.json", '{"passed": true}\n', {"check": "json_values", "with": {"values": {"passed": False}}}, {}),
+    "E335": ("a.json", '{"b": 1, "a": 2}\n', {"check": "json_values", "with": {"order": ["a", "b"]}}, {}),
 }
 
 
