@@ -73,13 +73,15 @@ def test_the_answers_hold_an_address_that_is_the_same_on_every_machine(project: 
     assert "name: four\n" in project.read("pipelines/quickstart.yaml")
 
 
-def test_another_provider_is_a_valid_pipeline_of_that_provider(project: Project) -> None:
-    init(project, "quickstart", "--data", "provider=anthropic")
-    assert project.run("validate", "pipelines/quickstart.yaml").code == 0
-    text = project.read("pipelines/quickstart.yaml")
-    assert "provider: anthropic\n" in text
-    assert "model: claude-opus-4-8\n" in text
-    assert "seed" not in text
+OFFERED = [(name, choice) for name in NAMES for choice in builtins()[name].questions["provider"]["choices"]]
+
+
+@pytest.mark.parametrize(("name", "provider"), OFFERED)
+def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
+    init(project, name, "--data", f"provider={provider}")
+    valid = project.run("validate", f"pipelines/{name}.yaml")
+    assert valid.code == 0, valid.err
+    assert f"provider: {provider}\n" in project.read(f"pipelines/{name}.yaml")
 
 
 def test_a_key_that_is_there_is_told_and_decides_nothing(project: Project) -> None:
