@@ -14,18 +14,20 @@ from orch23.plan.codes import CODES as PLAN
 from orch23.providers.codes import CODES as PROVIDERS
 from orch23.resolve.codes import CODES as RESOLVE
 from orch23.store.codes import CODES as STORE
+from orch23.templates.codes import CODES as TEMPLATES
 
 TABLES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "proposals of a model": PROPOSALS,
     "running and verifying": {**ENGINE, **EXECUTE, **CHECKS},
     "providers": PROVIDERS,
     "the command line": CLI,
+    "templates": TEMPLATES,
     "the store": STORE,
     "the pipeline": {**LOAD, **RESOLVE, **PLAN},
 }
 ROOMS: tuple[Mapping[str, tuple[str, str]], ...] = (
     *(CHECKS, CLI, PROPOSALS, ENGINE, EXECUTE),
-    *(LOAD, PLAN, PROVIDERS, RESOLVE, STORE),
+    *(LOAD, PLAN, PROVIDERS, RESOLVE, STORE, TEMPLATES),
 )
 
 _HEAD = """# Diagnostics

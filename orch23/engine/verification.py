@@ -201,19 +201,20 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
 
 
 def _together(failures: list[Failure]) -> Failure:
-    """Return several failures as one, of the kind of the first. What is grave in any of them is grave in it."""
+    """Return several failures as one, of the kind of the gravest: out of bounds before final before the first."""
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.brief.command or f.kind}:\n{f.brief.excerpt}" for f in failures)
-    one = command_failed(
-        failures[0].kind,
+    gravest = min(failures, key=lambda one: (not one.safety, one.retryable))
+    joint = command_failed(
+        gravest.kind,
         "; ".join(f.brief.command for f in failures if f.brief.command),
         exit_code=next((f.brief.exit_code for f in failures if f.brief.exit_code is not None), None),
         output=text,
         failing=[one for f in failures for one in f.brief.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
-    return replace(one, safety=any(f.safety for f in failures), retryable=all(f.retryable for f in failures))
+    return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures))
 
 
 def _begin(text: str) -> str:

@@ -240,6 +240,17 @@ def test_the_verification_comes_before_the_acceptance_commands(project: Project)
     assert [failed["kind"] for failed in failures(project)] == ["verify_failed"] * 2
 
 
+def test_the_second_attempt_is_told_no_more_than_2000_characters_of_what_failed(project: Project) -> None:
+    verified_by(answered(project, [manifest(ORDER)], {"WO-01": [makes()] * 2}), "seq 2000\necho the end\nexit 1\n")
+    assert project.build(PIPELINE).code == 1
+    told = kept(project, "factory@WO-01", 2, "prompt.txt").partition("# What failed")[2]
+    assert "\n10\n" in told
+    assert "the end" in told
+    excerpt = failures(project, "factory@WO-01")[0]["excerpt"]
+    assert 1800 < len(excerpt) <= 2000
+    assert excerpt in told
+
+
 def test_an_order_that_failed_leaves_the_earlier_ones_done_and_is_taken_up_again(project: Project) -> None:
     two = order(2, acceptance_commands=["python -c 'import f2; assert f2.X == 1'"])
     bad, good = makes(2, "X = 7\n"), makes(2)

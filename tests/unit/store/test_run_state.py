@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orch23.model.event import Event
 from orch23.store.journal import Journal, read_journal
-from orch23.store.run_state import LEGAL_MOVES, Move, StageState, StateFile, fold, moved, read_state
+from orch23.store.run_state import LEGAL_MOVES, Folding, Move, StageState, StateFile, fold, moved, read_state
 
 MOMENT = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 S0 = {
@@ -264,6 +264,58 @@ def test_the_table_alone_says_what_is_legal(here: Move, there: Move) -> None:
     else:
         with pytest.raises(ValueError, match="BUG"):
             moved(stage, there, "s")
+
+
+# The moves that the first two documents list: S1's table, and S0's read in S1's words.
+LISTED: dict[Move, set[Move]] = {
+    "INIT": {"GENERATING"},
+    "GENERATING": {"TESTING", "FAILED"},
+    "TESTING": {"SUCCESS", "PATCHING", "FAILED"},
+    "PATCHING": {"TESTING", "FAILED"},
+}
+BEYOND: dict[Move, set[Move]] = {
+    "INIT": {"INIT", "TESTING", "PATCHING", "SUCCESS", "FAILED"},
+    "GENERATING": {"INIT", "PATCHING"},
+    "TESTING": {"INIT", "TESTING", "GENERATING"},
+    "PATCHING": {"INIT", "PATCHING"},
+}
+
+
+def test_all_listed_moves_are_legal_and_those_beyond_are_these() -> None:
+    assert set(LEGAL_MOVES) == set(get_args(Move))
+    for state, moves in LEGAL_MOVES.items():
+        listed, beyond = LISTED.get(state, set()), BEYOND.get(state, set())
+        assert listed.isdisjoint(beyond)
+        assert moves == listed | beyond, state
+
+
+SOME_EVENTS = st.sampled_from(
+    [
+        *BEGIN[1:],
+        *red(1),
+        *ANSWERLESS,
+        *green(2),
+        of("stage_decided", decision="fresh"),
+        of("stage_finished", status="failed", message="no more attempts"),
+        of("stage_finished", status="fresh"),
+        of("stage_finished", status="cancelled"),
+    ]
+)
+
+
+@given(st.lists(SOME_EVENTS, max_size=12))
+def test_whatever_happens_a_stage_moves_by_the_table_or_it_is_a_bug(events: list[Event]) -> None:
+    folding = Folding()
+    folding.take(START, "")
+    before: Move = "INIT"
+    for event in events:
+        try:
+            folding.take(event, "")
+        except ValueError:
+            return  # the way out of a move that the table does not have
+        after = folding.state().stages["code"].state
+        assert after == before or after in LEGAL_MOVES[before]
+        before = after
 
 
 def test_the_file_is_in_step_with_the_run(tmp_path: Path) -> None:
