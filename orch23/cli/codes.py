@@ -13,6 +13,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`orch23 clean` does not remove what a person wrote. `orch23 accept STAGE` keeps the edit, "
         "`orch23 clean --force` gives it up; the store keeps its bytes.",
     ),
+    "E650": (
+        "the machine refused",
+        "A file could not be written or read, and not by a fault of the pipeline or of orch23: the disk is full or "
+        "damaged, a quota is used up, the file system is read-only, a file may not be written by this user, or too "
+        "many files are open. Nothing that was done is lost: mend it, and build again.",
+    ),
     "E661": (
         "no pipeline",
         "No pipeline was named, and this folder has no `pipeline.yaml`. Name one as the first argument, or choose the "

@@ -14,11 +14,20 @@ from click.shell_completion import shell_complete
 from orch23.cli.console import Console, silence
 from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.project import find_root
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, Orch23Error
 from orch23.report.diagnostics import render, visible
 
 _COMPLETE = "_ORCH23_COMPLETE"
 _MOST_BYTES = 1_048_576
+_MACHINE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room on the disk"),
+    errno.EIO: "see what is wrong with the disk (`dmesg`)",
+    errno.EROFS: "the file system is mounted read-only; mount it for writing",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (`ulimit -n`), or build with fewer jobs"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "let this user write there"),
+    **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), "free memory, or build with fewer jobs"),
+}
 
 
 def run() -> None:
@@ -44,13 +53,28 @@ def main(argv: Sequence[str]) -> int:
         return _stopped(stopped, _console(context))
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.SIGINT
+    except OSError as refused:
+        return _refused(refused, _console(context))
     except Exception as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
-        if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            silence(sys.stdout)
-            silence(sys.stderr)
-            return ExitCode.OK
         return _bug(error, _console(context))
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _refused(error: OSError, console: Console) -> ExitCode:
+    """Tell what the machine refused: no fault of the pipeline, and as a rule none of orch23."""
+    if error.errno == errno.EPIPE:  # whoever read has had enough
+        silence(sys.stdout)
+        silence(sys.stderr)
+        return ExitCode.OK
+    if error.errno not in _MACHINE:
+        return _bug(error, console)
+    way_out = _MACHINE[error.errno]
+    where = error.filename2 or error.filename
+    message = f"{error.strerror}{f': {where}' if where is not None else ''}"
+    console.tell(
+        render([Diagnostic("E650", message, hint=f"{way_out}; then build again, nothing that was done is lost")], {})
+    )
+    return ExitCode.MACHINE
 
 
 def _console(context: click.Context | None) -> Console:

@@ -19,6 +19,7 @@ class ExitCode(IntEnum):
     INVALID = 65
     NOT_FOUND = 66
     BUG = 70
+    MACHINE = 74
     BUSY = 75
     CONFIG = 78
     SIGINT = 130

@@ -1,7 +1,11 @@
 """Command lines that ask for what makes no sense or is not there."""
 
+import os
+import subprocess
+import sys
+
 from tests.catalogue.provoking import Triggers, shown
-from tests.project import Project, scripted
+from tests.project import Outcome, Project, scripted
 
 TRIGGERS = Triggers()
 ONE = {"pipeline.yaml": "version: 1\nname: one\nstages:\n  a: {outputs: [a.txt], shell: echo a > a.txt}\n"}
@@ -32,6 +36,17 @@ def clean_what_a_person_edited(project: Project) -> set[str]:
     assert project.write(scripted(code, {"code": ["x = 1\n"]})).build().code == 0
     project.edit("app.py", "x = 2\n")
     return shown(project.run("clean"))
+
+
+@TRIGGERS.of("E650")
+def disk_that_takes_nothing(project: Project) -> set[str]:
+    """Build where no file may grow."""
+    limited = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from orch23.cli.main import run; run()"
+    )
+    argv = [sys.executable, "-c", limited, "-C", str(project.write(ONE).root), "build"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PYTHONPATH": os.getcwd()})
+    return shown(Outcome(done.returncode, done.stdout, done.stderr))
 
 
 @TRIGGERS.of("E661")

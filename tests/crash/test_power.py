@@ -1,0 +1,83 @@
+"""A power cut at any call that changes files: what the disk had not taken is gone, and the next build goes on.
+
+The project lies on an ext4 of its own, in a file; the cut is ext4's own shutdown, without a flush of its journal. That
+needs root and loop devices: without them these tests are skipped, and say so.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.harness import KILLED, Server, asked_again, violations
+from tests.crash.scenes import SCENES, scene_of
+from tests.project import Project
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+_THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+_CUTS = 40 if _THOROUGH else 4  # a scene
+
+
+class Disk:
+    """An ext4 in a file, mounted at a folder."""
+
+    def __init__(self, image: Path, mount: Path) -> None:
+        """Make it and mount it."""
+        self._image, self._mount = image, mount
+        with image.open("wb") as file:
+            file.truncate(64 << 20)
+        _run("mkfs.ext4", "-q", "-F", str(image))
+        mount.mkdir()
+        self.plug_in()
+
+    def plug_in(self) -> None:
+        """Mount it; its journal is replayed."""
+        _run("mount", "-o", "loop", str(self._image), str(self._mount))
+
+    def unplug(self) -> None:
+        """Unmount it."""
+        _run("umount", str(self._mount))
+
+
+def _run(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    if os.geteuid() != 0 or not all(map(shutil.which, ("mkfs.ext4", "mount", "umount"))):
+        pytest.skip("a power cut needs root, mkfs.ext4 and mount")
+    try:
+        made = Disk(tmp_path / "disk.img", tmp_path / "project")
+    except subprocess.CalledProcessError as refused:
+        pytest.skip(f"no loop device can be mounted: {refused.stderr.decode(errors='replace').strip()}")
+    yield made
+    made.unplug()
+
+
+@pytest.mark.parametrize("which", SCENES)
+def test_a_power_cut_costs_no_more_than_a_kill(disk: Disk, tmp_path: Path, server: Server, which: str) -> None:
+    scene = scene_of(Project(tmp_path / "project"), which)
+    reference = scene.reference(server)
+    points = len(reference.points)
+    found: list[str] = []
+    for cut in range(_CUTS):
+        at = 1 + (2 * cut + 1) * points // (2 * _CUTS)
+        restored = scene.restore()
+        os.sync()
+        death = server.build(restored, at=at, mode="power")
+        where = f"{which}, cut at call {at} of {points}, {death.calls[-1]}"
+        assert death.status == KILLED, f"{where}: it ended with {death.status}\n{death.printed}"
+        with pytest.raises(OSError, match=r"Input/output error"):
+            (restored.root / "proof").write_text("the disk is off")
+        disk.unplug()
+        disk.plug_in()
+        found += [f"{where}: {one}" for one in violations(scene, reference)]
+        assert asked_again(scene.project, reference).total() <= 1, where
+    assert not found, "\n".join(found)
+    sys.stdout.write(f"{which}: {_CUTS} cuts of {points} calls\n")

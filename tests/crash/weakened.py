@@ -1,0 +1,103 @@
+"""Builds that are made worse on purpose: the harness must find each of them out.
+
+Each of these puts something that looks right in the place of something that is.
+"""
+
+# ruff: noqa: B010 - mypy refuses to assign what is of another type; that is the point here
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from orch23.decide.verdict import Verdict
+from orch23.engine import running
+from orch23.execute import kinship
+from orch23.model.digest import FileEntry
+from orch23.store import beneath, promote, workspace
+from orch23.store.promote import Promoter
+
+
+def in_place() -> None:
+    """Write outputs where they lie, instead of beside and renamed."""
+
+    def write(promoter: Promoter, path: str, entry: FileEntry, old: FileEntry | None) -> bool:
+        del old
+        target = promoter._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755 if entry.executable else 0o644)
+        try:
+            promoter._contents.write_to(entry.digest, descriptor)
+        finally:
+            os.close(descriptor)
+        return True
+
+    setattr(Promoter, "_write", write)
+
+
+def startswith() -> None:
+    """Look where a path really leads, and whether that begins like the root."""
+
+    @contextmanager
+    def directory(root: Path, names: Sequence[str]) -> Iterator[int]:
+        folder = os.path.realpath(root.joinpath(*names))
+        if not folder.startswith(os.path.realpath(root)):
+            raise beneath.leaves("/".join(names))
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def stamp(seen: workspace.Workspace, path: str) -> workspace.Stamp | None:
+        try:
+            return workspace._stamp_of((seen._root / path).stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    setattr(beneath, "directory", directory)
+    setattr(promote, "directory", directory)
+    setattr(workspace.Workspace, "_stamp", stamp)
+
+
+def killpg() -> None:
+    """Kill the group of a process, and believe that this is all it started."""
+
+    def end(family: kinship.Family) -> tuple[int, ...]:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(family.leader, signal.SIGKILL)
+        return ()
+
+    setattr(kinship, "end", end)
+    setattr(kinship, "end_strays", tuple)
+
+
+def exit_code() -> None:
+    """Believe the exit code of pytest."""
+
+    def judge(exit_code: int, report: bytes | None, expected: object, output: str) -> Verdict:
+        del report, expected
+        return Verdict(passed=exit_code == 0, excerpt=output)
+
+    setattr(running, "judge_pytest", judge)
+
+
+def trusted_mtime() -> None:
+    """Believe that a file whose times and size are as before is as before, however young they are."""
+
+    def is_racy(seen: workspace.Seen, now_ns: int) -> bool:
+        del seen, now_ns
+        return False
+
+    setattr(workspace, "_is_racy", is_racy)
+    sound = workspace._stamp_of
+
+    def stamp_of(status: os.stat_result) -> workspace.Stamp:
+        return sound(status)._replace(ctime_ns=0, ino=0)
+
+    setattr(workspace, "_stamp_of", stamp_of)
+
+
+WEAKENED: Mapping[str, Callable[[], None]] = {
+    one.__name__: one for one in (in_place, startswith, killpg, exit_code, trusted_mtime)
+}
