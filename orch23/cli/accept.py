@@ -4,7 +4,7 @@ import click
 
 from orch23.cli.build import screen_of
 from orch23.cli.console import Console
-from orch23.cli.options import model_options, stage_argument, variable_options
+from orch23.cli.options import model_options, stage_argument, unsandboxed_option, variable_options
 from orch23.model.errors import ExitCode
 
 
@@ -12,6 +12,7 @@ from orch23.model.errors import ExitCode
 @stage_argument
 @variable_options
 @model_options
+@unsandboxed_option
 @click.pass_obj
 def accept(
     console: Console,
@@ -21,6 +22,7 @@ def accept(
     vars_file: str | None,
     provider: str | None,
     model: str | None,
+    allow_unsandboxed: bool,
 ) -> int:
     """Keep outputs that were edited by hand.
 
@@ -33,7 +35,8 @@ def accept(
 
     wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
     project, stage = open_one_stage(console, wanted)
-    with building(project, BuildRequest(replay=True), screen_of(console, project.pipeline, "plain")) as build:
+    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
+    with building(project, request, screen_of(console, project.pipeline, "plain")) as build:
         code = accept_edit(build, stage)
         status = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event("run_finished", status, data={"status": status, "exit_code": int(code)}))

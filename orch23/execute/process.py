@@ -3,9 +3,11 @@
 import os
 import selectors
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
@@ -106,10 +108,13 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     caps: OutputCaps | None = None,
     marker: str = "",
     pass_fds: tuple[int, ...] = (),
+    confine: Callable[[], None] | None = None,
+    gate: Callable[[Callable[[int], None]], None] | None = None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
     stdin is /dev/null; stdout and stderr are one stream, in order. `marker` is the value of ORCH23_ROOM in `env`.
+    `confine` is called in a thread of its own that starts the process; `gate`, with what limits it, once it is there.
 
     Raises:
         OSError: it could not be started.
@@ -119,25 +124,31 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     capture = _Capture(caps, log)
     began = time.monotonic()
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+
     try:
         os.set_blocking(writing, True)
         try:
             with kinship.births():
-                process = subprocess.Popen(
-                    list(argv),
-                    cwd=cwd,
-                    env=dict(env),
-                    stdin=subprocess.DEVNULL,
-                    stdout=writing,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=pass_fds,
-                )
+                process = start() if confine is None else _started_confined(confine, start)
                 family = kinship.adopt(process.pid, marker, caps.file_bytes)
         finally:
             os.close(writing)
         survivors: tuple[int, ...] = ()
         try:
+            if gate is not None:
+                gate(partial(kinship.limit, family))
             end = _follow(family, reading, capture, cancel, began + timeout_s)
         finally:
             survivors = kinship.end(family)
@@ -159,6 +170,28 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         duration_s=time.monotonic() - began,
         survivors=survivors,
     )
+
+
+def _started_confined(
+    confine: Callable[[], None], start: Callable[[], subprocess.Popen[bytes]]
+) -> subprocess.Popen[bytes]:
+    """Start a process from a thread that gives up first what the process shall go without, and then ends."""
+    outcome: list[subprocess.Popen[bytes] | BaseException] = []
+
+    def work() -> None:
+        try:
+            confine()
+            outcome.append(start())
+        except BaseException as problem:  # noqa: BLE001 - it is raised where it is waited for
+            outcome.append(problem)
+
+    thread = threading.Thread(target=work, name="orch23-confined")
+    thread.start()
+    thread.join()
+    (came,) = outcome
+    if isinstance(came, BaseException):
+        raise came
+    return came
 
 
 def _follow(family: kinship.Family, reading: int, capture: _Capture, cancel: CancelSignal, deadline: float) -> End:
