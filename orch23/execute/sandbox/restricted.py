@@ -54,7 +54,7 @@ class Restricted:
                 _drop_capabilities()
                 seccomp.give_up_privileges()
                 landlock.restrict(rules)
-                seccomp.install(seccomp.program(sockets, machine(), refuse_attributes=True))
+                seccomp.install(seccomp.program(sockets, machine(), alone=False))
 
             yield replace(launch, confine=confine)
 

@@ -33,6 +33,9 @@ _REFUSED_TEXT: Final = """
     reboot sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex syslog vhangup
     iopl ioperm modify_ldt lookup_dcookie nfsservctl uselib
 """
+_OF_ALL_TEXT: Final = """
+    shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open
+"""
 _ATTRIBUTES_TEXT: Final = """
     setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat
 """
@@ -75,8 +78,10 @@ class _Rule:
     error: int = errno.EPERM
 
 
-def program(sockets: Sockets, machine: str, *, refuse_attributes: bool = False) -> bytes:
-    """Return the filter as the kernel, and bubblewrap, take it. `refuse_attributes` is about extended ones.
+def program(sockets: Sockets, machine: str, *, alone: bool = True) -> bytes:
+    """Return the filter as the kernel, and bubblewrap, take it.
+
+    What is not `alone` in namespaces is also refused what reaches other processes, or files it may not open.
 
     Raises:
         ValueError: the machine is not known.
@@ -89,7 +94,7 @@ def program(sockets: Sockets, machine: str, *, refuse_attributes: bool = False) 
     code = [(_LOAD, 0, 0, _MACHINE_AT), (_EQUAL, 1, 0, architecture), _give(_KILL), (_LOAD, 0, 0, _NUMBER_AT)]
     if machine == "x86_64":
         code += [(_AT_LEAST, 0, 1, _FIRST_X32), _give(_ERRNO | errno.ENOSYS)]
-    for rule in _rules(sockets, refuse_attributes=refuse_attributes):
+    for rule in _rules(sockets, alone=alone):
         this = number(rule.name, machine)
         if this is not None:
             code += _assembled(rule, this)
@@ -121,10 +126,13 @@ def install(filter_program: bytes) -> None:
     call("seccomp", ctypes.c_uint(_SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), header)
 
 
-def _rules(sockets: Sockets, *, refuse_attributes: bool) -> Iterator[_Rule]:
+def _rules(sockets: Sockets, *, alone: bool) -> Iterator[_Rule]:
     yield from (_Rule(name) for name in _REFUSED_TEXT.split())
-    if refuse_attributes:
+    if not alone:
+        yield from (_Rule(name) for name in _OF_ALL_TEXT.split())
         yield from (_Rule(name, error=errno.EOPNOTSUPP) for name in _ATTRIBUTES_TEXT.split())
+        yield _Rule("prlimit64", (_Test(0, 0, negated=True),))
+        yield _Rule("setpriority", (_Test(1, 0, negated=True),))
     yield _Rule("clone3", error=errno.ENOSYS)
     yield _Rule("clone", (_Test(0, _NEW_NAMESPACE, any_bit=True),))
     yield _Rule("unshare", (_Test(0, _NEW_NAMESPACE | _NEW_TIME, any_bit=True),))
