@@ -91,6 +91,11 @@ CODES: Mapping[str, tuple[str, str]] = {
         "processes of a step could not be killed",
         "They were sent SIGKILL and still exist, which a process stuck in the kernel can do. End them by hand.",
     ),
+    "E620": (
+        "a step took too much of the machine",
+        "It was killed while it ran: its room held over 8 GiB or a million files, temporary ones among them, or it had "
+        "over 4096 processes at once. Let it take less, or split the stage. Memory is not limited.",
+    ),
     "E618": (
         "the room's own directory was replaced",
         "The process removed or replaced the directory it worked in. Leave the working tree itself in place.",

@@ -103,10 +103,12 @@ def limit(family: Family, pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (family.limit, family.limit))
 
 
-def watch(family: Family) -> None:
-    """Note who is below the leader now; called now and then while the step runs."""
-    for kin in _below(family.leader, _children):
+def watch(family: Family) -> int:
+    """Note who is below the leader now, and return how many; called now and then while the step runs."""
+    below = _below(family.leader, _children)
+    for kin in below:
         family.seen[kin.pid] = kin.started
+    return len(below)
 
 
 def end(family: Family) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from orch23.execute import kinship
 from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
+from orch23.execute.growth import Growth, Limits
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
 from orch23.execute.report_channel import ReportChannel, pass_environment
@@ -58,6 +59,7 @@ class LocalExecutor:
         launcher: Launcher | None = None,
         unconfined: Launcher | None = None,
         caps: OutputCaps | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Make `workers` threads at most, and become the one to whom lost children return.
 
@@ -68,6 +70,7 @@ class LocalExecutor:
         self._launcher = launcher if launcher is not None else PlainLauncher()
         self._unconfined = unconfined if unconfined is not None else PlainLauncher()
         self._caps = caps if caps is not None else OutputCaps()
+        self._limits = limits if limits is not None else Limits()
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="orch23-action")
         kinship.become_subreaper()
@@ -165,6 +168,7 @@ class LocalExecutor:
                 pass_fds=launch.pass_fds,
                 confine=launch.confine,
                 gate=launch.gate,
+                fault=Growth(room.root, self._limits).fault,
             )
             return end if launch.judge is None else launch.judge(end)
 
@@ -182,7 +186,7 @@ class LocalExecutor:
                 removed=scan.removed,
                 output=output,
                 report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
-                violations=(*scan.violations, *_survivors(end)),
+                violations=(*scan.violations, *_survivors(end), *_excess(end)),
                 duration_s=end.duration_s,
             )
         )
@@ -252,6 +256,12 @@ def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
         return ()
     message = f"{len(end.survivors)} of its processes could not be killed"
     return (Diagnostic("E619", message, hint="see with ps what holds them, and end them by hand"),)
+
+
+def _excess(end: ProcessEnd) -> tuple[Diagnostic, ...]:
+    if end.end != "overgrown":
+        return ()
+    return (Diagnostic("E620", f"killed: {end.excess}", hint="let it take less, or split the stage"),)
 
 
 def _text(data: bytes) -> str:

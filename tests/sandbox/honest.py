@@ -3,8 +3,7 @@
 import asyncio
 import concurrent.futures
 import ctypes
-import datetime
-import getpass
+import datetime as dt
 import grp
 import http.client
 import http.server
@@ -28,9 +27,10 @@ import tempfile
 import threading
 import time
 import zoneinfo
+from collections.abc import Callable
 from pathlib import Path
 
-WORKS = {}
+WORKS: dict[str, Callable[[], None]] = {}
 
 
 def work(function):
@@ -118,6 +118,7 @@ def a_pool_of_processes():
 @work
 def shared_memory():
     one = multiprocessing.shared_memory.SharedMemory(create=True, size=4096)
+    assert one.buf is not None
     one.buf[:3] = b"abc"
     one.close()
     one.unlink()
@@ -232,15 +233,16 @@ def a_compiler():
 @work
 def places_and_times():
     locale.setlocale(locale.LC_ALL, "")
-    assert datetime.datetime.now(zoneinfo.ZoneInfo("Europe/Berlin")).tzinfo is not None
+    assert dt.datetime.now(zoneinfo.ZoneInfo("Europe/Berlin")).tzinfo is not None
     assert time.strftime("%Z") == "UTC"
 
 
 @work
 def who_and_where():
     entry = pwd.getpwuid(os.getuid()) if os.getuid() != 65534 else pwd.getpwnam("root")
-    assert entry.pw_name and grp.getgrgid(0).gr_name and Path.home().is_dir()
-    assert getpass.getuser() or True
+    assert entry.pw_name
+    assert grp.getgrgid(0).gr_name
+    assert Path.home().is_dir()
     assert socket.gethostname()
     assert os.cpu_count()
 
@@ -277,7 +279,7 @@ def copies_and_archives():
     subprocess.check_call(["cp", "-a", "tree", "copy"])
     subprocess.check_call(["tar", "-czf", "tree.tgz", "tree"])
     with tarfile.open("tree.tgz") as archive:
-        archive.extractall("unpacked", filter="data")
+        archive.extractall("unpacked")
     subprocess.check_call(["touch", "-d", "2001-01-01", "copy/deep/ä ö"])
     for folder in ("tree", "copy", "unpacked"):
         shutil.rmtree(folder)
@@ -312,7 +314,7 @@ def main():
             signal.alarm(30)
             try:
                 function()
-            except BaseException as problem:
+            except BaseException as problem:  # noqa: BLE001 - it is told
                 Path(f"{name}.failed").write_text(repr(problem))
                 os._exit(1)
             os._exit(0)

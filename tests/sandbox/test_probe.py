@@ -26,7 +26,7 @@ KNOWN = {
 
 
 def probed(tier: str, user: str) -> dict[str, list[str]]:
-    done = run_as(user, "-m", "tests.sandbox.probe", tier, secret=secrets.token_hex(16))
+    done = run_as(user, "-m", "tests.sandbox.probe", tier, PROBE_SECRET=secrets.token_hex(16))
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found

@@ -30,9 +30,9 @@ def need(tier: str) -> None:
     assert reason is None, reason
 
 
-def run_as(user: str, *arguments: str, secret: str) -> subprocess.CompletedProcess[str]:
+def run_as(user: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run Python with these arguments, as whoever runs the tests (`self`) or as `nobody`; skip where that cannot be."""
-    environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PROBE_SECRET": secret}
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **more}
     command = [sys.executable, *arguments]
     if user == "nobody":
         if os.getuid() != 0:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import resource
 import select
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ _RUN_BYTES = 1 << 24
 _GATE_WITHIN_S = 10.0
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
+_PROCESSES = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
@@ -131,6 +133,8 @@ class _Pipes:
             pass
         if child:
             limit(int(child[1]))
+            with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
+                resource.prlimit(int(child[1]), resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
         with contextlib.suppress(BrokenPipeError):
             os.write(self._release, b"x")
         self._close(self._release)

@@ -19,6 +19,12 @@ SETTINGS: Final = (
 )
 """What programs look up in /etc; all of it can be read by everybody."""
 
+IN_THE_WAY: Final = (
+    *("/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/inputrc", "/etc/terminfo", "/etc/login.defs"),
+    *("/etc/npmrc", "/etc/pip.conf", "/etc/networks", "/etc/rpc", "/etc/shells"),
+)
+"""Settings without which programs go on, but not where they are there and cannot be read."""
+
 NETWORK_SETTINGS: Final = ("/etc/resolv.conf",)
 """What names of other machines are looked up by."""
 

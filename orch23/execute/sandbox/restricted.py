@@ -60,7 +60,12 @@ class Restricted:
 
     def _places(self, launch: Launch) -> Iterator[tuple[Path, int]]:
         read, write = landlock.READ, landlock.WRITE
-        for path in (*places.SYSTEM, *places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ())):
+        for path in (
+            *places.SYSTEM,
+            *places.SETTINGS,
+            *places.IN_THE_WAY,
+            *(places.NETWORK_SETTINGS if launch.network else ()),
+        ):
             yield Path(path), read
         for path in (places.PROCESSORS, "/proc", *_CHANCE):
             yield Path(path), read
