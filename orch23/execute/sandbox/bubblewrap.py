@@ -26,8 +26,7 @@ SEEN_ROOM: Final = "/room"
 """Where every process sees its room."""
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-_MEMORY_BYTES = 1 << 29
-_RUN_BYTES = 1 << 24
+_IN_MEMORY: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - its own
 _GATE_WITHIN_S = 10.0
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
@@ -93,13 +92,14 @@ def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path]) -> Iterator[st
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             yield from ("--ro-bind", path, path)
+    yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
+    for folder, size in _IN_MEMORY:
+        yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
+    yield from ("--symlink", "/run", "/var/run")
+    # After those above, which would hide what lies below them.
     settings = (*places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ()), places.PROCESSORS)
     for path in (*settings, *map(str, prefixes)):
         yield from ("--ro-bind-try", path, path)
-    yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
-    for folder, size in (("/tmp", _MEMORY_BYTES), ("/dev/shm", _MEMORY_BYTES), ("/run", _RUN_BYTES)):  # noqa: S108 - its own
-        yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
-    yield from ("--symlink", "/tmp", "/var/tmp", "--symlink", "/run", "/var/run")  # noqa: S108 - likewise
     yield from ("--bind", str(launch.room.root), str(seen.root))
     yield from ("--ro-bind-try", str(launch.room.own / "reporter"), str(seen.own / "reporter"))
     yield from ("--remount-ro", "/dev", "--remount-ro", "/")
