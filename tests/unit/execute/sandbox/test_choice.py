@@ -116,8 +116,13 @@ def test_nothing_is_started_without_a_tier_unless_it_is_allowed(tmp_path: Path) 
 
 def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
+
+    def chosen() -> Choice:
+        calls.append(1)
+        return Choice(None)
+
     monkeypatch.setattr(choice, "_CHOSEN", [])
-    monkeypatch.setattr(choice, "choose", lambda: (calls.append(1), Choice(None))[1])
+    monkeypatch.setattr(choice, "choose", chosen)
     assert choice.choose_once() is choice.choose_once()
     assert calls == [1]
 
