@@ -1,8 +1,10 @@
 """A step is over when it is over: whatever kind of daemon it leaves, in every tier, is gone with it."""
 
 import os
+import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from orch23.model.action import Action, Completed
 from orch23.model.digest import FileEntry, digest_bytes
 from tests.sandbox.daemons import KINDS
 from tests.sandbox.probe import Memory, executor
-from tests.sandbox.users import need
+from tests.sandbox.users import ROOT, need
 
 SCRIPT = Path(__file__).with_name("daemons.py").read_bytes()
 
@@ -63,3 +65,29 @@ def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:
 
 def tier_number(tier: str) -> int:
     return ["bubblewrap", "landlock", "none"].index(tier)
+
+
+_BUILDER = """
+import sys, tempfile
+from pathlib import Path
+from orch23.model.action import Action
+from tests.sandbox.probe import Memory, executor
+with tempfile.TemporaryDirectory() as folder, executor("bubblewrap", Memory({}), Path(folder), ()) as running:
+    running.submit(Action(argv=("sleep", sys.argv[1]), inputs={}, interpreter=sys.executable)).result()
+"""
+
+
+def test_a_build_that_is_killed_takes_its_steps_with_it_in_bubblewrap() -> None:
+    """Nobody is left to sweep: the kernel ends the namespace with the process that made it."""
+    need("bubblewrap")
+    tag = f"{100_000 + os.getpid()}.777"
+    with subprocess.Popen([sys.executable, "-c", _BUILDER, tag], env={"PYTHONPATH": str(ROOT)}) as builder:
+        pause = threading.Event()
+        while not alive(f"sleep\0{tag}"):
+            assert builder.poll() is None
+            pause.wait(0.005)
+        builder.kill()
+    deadline = time.monotonic() + 10
+    while alive(f"sleep\0{tag}"):
+        assert time.monotonic() < deadline, "it lives on"
+        pause.wait(0.005)

@@ -12,16 +12,17 @@ SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 
 SETTINGS: Final = (
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
-    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf"),
-    *("/etc/protocols", "/etc/services", "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types"),
-    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls", "/etc/pki/ca-trust"),
-    *("/etc/crypto-policies", "/etc/fonts", "/etc/magic", "/etc/java", "/etc/os-release", "/etc/debian_version"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls", "/etc/pki/ca-trust", "/etc/crypto-policies"),
+    "/etc/fonts",
 )
-"""What programs look up in /etc; all of it can be read by everybody."""
+"""What programs need of /etc; all of it can be read by everybody. Each costs a mount."""
 
 IN_THE_WAY: Final = (
     *("/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/inputrc", "/etc/terminfo", "/etc/login.defs"),
-    *("/etc/npmrc", "/etc/pip.conf", "/etc/networks", "/etc/rpc", "/etc/shells"),
+    *("/etc/npmrc", "/etc/pip.conf", "/etc/networks", "/etc/rpc", "/etc/shells", "/etc/host.conf", "/etc/gai.conf"),
+    *("/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/magic", "/etc/java"),
+    *("/etc/os-release", "/etc/debian_version", "/etc/ca-certificates", "/etc/ca-certificates.conf"),
 )
 """Settings without which programs go on, but not where they are there and cannot be read."""
 
