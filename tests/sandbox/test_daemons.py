@@ -73,12 +73,16 @@ from pathlib import Path
 from orch23.model.action import Action
 from tests.sandbox.probe import Memory, executor
 with tempfile.TemporaryDirectory() as folder, executor("bubblewrap", Memory({}), Path(folder), ()) as running:
-    running.submit(Action(argv=("sleep", sys.argv[1]), inputs={}, interpreter=sys.executable)).result()
+    script = "sleep 0.5; exec sleep " + sys.argv[1]
+    running.submit(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable)).result()
 """
 
 
 def test_a_build_that_is_killed_takes_its_steps_with_it_in_bubblewrap() -> None:
-    """Nobody is left to sweep: the kernel ends the namespace with the process that made it."""
+    """Nobody is left to sweep: the kernel ends the namespace with the process that made it.
+
+    The step takes its time first: bwrap ties itself to its parent in the moment after it has started the step.
+    """
     need("bubblewrap")
     tag = f"{100_000 + os.getpid()}.777"
     with subprocess.Popen([sys.executable, "-c", _BUILDER, tag], env={"PYTHONPATH": str(ROOT)}) as builder:
