@@ -16,11 +16,11 @@ export TMPDIR := /dev/shm
 endif
 endif
 # What is installed. A developer's environment (make setup) is editable and is left as it is.
-PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 pipelines prompts specs -type f -not -name '*.pyc')
+PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 -type f -not -name '*.pyc')
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
 
-.PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs regold build clean
+.PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs templates regold build clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -81,6 +81,9 @@ for name, page in pages.items():
     Path("docs", name + ".md").write_text(page(), encoding="utf-8")
 endef
 export PAGES
+
+templates: $(VENV)/.orch23-test ## make the templates of orch23 init anew from the pipelines; commit what it writes
+	$(BIN)/python scripts/make_templates.py
 
 regold: $(VENV)/.orch23-test ## write the golden files anew; read the difference before you keep it
 	REGOLD=1 $(PYTEST) -q

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orch23.checks.invocations import is_assignment, plain_path, read_argv
 from orch23.checks.python_source import parse_python
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.shell_signs import shell_signs
 
 _OPERATORS = frozenset("|&;<>()`\n")
 _EXPANSION = re.compile(r"\$[A-Za-z_0-9({?@*#!$-]")
@@ -55,20 +56,14 @@ def judge_command(command: str, subject: str, verify: str) -> Judged:
 
 def shell_operators(command: str) -> tuple[str, ...]:
     """Return what a shell would act on outside of quotes, in order, each once: operators, `$NAME`, line breaks."""
-    text, found, run, quote, at = command.strip(), list[str](), "", "", 0
-    while at < len(text):
-        char = text[at]
-        operator = not quote and (char in _OPERATORS or _EXPANSION.match(text, at) is not None)
-        if run and not (operator and char != "$"):
+    text, found, run, end = command.strip(), list[str](), "", 0
+    for sign in shell_signs(text):
+        if sign.quote or not (sign.char in _OPERATORS or _EXPANSION.match(text, sign.at)):
+            continue
+        if run and (sign.at != end or sign.char == "$"):
             found.append(run)
             run = ""
-        if operator:
-            run += char
-        elif char == "\\" and quote != "'":
-            at += 1  # the next character is itself
-        elif char in "'\"" and quote in ("", char):
-            quote = "" if quote else char
-        at += 1
+        run, end = run + sign.char, sign.at + 1
     return tuple(dict.fromkeys([*found, run] if run else found))
 
 

@@ -45,6 +45,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "schema, or refers to a schema outside itself, which is never fetched. List it under the stage's "
         "`inputs` or under `verify.inputs`, and keep its references within the file.",
     ),
+    "E317": (
+        "a list is not one entry for each input",
+        "The check `one_per_input` holds a list in a JSON file to the stage's input files: one entry a file, in the "
+        "order of the inputs, that says its path in the field that the option `field` names. The complaint says what "
+        "is there and what belongs there. Write the list again, with exactly these paths.",
+    ),
     "E330": (
         "a plan has the wrong id",
         "The `plan_id` is neither `plan_0001` nor the one that the option `plan_id` of the check `planner_tasks` "
@@ -65,6 +71,54 @@ CODES: Mapping[str, tuple[str, str]] = {
         "a task would change tests",
         "An artifact is a file of tests: `test_*.py`, `*_test.py`, `conftest.py`, or what the option `tests` of the "
         "check names. Tests judge the work, and are never part of it. Take the path off the artifacts.",
+    ),
+    "E334": (
+        "a value is not the one that is known",
+        "The option `values` of the check `json_values` says what some keys of a JSON object have to be, since it is "
+        "known beforehand: an id that is echoed, or whether a program ended with 0. The file says something else, or "
+        "nothing. Write the value that is named, or correct the option.",
+    ),
+    "E335": (
+        "the keys of an object are in another order",
+        "The option `order` of the check `json_values` lists the keys of a JSON object: these and no others, in this "
+        "order. Write them so, or correct the option.",
+    ),
+    "E340": (
+        "the layers of an architecture are not in order",
+        "A layer depends on itself, on a layer that is listed after it, or on one that is not there. The list is the "
+        "order in which the layers are made. Move the layer, or correct its `depends_on`.",
+    ),
+    "E341": (
+        "two layers of an architecture share a name or a file",
+        "Each layer has a name of its own, and each file is made by one layer, which is asked for it alone. Rename "
+        "the layer, or take the file off one of the two.",
+    ),
+    "E342": (
+        "a layer uses a file of no layer below it",
+        "What a layer imports must be there before it: the files under `uses` are made by layers that it stands on, "
+        "directly or through others. Add that layer to `depends_on`, or take the file off.",
+    ),
+    "E343": (
+        "an accepted layer is gone",
+        "The architecture that was accepted last has this layer, and the new one has not; its code would vanish. Keep "
+        "the layer under its name. If it shall go, name it in the option `released` of the check.",
+    ),
+    "E344": (
+        "an accepted layer is of another kind",
+        "The kind says by which rules the code of a layer is written, so another kind makes another layer of it. "
+        "Keep the kind, and add a new layer for what is new.",
+    ),
+    "E345": (
+        "an accepted layer lost a file",
+        "A file that this layer made in the architecture accepted last is now made by another layer or by none, so "
+        "that whatever imports it would break. Leave it where it was. If it shall go or move, name its path in the "
+        "option `released` of the check.",
+    ),
+    "E346": (
+        "an accepted layer is reworded and not changed",
+        "Only the `purpose` of the layer differs from the architecture accepted last, so its code would be written "
+        "again without a reason. Keep the purpose word for word; if the layer shall do something new, its slices of "
+        "the intent, its files or its constraints say so.",
     ),
     "E000": (
         "a plan of work orders has the wrong frame",

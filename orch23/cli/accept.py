@@ -4,7 +4,7 @@ import click
 
 from orch23.cli.build import screen_of
 from orch23.cli.console import Console
-from orch23.cli.options import model_options, stage_argument, unsandboxed_option, variable_options
+from orch23.cli.options import Wanted, hands_wanted, model_options, stage_argument, unsandboxed_option, variable_options
 from orch23.model.errors import ExitCode
 
 
@@ -14,26 +14,22 @@ from orch23.model.errors import ExitCode
 @model_options
 @unsandboxed_option
 @click.pass_obj
+@hands_wanted
 def accept(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
+    wanted: Wanted,
     allow_unsandboxed: bool,
 ) -> int:
     """Keep outputs that were edited by hand.
 
     They are verified, and then taken as a result of the stage.
     """
-    from orch23.cli.opening import Wanted, open_one_stage  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, building  # noqa: PLC0415 - heavy
     from orch23.engine.accept import accept as accept_edit  # noqa: PLC0415 - heavy
     from orch23.model.event import Event  # noqa: PLC0415 - beside it
 
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
     project, stage = open_one_stage(console, wanted)
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
     with building(project, request, screen_of(console, project.pipeline, "plain")) as build:

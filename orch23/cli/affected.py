@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import json_option, pipeline_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, json_option, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 from orch23.report.affected import affected_json, affected_text
 
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 @json_option
 @click.option("--exit-code", is_flag=True, help="End with 1 if a stage is affected.")
 @click.pass_obj
+@hands_wanted
 def affected(
     console: Console,
     *,
-    arguments: tuple[str, ...],
+    wanted: Wanted,
     revision: str,
-    sets: tuple[str, ...],
-    vars_file: str | None,
     as_json: bool,
     exit_code: bool,
 ) -> int:
@@ -41,10 +40,9 @@ def affected(
     The pipeline, its prompts, schemas and sources as they were then are compared with the working tree. Checks
     nothing out, writes nothing.
     """
-    from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
     from orch23.execute.git import open_revision  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file)
     project, _ = open_wanted(console, wanted, most_stages=0)
     with open_revision(project.store.root, revision) as then:
         found = _compare(project, then, revision)

@@ -9,8 +9,10 @@ import click
 from orch23.cli.console import Console, lossy
 from orch23.cli.interrupts import interrupting
 from orch23.cli.options import (
+    Wanted,
     budget_option,
     complete_stage,
+    hands_wanted,
     model_options,
     selection_options,
     stages_argument,
@@ -53,10 +55,11 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 )
 @click.option("--json", "as_json", is_flag=True, help="As --output jsonl; with -n the plan as one JSON document.")
 @click.pass_obj
+@hands_wanted
 def build(  # noqa: PLR0913 - a command has as many parameters as options
     console: Console,
     *,
-    arguments: tuple[str, ...],
+    wanted: Wanted,
     dry_run: bool,
     jobs: int | None,
     keep_going: bool,
@@ -66,14 +69,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     offline: bool,
     resample: tuple[str, ...],
     forced: tuple[str, ...],
-    only: bool,
-    until: bool,
-    downstream: bool,
     overwrite_edited: bool,
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
     budget: str | None,
     allow_unsandboxed: bool,
     output: str,
@@ -83,20 +79,10 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 
     The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
-    from orch23.cli.opening import Wanted, check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, run_build  # noqa: PLC0415 - heavy
     from orch23.plan.graph import build_plan  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(
-        arguments=arguments,
-        only=only,
-        until=until,
-        downstream=downstream,
-        sets=sets,
-        vars_file=vars_file,
-        provider=provider,
-        model=model,
-    )
     _check_asking(replay=replay, offline=offline, resample=resample)
     limit = read_budget(budget)
     if dry_run:

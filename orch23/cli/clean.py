@@ -3,7 +3,7 @@
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import stages_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, stages_argument, variable_options
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import render, visible
@@ -15,18 +15,17 @@ from orch23.report.figures import count
 @variable_options
 @click.option("--force", is_flag=True, help="Take edited outputs too; the store keeps their bytes.")
 @click.pass_obj
-def clean(
-    console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, force: bool
-) -> int:
+@hands_wanted
+def clean(console: Console, *, wanted: Wanted, force: bool) -> int:
     """Remove what stages made, and no other file.
 
     Outputs of all stages, or of the named ones. What a person had at such a path before comes back.
     A build restores the outputs without running anything.
     """
-    from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_back  # noqa: PLC0415 - heavy
 
-    project, stages = open_wanted(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file))
+    project, stages = open_wanted(console, wanted)
     with project.store.build_lock():
         project.store.promoter.recover()
         promoted, modified = take_back(project, stages, force=force)

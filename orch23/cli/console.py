@@ -46,6 +46,11 @@ class Console:
         return secrets_of(self.environ).redact(text)
 
     @property
+    def is_asked(self) -> bool:
+        """Say whether a person is there to answer: a terminal to read from, and one to ask on."""
+        return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+    @property
     def out_style(self) -> Style:
         """Give the style of stdout."""
         return self._style(sys.stdout)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import json_option, model_options, pipeline_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, pipeline_argument, variable_options
 from orch23.cli.project import split_arguments
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, InvalidInputError
@@ -15,7 +15,6 @@ from orch23.report.plan_json import document
 
 if TYPE_CHECKING:
     from orch23.cli.examination import Finding
-    from orch23.cli.opening import Wanted
 
 DOCTOR_VERSION = 1
 
@@ -29,14 +28,11 @@ DOCTOR_VERSION = 1
 )
 @json_option
 @click.pass_obj
+@hands_wanted
 def doctor(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
+    wanted: Wanted,
     online: bool,
     as_json: bool,
 ) -> int:
@@ -46,9 +42,7 @@ def doctor(
     one. Tries the sandbox, in a folder of its own. Starts nothing else, writes nothing to the project.
     """
     from orch23.cli.examination import examine  # noqa: PLC0415 - heavy
-    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
     found = [*examine(console.here, console.environ), *_of_pipeline(console, wanted, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
@@ -63,7 +57,7 @@ def doctor(
     return ExitCode.OK
 
 
-def _of_pipeline(console: Console, wanted: "Wanted", *, online: bool) -> "list[Finding]":
+def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> "list[Finding]":
     """Return what is found of a pipeline: whether it is valid, and the models that it may ask."""
     from orch23.cli.asked_models import model_findings  # noqa: PLC0415 - heavy
     from orch23.cli.examination import Finding  # noqa: PLC0415 - heavy

@@ -3,7 +3,7 @@
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import json_option, model_options, stage_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, stage_argument, variable_options
 from orch23.model.errors import ExitCode
 from orch23.report.explain_json import explain_json
 from orch23.report.explain_text import explain_text
@@ -15,14 +15,11 @@ from orch23.report.explain_text import explain_text
 @model_options
 @json_option
 @click.pass_obj
+@hands_wanted
 def explain(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
+    wanted: Wanted,
     as_json: bool,
 ) -> int:
     """Show a stage's key, then and now, and why it changed.
@@ -30,10 +27,9 @@ def explain(
     A foreach stands for all of its items; with --json name one item, as in code@T1.
     """
     from orch23.cli.explanations import explanations  # noqa: PLC0415 - heavy
-    from orch23.cli.opening import Wanted, open_one_stage  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
     project, name = open_one_stage(console, wanted)
     found = explanations(project, open_reading(project), name)
     if as_json:

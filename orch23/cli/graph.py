@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import pipeline_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 from orch23.model.plan import Plan
 from orch23.report.graph_dot import graph_dot
@@ -27,12 +27,11 @@ _FORMATS: Mapping[str, Callable[[Plan], str]] = {
 @click.option("--format", "form", type=click.Choice(list(_FORMATS)), default="text", help="How it is written.")
 @click.option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.pass_obj
+@hands_wanted
 def graph(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
+    wanted: Wanted,
     form: str,
     as_json: bool,
 ) -> int:
@@ -40,11 +39,11 @@ def graph(
 
     Items of a foreach are shown as far as they are known.
     """
-    from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
     from orch23.engine.preview import preview  # noqa: PLC0415 - heavy
 
-    project, _ = open_wanted(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file), most_stages=0)
+    project, _ = open_wanted(console, wanted, most_stages=0)
     plan = preview(open_reading(project)).plan
     console.answer(_FORMATS["json" if as_json else form](plan))
     return ExitCode.OK

@@ -14,12 +14,14 @@ from orch23.cli.doctor import doctor
 from orch23.cli.explain import explain
 from orch23.cli.graph import graph
 from orch23.cli.help import help_command
+from orch23.cli.init import init
 from orch23.cli.model import model
 from orch23.cli.plan import plan, status
 from orch23.cli.reset import reset
 from orch23.cli.runs import log, runs
 from orch23.cli.schema import schema
 from orch23.cli.show import show
+from orch23.cli.template import template
 from orch23.cli.validate import validate
 from orch23.cli.variables import variables
 from orch23.model.errors import ExitCode
@@ -27,7 +29,7 @@ from orch23.model.errors import ExitCode
 PROGRAM = "orch23"
 _COMMANDS = (
     *(build, plan, status, explain, validate, graph, affected, variables, schema),
-    *(runs, log, show, accept, clean, reset, model, doctor, help_command),
+    *(runs, log, show, accept, clean, reset, init, template, model, doctor, help_command),
 )
 
 

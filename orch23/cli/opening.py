@@ -1,11 +1,11 @@
 """Open the project that a command line is about, and read its selection."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 from orch23.cli.console import Console
+from orch23.cli.options import Wanted
 from orch23.cli.project import find_root, split_arguments
 from orch23.cli.wiring import Project, Settings, open_project
 from orch23.load.pipeline import InvalidPipelineError
@@ -15,20 +15,6 @@ from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.report.diagnostics import render
 from orch23.resolve.fields import decimal_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a command line names: stages, how they are meant, values of vars, who is asked."""
-
-    arguments: tuple[str, ...] = ()
-    only: bool = False
-    until: bool = False
-    downstream: bool = False
-    sets: tuple[str, ...] = ()
-    vars_file: str | None = None
-    provider: str | None = None
-    model: str | None = None
 
 
 def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:

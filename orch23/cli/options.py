@@ -1,12 +1,16 @@
 """The options that several commands share."""
 
+import functools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+from orch23.cli.console import Console
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[_Function], _Function]
@@ -15,6 +19,31 @@ _SUFFIXES = (".yaml", ".yml")
 _MOST_BYTES = 1_048_576
 _SECTION = re.compile(r"^stages:[ \t]*(?:#.*)?\n((?:[ \t]+.*\n|[ \t]*#.*\n|\n)*)", re.MULTILINE)
 _NAME = re.compile(r"^  ([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a command line names: stages, how they are meant, values of vars, who is asked."""
+
+    arguments: tuple[str, ...] = ()
+    only: bool = False
+    until: bool = False
+    downstream: bool = False
+    sets: tuple[str, ...] = ()
+    vars_file: str | None = None
+    provider: str | None = None
+    model: str | None = None
+
+
+def hands_wanted(function: _Function) -> Callable[..., Any]:
+    """Hand a command what its line names as one `wanted`, in place of the options that it is made of."""
+
+    @functools.wraps(function)
+    def command(console: Console, **given: Any) -> Any:
+        named = {name: given.pop(name) for name in Wanted.__dataclass_fields__ if name in given}
+        return function(console, wanted=Wanted(**named), **given)
+
+    return command
 
 
 def stage_names(text: str) -> list[str]:

@@ -8,8 +8,10 @@ import click
 
 from orch23.cli.console import Console
 from orch23.cli.options import (
+    Wanted,
     budget_option,
     exit_code_option,
+    hands_wanted,
     json_option,
     model_options,
     selection_options,
@@ -21,7 +23,6 @@ from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 
 if TYPE_CHECKING:
-    from orch23.cli.opening import Wanted
     from orch23.report.plan_view import PlanView
 
 
@@ -35,19 +36,13 @@ if TYPE_CHECKING:
 @json_option
 @exit_code_option
 @click.pass_obj
-def plan(  # noqa: PLR0913 - a command has as many parameters as options
+@hands_wanted
+def plan(
     console: Console,
     *,
-    arguments: tuple[str, ...],
+    wanted: Wanted,
     forced: tuple[str, ...],
-    only: bool,
-    until: bool,
-    downstream: bool,
     overwrite_edited: bool,
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
     budget: str | None,
     verbose: bool,
     as_json: bool,
@@ -57,18 +52,8 @@ def plan(  # noqa: PLR0913 - a command has as many parameters as options
 
     Starts nothing, writes nothing.
     """
-    from orch23.cli.opening import Wanted, read_budget  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import read_budget  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(
-        arguments=arguments,
-        only=only,
-        until=until,
-        downstream=downstream,
-        sets=sets,
-        vars_file=vars_file,
-        provider=provider,
-        model=model,
-    )
     return show_plan(
         console,
         wanted,
@@ -88,21 +73,15 @@ def plan(  # noqa: PLR0913 - a command has as many parameters as options
 @json_option
 @exit_code_option
 @click.pass_obj
+@hands_wanted
 def status(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
+    wanted: Wanted,
     as_json: bool,
     exit_code: bool,
 ) -> int:
     """Name the stages that are not up to date."""
-    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
-
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
     view = _view(console, wanted, estimated=as_json)
     console.answer(plan_json(view) if as_json else status_text(view, console.out_style))
     return _code(view, exit_code=exit_code)
@@ -110,7 +89,7 @@ def status(
 
 def show_plan(
     console: Console,
-    wanted: "Wanted",
+    wanted: Wanted,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
@@ -129,7 +108,7 @@ def show_plan(
 
 def _view(
     console: Console,
-    wanted: "Wanted",
+    wanted: Wanted,
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,

@@ -14,9 +14,14 @@ def find_root(start: Path) -> Path:
     """Return the nearest folder at or above `start` that says it is an orch23 project, else a git one, else `start`."""
     folders = (start, *start.parents)
     for folder in folders:
-        if (folder / "orch23.toml").is_file() or _has_table(folder / "pyproject.toml"):
+        if is_marked(folder):
             return folder
     return next((folder for folder in folders if (folder / ".git").exists()), start)
+
+
+def is_marked(folder: Path) -> bool:
+    """Say whether a folder says of itself that it is the root of an orch23 project."""
+    return (folder / "orch23.toml").is_file() or _has_table(folder / "pyproject.toml")
 
 
 def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import pipeline_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 
 
@@ -12,15 +12,14 @@ from orch23.model.errors import ExitCode
 @variable_options
 @click.option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that nobody edited.")
 @click.pass_obj
-def reset(
-    console: Console, *, arguments: tuple[str, ...], sets: tuple[str, ...], vars_file: str | None, outputs: bool
-) -> int:
+@hands_wanted
+def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:
     """Forget all results; recorded answers are kept.
 
     Removes records, stored bytes and caches; keeps exchanges, transcripts, logs and specs. Journals that cannot be
     read are set aside. A further build pays for no answer again.
     """
-    from orch23.cli.opening import Wanted, open_wanted, project_root  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_wanted, project_root  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_unmodified  # noqa: PLC0415 - heavy
     from orch23.cli.resetting import forget, set_journals_aside  # noqa: PLC0415 - heavy
     from orch23.store.build_lock import BuildLock  # noqa: PLC0415 - heavy
@@ -30,7 +29,7 @@ def reset(
     told = []
     project = None
     if outputs:
-        project, _ = open_wanted(console, Wanted(arguments=arguments, sets=sets, vars_file=vars_file), most_stages=0)
+        project, _ = open_wanted(console, wanted, most_stages=0)
     with BuildLock(root / FOLDER / "lock"):
         if project is not None:
             project.store.promoter.recover()

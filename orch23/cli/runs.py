@@ -54,8 +54,11 @@ def runs(console: Console, *, as_json: bool) -> int:
 @click.command()
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="The journal's lines as they are: JSON, one event a line.")
+@click.option(
+    "--state", "as_state", is_flag=True, help="Where the run stands, or ended, with the fields of state.json."
+)
 @click.pass_obj
-def log(console: Console, *, run: str | None, as_json: bool) -> int:
+def log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> int:
     """Show what happened in a run.
 
     By default in the newest one. A run may be named by the beginning of its id.
@@ -64,6 +67,7 @@ def log(console: Console, *, run: str | None, as_json: bool) -> int:
     from orch23.store.journal import read_journal  # noqa: PLC0415 - heavy
     from orch23.store.journal import runs as read_runs  # noqa: PLC0415 - heavy
     from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy
+    from orch23.store.run_state import fold  # noqa: PLC0415 - heavy
 
     logs = project_root(console.here) / LOGS
     known = [found.run_id for found in read_runs(logs)]
@@ -71,7 +75,11 @@ def log(console: Console, *, run: str | None, as_json: bool) -> int:
     if as_json:
         console.answer(path.read_text(encoding="utf-8", errors="replace"))
         return ExitCode.OK
-    console.answer("".join(log_line(line.ts, line.event) for line in read_journal(path)))
+    lines = read_journal(path)
+    if as_state:
+        console.answer(document(fold(lines).to_json()))
+        return ExitCode.OK
+    console.answer("".join(log_line(line.ts, line.event) for line in lines))
     return ExitCode.OK
 
 

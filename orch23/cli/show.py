@@ -3,7 +3,7 @@
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import json_option, model_options, stage_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, stage_argument, variable_options
 from orch23.model.errors import ExitCode
 
 _VIEWS = ("prompt", "response", "diff", "cost", "key")
@@ -22,14 +22,11 @@ _VIEWS = ("prompt", "response", "diff", "cost", "key")
 @model_options
 @json_option
 @click.pass_obj
-def show(  # noqa: PLR0913 - a command has as many parameters as options
+@hands_wanted
+def show(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
+    wanted: Wanted,
     view: str | None,
     attempt: int | None,
     run: str | None,
@@ -39,11 +36,10 @@ def show(  # noqa: PLR0913 - a command has as many parameters as options
 
     Without an option: all that is kept of the attempt.
     """
-    from orch23.cli.opening import Wanted, open_one_stage  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.showing import Asked, shown  # noqa: PLC0415 - heavy
     from orch23.report.plan_json import document  # noqa: PLC0415 - beside it
 
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
     project, stage = open_one_stage(console, wanted)
     told = shown(project, Asked(stage=stage, view=view or "all", attempt=attempt, run=run))
     console.answer(document({"orch23_show": 1, **told.facts, "text": told.text}) if as_json else told.text)

@@ -133,7 +133,8 @@ class _Search:
             number = attempt or (attempts[-1] if attempts else None)
             if number not in attempts:
                 continue
-            texts = [(name, _read(place / f"attempt-{number}" / name)) for name in _FILES[self.asked.view]]
+            kept = place / f"attempt-{number}"
+            texts = [(name, _read(kept / name)) for name in _names(kept, self.asked.view)]
             parts = [(name, self._readable(text)) for name, text in texts if text is not None]
             if parts:
                 told = self._told(run, number)
@@ -204,8 +205,15 @@ def _runs(project: Project, asked: Asked) -> list[str]:
     return [chosen_run(known, asked.run)] if asked.run is not None else known
 
 
+def _names(kept: Path, view: str) -> tuple[str, ...]:
+    """Return the artifacts that a view shows, in the order in which they came about."""
+    *first, last = _FILES[view]
+    steps = sorted(kept.glob("verify-*.txt"), key=lambda path: (len(path.name), path.name)) if view == "all" else []
+    return (*first, *(path.name for path in steps), last)
+
+
 def _attempts(place: Path) -> list[int]:
-    numbers = [path.name.removeprefix("attempt-") for path in place.glob("attempt-*")]
+    numbers = [path.name.removeprefix("attempt-") for path in place.glob("attempt-[1-9]*")]
     return sorted(int(number) for number in numbers if number.isdecimal())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import model_options, pipeline_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, model_options, pipeline_argument, variable_options
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, InvalidInputError
 from orch23.report.diagnostics import Style, render
@@ -23,24 +23,19 @@ _FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
     "--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written."
 )
 @click.pass_obj
+@hands_wanted
 def validate(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
-    provider: str | None,
-    model: str | None,
+    wanted: Wanted,
     style: Style,
 ) -> int:
     """Say everything that is wrong with a pipeline.
 
     Complaints for people go to stderr; json, github and sarif go to stdout.
     """
-    from orch23.cli.opening import Wanted  # noqa: PLC0415 - heavy
     from orch23.cli.validation import validated  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file, provider=provider, model=model)
     try:
         stages, warnings, sources = validated(console, wanted)
     except InvalidInputError as invalid:

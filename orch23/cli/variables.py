@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import json_option, pipeline_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, json_option, pipeline_argument, variable_options
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
@@ -21,19 +21,17 @@ VARS_VERSION = 1
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
 @json_option
 @click.pass_obj
+@hands_wanted
 def variables(
     console: Console,
     *,
-    arguments: tuple[str, ...],
-    sets: tuple[str, ...],
-    vars_file: str | None,
+    wanted: Wanted,
     origin: bool,
     as_json: bool,
 ) -> int:
     """Show the vars of a pipeline with their values."""
-    from orch23.cli.opening import Wanted, open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
 
-    wanted = Wanted(arguments=arguments, sets=sets, vars_file=vars_file)
     project, _ = open_wanted(console, wanted, most_stages=0)
     values, origins = project.pipeline.vars, project.loaded.origins
     if as_json:

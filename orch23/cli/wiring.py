@@ -12,6 +12,7 @@ from time import monotonic
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, read_answers, validate_answer
+from orch23.cli.catalogue import strange_families
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
@@ -112,6 +113,7 @@ def open_project(settings: Settings) -> Project:
         )
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
+    loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery)
 
 
@@ -376,6 +378,7 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "spec_file": spec or "",
             "spec_hash": f"sha256:{digest_bytes(data).sha256}" if data is not None else "",
             "stages": len(plan.order),
+            "max_retries": max((stage.retry.max for stage in stages), default=0),
             "jobs": jobs,
             "provider": sorted({step.provider for step in steps}),
             "model": sorted({step.model for step in steps}),

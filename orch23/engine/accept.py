@@ -93,7 +93,8 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> int:
         return exit_number(ExitCode.FAILED, failure.diagnostics, session.pipeline.exit_codes)
     fingerprint = _by_hand(build, resolved, outputs)
     done = Attempted(outputs=outputs, deleted=(), exchanges=(fingerprint,), attempts=0, note="accepted by hand")
-    build.committer.commit(resolved, done)
+    records = {name: build.committer.keep(resolved, done)}
+    build.committer.promote(records, build.committer.change(records))
     build.committer.write_lock({name}, complete=False)
     build.observer.notice(
         Event(

@@ -26,7 +26,7 @@ from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import Event, EventType
 from orch23.model.llm import Proposal, Request
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import LLMStep, PytestStep, RenderStep, ShellStep
+from orch23.model.pipeline import Condition, LLMStep, PytestStep, RenderStep, ShellStep
 from orch23.providers.codes import TIMED_OUT
 from orch23.resolve.prompts import MAX_PREVIOUS, GivenInput, Round, Sources
 from orch23.resolve.resolution import Resolved
@@ -112,7 +112,7 @@ class Attempts:
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
             laid = last.exchanges if retry.start_from == "current" else ()
             last = self._pass(attempt, from_tree, laid, failure, last.answer)
-            failure = last.failure or self.verifier.verify(self._owned(last.tree), last.tree)
+            failure = last.failure or self.verifier.verify(self._owned(last.tree), last.tree, attempt)
             failure = fit(failure, stage) if failure else None
             self._end(attempt, failure)
             if failure is None:
@@ -311,15 +311,9 @@ class Attempts:
         return {path: entry for path, entry in sorted(tree.items()) if base.get(path) != entry or path in literal}
 
     def _requirements(self) -> tuple[Diagnostic, ...]:
-        problems = []
-        for condition in self.resolved.stage.requires:
-            if self.resolved.manifest.get(f"requires:{condition.kind}:{condition.path}") is not True:
-                state = "there" if condition.kind == "file_absent" else "not there"
-                message = f"requires {condition.kind} {condition.path}: it is {state}"
-                problems.append(
-                    Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition")
-                )
-        return tuple(problems)
+        manifest = self.resolved.manifest
+        required = self.resolved.stage.requires
+        return tuple(_unmet(c) for c in required if manifest.get(f"requires:{c.kind}:{c.path}") is not True)
 
     def _done(self, last: _Pass, attempts: int, failure: Failure | None, note: str = "") -> Attempted:
         outputs = self._owned(last.tree)
@@ -374,6 +368,16 @@ class Attempts:
 def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) -> Files:
     """Return the stage's own files as a record leaves them: the base, less what it deleted, under its outputs."""
     return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
+
+
+def _unmet(condition: Condition) -> Diagnostic:
+    """Complain of what a stage requires."""
+    absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
+    state = (
+        ("there is a file" if absent else "there is no file") if folder else f"it is {'' if absent else 'not '}there"
+    )
+    message = f"requires {condition.kind} {condition.path}: {state}"
+    return Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition")
 
 
 def _undeletable(path: str) -> Diagnostic:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
-from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, verdict
+from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, lost_bytes, stopped_by, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
@@ -17,6 +17,7 @@ from orch23.engine.outlook import expand_now, needs_intermediate
 from orch23.engine.pools import Pools
 from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
+from orch23.engine.together import Success, Together
 from orch23.engine.work import InputsChangedError, Worker
 from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
@@ -93,6 +94,7 @@ class Build:
     _wanted: frozenset[str] = frozenset()
     _restarts: dict[str, int] = field(default_factory=dict)
     _frontier: Frontier = field(init=False)
+    _together: Together = field(init=False)
     _pools: Pools[_Ready] = field(init=False)
     _narrator: Narrator = field(init=False)
 
@@ -105,6 +107,7 @@ class Build:
         self._frontier = Frontier(self.session.world.plan)
         self._pools = Pools(self.session.pipeline.pools)
         self._narrator = Narrator(self.observer, self.clock)
+        self._together = Together(self.committer, self._narrator)
 
     def run(self) -> BuildResult:
         """Build until nothing more can be done; return how every stage ended."""
@@ -185,7 +188,7 @@ class Build:
         if record is not None:
             self.session.world.settle(name, record)
         self._ends[name] = StageEnd(status="not_built" if record is None else "passed_over")
-        self._frontier.end(name)
+        self._frontier.let_pass(name)
 
     def _expand(self, node: ForeachStage) -> None:
         world = self.session.world
@@ -196,13 +199,12 @@ class Build:
             plan, problems = extend(world.plan, node.name, expansion.stages, expansion.skipped)
         if plan is None or expansion is None:
             text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
-            self._fail(
-                node.name, StageEnd(status="failed", text=text, code=ExitCode.INVALID, failure=text, problems=problems)
-            )
+            end = StageEnd(status="failed", text=text, code=ExitCode.INVALID, failure=text, problems=problems)
+            self._end(node.name, end)
             return
         world.extend(plan)
         self._wanted = self.options.selection.nodes(plan)
-        self._frontier.replan(plan, self._ends.keys() | self._running | self._pools.waiting, self._ends.keys())
+        self._frontier.replan(plan, self._running | self._pools.waiting)
         names = [stage.name for stage in expansion.stages]
         self._narrator.tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": list(names)})
         self._skip()
@@ -224,8 +226,9 @@ class Build:
         self._narrator.decided(name, decision, resolved.key)
         match decision:
             case Fresh(record=record):
-                self.session.world.settle(name, self.committer.fresh(resolved, record))
-                self._end(name, StageEnd(status="fresh", text="fresh", key=resolved.key))
+                self.session.world.settle(name, record)
+                end = StageEnd(status="fresh", text="fresh", key=resolved.key)
+                self._take_in(Success(resolved=resolved, record=record, end=end, how="fresh"))
             case Restore(record=record):
                 self._restore(name, resolved, record)
             case Edited(paths=paths):
@@ -239,17 +242,15 @@ class Build:
 
     def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
         """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
+        end = StageEnd(status="restored", text="restored from the store", key=resolved.key)
         try:
-            promoted = self.committer.restore(resolved, record)
+            self.committer.recall(resolved, record)
+            self._take_in(Success(resolved=resolved, record=record, end=end, how="restored"))
         except MissingBytesError as lost:
             self._narrator.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
             self.session.world.forget(name)
             self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
             self._decide(name)
-            return
-        self._narrator.promoted(name, "restored", promoted)
-        end = StageEnd(status="restored", text="restored from the store", key=resolved.key)
-        self._end(name, _unless_foreign(end, promoted.foreign))
 
     def _launch(self, resolved: Resolved, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
@@ -284,13 +285,11 @@ class Build:
             case InputsChangedError(paths=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
-                text = f"the bytes of {outcome.sha256} are lost: neither the store nor the transcripts have them"
-                lost = Diagnostic("E710", text, hint="restore the file, or build with --force")
-                self._fail(name, _problems(resolved, lost))
+                self._end(name, lost_bytes(name, resolved.key, outcome))
             case CancelledBuildError():
                 self._end(name, StageEnd(status="cancelled", text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
-                self._fail(name, _problems(resolved, *outcome.diagnostics, code=outcome.exit_code))
+                self._end(name, stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code))
             case LimitError():
                 text = "a stop condition was reached"
                 self._end(name, StageEnd(status="cancelled", text=text, key=resolved.key))
@@ -309,18 +308,33 @@ class Build:
             return
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
         restless = Diagnostic("E711", text, hint="stop what writes there, and build again")
-        self._fail(name, _problems(resolved, restless))
+        self._end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: Resolved, done: Attempted) -> None:
-        record, promoted = self.committer.commit(resolved, done)
-        self._narrator.promoted(name, "promoted", promoted)
+        record = self.committer.keep(resolved, done)
         changed = self.committer.changed_inputs(resolved)
         if changed:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self._narrator.warn(text, name, {"paths": list(changed)})
         status = "verified" if done.note == "verified" else "built"
         end = StageEnd(status=status, text=done.note or "built", key=resolved.key, done=done, record=record)
-        self._end(name, _unless_foreign(end, promoted.foreign))
+        try:
+            self._take_in(Success(resolved=resolved, record=record, end=end, how="promoted"))
+        except MissingBytesError as lost:
+            self._end(name, lost_bytes(name, resolved.key, lost))
+
+    def _take_in(self, success: Success) -> None:
+        """Promote a success, or hold it for the others that it is promoted with; who waits for it goes on."""
+        name = success.resolved.stage.name
+        ends = self._together.add(name, success, self._group(name))
+        for one, end in ends.items():
+            self._end(one, end)
+        self._frontier.let_pass(name)
+
+    def _group(self, name: str) -> tuple[str, ...]:
+        """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""
+        together = self.session.world.plan.promoted_with(name)
+        return tuple(n for n in together if n in self._wanted and not self._ends.get(n, _NOT_RUN).is_in_nobodys_way)
 
     def _fail_attempts(self, name: str, resolved: Resolved, done: Attempted, failure: Failure) -> None:
         if resolved.stage.on_failure == "keep" and done.outputs:
@@ -336,16 +350,13 @@ class Build:
             kind=failure.kind,
             command=failure.brief.command,
         )
-        self._fail(name, end)
-
-    def _fail(self, name: str, end: StageEnd) -> None:
-        self._failed += 1
         self._end(name, end)
 
     def _end(self, name: str, end: StageEnd) -> None:
         end = replace(end, paid=self.ledger.paid(name))
         self._ends[name] = end
-        self._frontier.end(name)
+        self._failed += end.status == "failed"
+        self._frontier.let_pass(name)
         self._narrator.ended(name, end, self.session.lock.records.get(name))
 
     def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
@@ -358,9 +369,12 @@ class Build:
     def _result(self) -> BuildResult:
         world, everything = self.session.world, self.options.selection.is_all
         for name in world.plan.order:
-            if name not in self._ends and name in self._wanted:
+            if name not in self._ends and name not in self._together.waiting and name in self._wanted:
                 status = "blocked" if self._stopped is None else "cancelled"
                 self._end(name, StageEnd(status=status, text="not run"))
+        groups = {name: self._group(name) for name in self._together.waiting}
+        for held, held_end in self._together.held_back(self._ends, groups).items():
+            self._end(held, held_end)
         ended = [*world.plan.order, *(name for name in self._ends if name not in world.plan.nodes)]
         ends = {
             n: end
@@ -381,17 +395,3 @@ class Build:
         how = verdict(ends, self._stopped)
         number = exit_number(how.code, how.diagnostics, self.session.pipeline.exit_codes)
         return BuildResult(stages=ends, exit_code=how.code, exit_number=number)
-
-
-def _problems(resolved: Resolved, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:
-    """Return the end of a stage that these problems stopped."""
-    text = "\n".join(str(d) for d in problems)
-    return StageEnd(status="failed", text=text, code=code, key=resolved.key, failure=text, problems=problems)
-
-
-def _unless_foreign(end: StageEnd, foreign: tuple[str, ...]) -> StageEnd:
-    """Return the end of a promotion, or, if it left files that somebody edited meanwhile, that of an edited stage."""
-    if not foreign:
-        return end
-    text = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
-    return StageEnd(status="edited", text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)

@@ -13,6 +13,21 @@ from orch23.resolve.resolution import Resolved
 from orch23.store.lock_file import write_lock
 from orch23.store.promote import Promoted
 
+Target = Mapping[str, FileEntry | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What promoting some results changes: which file becomes which, and which are a person's and stay.
+
+    `targets` is what each of the results wants of the workspace, by stage.
+    """
+
+    targets: Mapping[str, Target]
+    new: Target
+    old: Target
+    foreign: tuple[str, ...] = ()
+
 
 @dataclass(slots=True)
 class Committer:
@@ -21,29 +36,59 @@ class Committer:
     session: Session
     _locked: dict[str, Record] = field(default_factory=dict)
 
-    def fresh(self, resolved: Resolved, record: Record) -> Record:
-        """Take a stage that is up to date: its record goes to the lock file, also when only the store had it."""
-        self._locked[resolved.stage.name] = record
-        return record
-
-    def restore(self, resolved: Resolved, record: Record) -> Promoted:
-        """Put a record's bytes back into the workspace."""
-        self._keep_laid(record)
-        self.session.world.settle(resolved.stage.name, record)
-        self._locked[resolved.stage.name] = record
-        return self._promote(resolved.stage.name, record)
-
-    def commit(self, resolved: Resolved, done: Attempted) -> tuple[Record, Promoted]:
-        """Keep a verified result and promote it."""
+    def keep(self, resolved: Resolved, done: Attempted) -> Record:
+        """Make a verified result durable, and what other stages see. The workspace stays as it is."""
         record = self._record(resolved, done, failed=False)
         self.session.world.settle(resolved.stage.name, record)
-        self._locked[resolved.stage.name] = record
-        return record, self._promote(resolved.stage.name, record)
+        return record
+
+    def recall(self, resolved: Resolved, record: Record) -> None:
+        """Let other stages see the result of a record. The workspace stays as it is."""
+        self._keep_laid(record)
+        self.session.world.settle(resolved.stage.name, record)
+
+    def hold(self, name: str, record: Record) -> None:
+        """Have the bytes at hand that a result will be promoted with, and count with them from now on.
+
+        Raises:
+            MissingBytesError: nobody has them.
+
+        """
+        world = self.session.world
+        target = world.target(name, record)
+        self._at_hand({path: entry for path, entry in target.items() if world.on_disk(path) != entry})
+        world.promised |= target
+
+    def change(self, records: Mapping[str, Record]) -> Change:
+        """Return what the promotion of these results would change: nothing of a person's."""
+        targets = {name: self.session.world.target(name, record) for name, record in records.items()}
+        return self._compare(targets)
+
+    def check(self, change: Change) -> None:
+        """Do nothing if a change can be made in full.
+
+        Raises:
+            MissingBytesError: some of its bytes are lost.
+
+        """
+        self._at_hand(change.new)
+
+    def promote(self, records: Mapping[str, Record], change: Change) -> Promoted:
+        """Make a change, in one transaction; these records are what the lock file will say of their stages."""
+        self._locked.update(records)
+        for path in (path for target in change.targets.values() for path in target):
+            self.session.world.promised.pop(path, None)
+        return self._make(change)
+
+    def stands(self, name: str, record: Record) -> bool:
+        """Say whether a result is what lock file and workspace hold already."""
+        locked = self.session.lock.records.get(name)
+        return locked is not None and locked.key == record.key and not self.change({name: record}).new
 
     def keep_failure(self, resolved: Resolved, done: Attempted) -> Promoted:
         """Promote the last attempt of a stage that failed, with a record that makes nothing fresh."""
         record = self._record(resolved, done, failed=True)
-        return self._promote(resolved.stage.name, record)
+        return self._make(self.change({resolved.stage.name: record}))
 
     def changed_inputs(self, resolved: Resolved) -> tuple[str, ...]:
         """Return the source inputs that are no longer what the stage was given."""
@@ -56,7 +101,7 @@ class Committer:
     def bury(self, dead: Mapping[str, FileEntry | None]) -> Promoted:
         """Take dead files back to what a person had there, or away; leave those of which nobody has these bytes."""
         found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
-        promoted = self._swap(found) if found else Promoted()
+        promoted = self._make(self._compare({"": found})) if found else Promoted()
         return replace(promoted, foreign=(*promoted.foreign, *sorted(dead.keys() - found.keys())))
 
     def _obtain(self, path: str, entry: FileEntry) -> bool:
@@ -128,32 +173,42 @@ class Committer:
             if entry.digest.sha256 in laid and not self.session.store.contents.has(entry.digest):
                 self.session.store.contents.put_bytes(laid[entry.digest.sha256])
 
-    def _promote(self, name: str, record: Record) -> Promoted:
-        return self._swap(self.session.world.target(name, record))
+    def _at_hand(self, target: Target) -> None:
+        """Have the bytes of these files in the store, and good."""
+        contents = self.session.store.contents
+        for path, entry in target.items():
+            if entry is not None and contents.has(entry.digest):
+                contents.read(entry.digest)
+            elif entry is not None:
+                contents.put_bytes(self.session.world.read(path, entry))
 
-    def _swap(self, target: dict[str, FileEntry | None]) -> Promoted:
-        """Bring the workspace to the target, but never over a file that no record knows and no version 0 is."""
+    def _compare(self, targets: Mapping[str, Target]) -> Change:
+        """Hold the targets against the workspace; what no record knows and is no version 0 is not replaced."""
+        workspace = self.session.store.workspace
+        whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
+        workspace.invalidate(whole)
+        old = {path: workspace.entry(path) for path in whole}
+        differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted}
+        kept = {p for p in differing if (there := old[p]) is not None and not self._may_replace(p, there)}
+        return Change(
+            targets=targets,
+            new={path: wanted for path, wanted in differing.items() if path not in kept},
+            old={path: old[path] for path in differing if path not in kept},
+            foreign=tuple(path for path in differing if path in kept and differing[path] is not None),
+        )
+
+    def _make(self, change: Change) -> Promoted:
+        """Bring the workspace to what a change wants of it, and keep what it replaces."""
         store, world = self.session.store, self.session.world
-        store.workspace.invalidate(target)
-        old = {path: store.workspace.entry(path) for path in target}
-        foreign: list[str] = []
-        new: dict[str, FileEntry | None] = {}
-        for path, wanted in target.items():
-            there = old[path]
-            if there == wanted:
-                continue
-            if there is not None and not self._may_replace(path, there):
-                if wanted is not None:
-                    foreign.append(path)
-                continue
+        for path, wanted in change.new.items():
+            there = change.old[path]
             if there is not None:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put_bytes(world.read(path, wanted))
-            new[path] = wanted
-        promoted = store.promoter.promote(new, {path: old[path] for path in new})
-        store.workspace.invalidate(new)
-        return replace(promoted, foreign=(*foreign, *promoted.foreign))
+        promoted = store.promoter.promote(change.new, change.old)
+        store.workspace.invalidate(change.new)
+        return replace(promoted, foreign=(*change.foreign, *promoted.foreign))
 
     def _may_replace(self, path: str, there: FileEntry) -> bool:
         world = self.session.world

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from orch23.engine.attempt import Attempted
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode
+from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 
 GREEN = frozenset({"built", "restored", "verified", "fresh", "skipped"})
@@ -55,6 +55,17 @@ class StageEnd:
         """Say whether the stage is up to date now."""
         return self.status in GREEN
 
+    @property
+    def is_in_nobodys_way(self) -> bool:
+        """Say whether nothing has to wait for the stage: it is up to date, or was not asked for."""
+        return self.status in PASSABLE or self.status == "not_built"
+
+
+def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:
+    """Return the end of a stage that these problems stopped."""
+    text = "\n".join(str(d) for d in problems)
+    return StageEnd(status="failed", text=text, code=code, key=key, failure=text, problems=problems)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
@@ -91,6 +102,13 @@ class Stopped:
 
     code: ExitCode
     diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def lost_bytes(name: str, key: str, lost: MissingBytesError) -> StageEnd:
+    """Return the end of a stage that wants bytes which nobody has any more."""
+    text = f"the bytes of {lost.sha256} are lost: neither the store nor the transcripts have them"
+    hint = "restore the file, or build with --force"
+    return stopped_by(key, Diagnostic("E710", text, hint=hint, subject=name))
 
 
 def verdict(ends: Mapping[str, StageEnd], stopped: Stopped | None) -> Stopped:

@@ -13,12 +13,16 @@ from orch23.model.pipeline import BriefLimits, LLMStep, Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help."""
+    """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help.
+
+    `printed` is what a process printed, whole; None where none ran.
+    """
 
     brief: Brief
     diagnostics: tuple[Diagnostic, ...] = ()
     safety: bool = False
     retryable: bool = True
+    printed: str | None = None
 
     @property
     def kind(self) -> str:

@@ -12,19 +12,24 @@ class Frontier:
     """The nodes that are ready, smallest in plan order first. A foreach waits for its list alone."""
 
     def __init__(self, plan: Plan) -> None:
-        """Start with nothing ended."""
+        """Start with nothing passed."""
+        self._passed: set[str] = set()
         self.replan(plan, ())
 
-    def replan(self, plan: Plan, taken: Collection[str], ended: Collection[str] = ()) -> None:
-        """Go on with another plan, in which these nodes are taken already, and these of them have ended."""
+    def replan(self, plan: Plan, taken: Collection[str]) -> None:
+        """Go on with another plan, in which these nodes are taken already, beside those that are passed."""
         self._plan = plan
         self._position = {name: number for number, name in enumerate(plan.order)}
-        self._waiting = {name: sum(up not in ended for up in _awaited(plan, name)) for name in plan.order}
-        self._ready = [self._position[n] for n, count in self._waiting.items() if count == 0 and n not in taken]
+        self._waiting = {name: sum(up not in self._passed for up in _awaited(plan, name)) for name in plan.order}
+        free = [name for name, count in self._waiting.items() if count == 0]
+        self._ready = [self._position[name] for name in free if name not in taken and name not in self._passed]
         heapq.heapify(self._ready)
 
-    def end(self, name: str) -> None:
-        """Let what waits for a node wait no longer."""
+    def let_pass(self, name: str) -> None:
+        """Let what waits for a node wait no longer; a second time changes nothing."""
+        if name in self._passed:
+            return
+        self._passed.add(name)
         for after in self._plan.downstream.get(name, ()):
             if name in _awaited(self._plan, after):
                 self._waiting[after] -= 1

@@ -1,7 +1,7 @@
 """The project at one moment, on disk or at a revision: which manifests its stages have, from its sources alone."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from orch23.model.diagnostic import Diagnostic
@@ -163,7 +163,9 @@ def made_by(pipelines: Collection[Pipeline | None], locks: Collection[LockFile])
 
 def _unexpanded(node: ForeachStage, moment: Moment, variables: Mapping[str, Json]) -> Manifest:
     """Return what is known of a foreach whose list is not there: its text, the vars, and the files it may read."""
-    found: dict[str, Json] = {"command": {"body": node.body, "over": repr(node.foreach), "vars": dict(variables)}}
+    found: dict[str, Json] = {
+        "command": {"body": node.body, "over": repr(replace(node.foreach, together=False)), "vars": dict(variables)}
+    }
     own = writes_of(node)
     for pattern in reads_of(node):
         for path in moment.listing(pattern):

@@ -1,6 +1,6 @@
 """Tell the observers of a run what happens in it, in the shapes of its events."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orch23.engine.ends import Paid, StageEnd
@@ -21,6 +21,7 @@ class Narrator:
     observer: Observer
     clock: Callable[[], float]
     _began: dict[str, float] = field(default_factory=dict)
+    _took: dict[str, float] = field(default_factory=dict)
 
     def tell(self, kind: EventType, text: str, role: str = "orch23", data: Mapping[str, Json] | None = None) -> None:
         """Tell one event."""
@@ -42,6 +43,14 @@ class Narrator:
         self._began[name] = self.clock()
         self.tell("stage_started", "started", name, {"key": key})
 
+    def held(self, name: str, key: str, missing: Sequence[str]) -> None:
+        """Tell that a stage is green, and waits with its files for others. Its time ends here."""
+        self._took[name] = self._took_s(name)
+        self.tell("stage_held", f"waits for {', '.join(missing)}", name, {"key": key, "for": list(missing)})
+
+    def _took_s(self, name: str) -> float:
+        return round(self.clock() - self._began[name], 3) if name in self._began else 0.0
+
     def promoted(self, name: str, text: str, promoted: Promoted) -> None:
         """Tell which files of the workspace changed."""
         kind: EventType = "stage_restored" if text == "restored" else "promoted"
@@ -49,7 +58,7 @@ class Narrator:
 
     def ended(self, name: str, end: StageEnd, former: Record | None) -> None:
         """Tell how a stage ended. `former` is its result before this run, if any."""
-        began, done, record = self._began.get(name), end.done, end.record
+        done, record = end.done, end.record
         same = record is not None and former is not None and bool(record.outputs)
         self.observer.notice(
             Event(
@@ -60,7 +69,7 @@ class Narrator:
                 data={
                     "status": end.status,
                     "key": end.key,
-                    "duration_s": round(self.clock() - began, 3) if began is not None else 0.0,
+                    "duration_s": self._took.get(name, self._took_s(name)),
                     "attempts": done.attempts if done else 0,
                     **_spent(done.spent if done else Spent(), end.paid),
                     "outputs": list(record.outputs) if record else [],

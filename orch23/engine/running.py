@@ -84,12 +84,14 @@ class Runner:
         outcome = self.executor.submit(action).result()
         match outcome:
             case Completed(result=result):
-                return self._judge(step, files, command, result)
+                judged = self._judge(step, files, command, result)
+                return judged if isinstance(judged, Ran) else replace(judged, printed=self.redact(result.output.text))
             case TimedOut():
                 message = f"killed after {outcome.timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
-                return command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
+                failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
+                return replace(failed, printed=text)
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):

@@ -1,7 +1,7 @@
 """Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from orch23.checks.check import CheckInput
@@ -9,7 +9,7 @@ from orch23.checks.registry import CHECKS
 from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
 from orch23.engine.running import Files, Ran, Runner
 from orch23.model.diagnostic import Diagnostic, Severity, errors
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
 from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import (
@@ -33,6 +33,9 @@ _TOLD = 2000
 
 Notice: TypeAlias = Callable[[Event], None]
 
+Keep: TypeAlias = Callable[[int, str, str], None]
+"""Keep an artifact for people: attempt, file name, text."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
@@ -43,12 +46,14 @@ class Verifier:
     tree: Tree
     trial: Trial
     notice: Notice
+    keep: Keep
     previous: Files = field(default_factory=dict)
 
-    def verify(self, result: Files, tree: Files) -> Failure | None:
+    def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
 
-        `result` is what the stage owns of it; `tree` holds also what it left of its base as it was.
+        `result` is what the stage owns of it; `tree` holds also what it left of its base as it was. Attempt 0 is none:
+        what is verified is a recorded result, as it is.
         """
         stage = self.resolved.stage
         missing = missing_outputs(stage, result)
@@ -59,9 +64,12 @@ class Verifier:
         failures: list[Failure] = []
         checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))
         steps = (*checks_first, EnsuresStep(stage.ensures)) if stage.ensures else tuple(checks_first)
-        for step in steps:
-            failure = self._step(step, result, room)
-            self._tell(step, failure)
+        for number, step in enumerate(steps, 1):
+            failure, printed = self._step(step, result, room)
+            name = f"verify-{number}.txt" if printed is not None else ""
+            if printed is not None:
+                self.keep(attempt, name, printed)
+            self._tell(step, failure, {"attempt": attempt, "printed": name})
             if failure is not None:
                 failures.append(failure)
                 if not stage.verify.run_all:
@@ -71,18 +79,19 @@ class Verifier:
         problems = self.trial(result)
         return refusal("verify_failed", problems) if problems else None
 
-    def _step(self, step: VerifyStep, result: Files, room: Files) -> Failure | None:
+    def _step(self, step: VerifyStep, result: Files, room: Files) -> tuple[Failure | None, str | None]:
+        """Return what is wrong, if anything, and what the process of the step printed, if it is one."""
         match step:
             case CheckStep():
-                return self._check(step, result)
+                return self._check(step, result), None
             case EnsuresStep():
                 broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
-                return refusal("verify_failed", broken) if broken else None
+                return refusal("verify_failed", broken) if broken else None, None
             case ShellStep() | PytestStep():
                 ran = self.runner.run(step, room)
-                return None if isinstance(ran, Ran) else ran
+                return (None, ran.result.output.text) if isinstance(ran, Ran) else (ran, ran.printed)
             case CommandsStep():
-                return self._commands(step, room)
+                return self._commands(step, room), None
             case _ as never:
                 assert_never(never)
 
@@ -132,7 +141,7 @@ class Verifier:
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.tree.read(path, entry) for path, entry in files.items()}
 
-    def _tell(self, step: VerifyStep, failure: Failure | None) -> None:
+    def _tell(self, step: VerifyStep, failure: Failure | None, where: Mapping[str, Json]) -> None:
         brief = failure.brief if failure else None
         self.notice(
             Event(
@@ -145,6 +154,7 @@ class Verifier:
                     "passed": failure is None,
                     "exit_code": brief.exit_code if brief else 0,
                     "excerpt": _begin(brief.excerpt) if brief else "",
+                    **where,
                 },
             )
         )
@@ -191,17 +201,20 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
 
 
 def _together(failures: list[Failure]) -> Failure:
+    """Return several failures as one, of the kind of the gravest: out of bounds before final before the first."""
     if len(failures) == 1:
         return failures[0]
     text = "\n".join(f"{f.brief.command or f.kind}:\n{f.brief.excerpt}" for f in failures)
-    return command_failed(
-        failures[0].kind,
+    gravest = min(failures, key=lambda one: (not one.safety, one.retryable))
+    joint = command_failed(
+        gravest.kind,
         "; ".join(f.brief.command for f in failures if f.brief.command),
-        exit_code=failures[0].brief.exit_code,
+        exit_code=next((f.brief.exit_code for f in failures if f.brief.exit_code is not None), None),
         output=text,
         failing=[one for f in failures for one in f.brief.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
+    return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures))
 
 
 def _begin(text: str) -> str:

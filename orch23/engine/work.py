@@ -21,6 +21,7 @@ from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.plan.graph import extend
 from orch23.plan.inputs import literal_reads, missing_inputs
+from orch23.plan.select import Selection
 from orch23.plan.writers import writes_of
 from orch23.resolve.expand import expand
 from orch23.resolve.prompts import GivenInput, Sources
@@ -117,6 +118,7 @@ class Worker:
             tree=tree,
             trial=lambda files: self._trial(stage, files),
             notice=self.observer.notice,
+            keep=lambda attempt, name, text: self.keep(stage.name, attempt, name, text),
             previous=self._readable(previous.outputs) if previous else {},
         )
         return Attempts(
@@ -188,21 +190,27 @@ class Worker:
             problems += found
             if extended is not None:
                 plan = extended
-                problems += self._item_inputs(plan, expansion.stages)
+                problems += self._item_inputs(plan, expansion.stages, stage.name, files)
         return tuple(problems)
 
-    def _item_inputs(self, plan: Plan, items: tuple[Stage, ...]) -> list[Diagnostic]:
-        """Complain of inputs of items that nobody makes, and of slices of source files that are not there."""
+    def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:
+        """Complain of inputs of items that nobody makes, and of slices that are not there.
+
+        A slice is looked for in the files of the list's maker and in what is there before it; what others make later
+        is not known yet.
+        """
         workspace = self.session.store.workspace
         exists = {path: workspace.entry(path) is not None for path in literal_reads(plan)}
         names = {stage.name for stage in items}
         missing = [d for d in missing_inputs(plan, exists) if any(f"`{name}`" in d.message for name in names)]
-        writers = [pattern for node in plan.nodes.values() for pattern in writes_of(node)]
+        ended = Selection(targets=(maker,)).nodes(plan)
+        writers = [pattern for name, node in plan.nodes.items() if name not in ended for pattern in writes_of(node)]
         for stage in items:
             for one in (*stage.inputs, *stage.verify.inputs):
                 if not isinstance(one, SliceInput) or any(meets(pattern, one.path) for pattern in writers):
                     continue
-                data = workspace.read(one.path)
+                own = files.get(one.path)
+                data = workspace.read(one.path) if own is None else self.session.world.read(one.path, own)
                 if data is None:
                     continue
                 try:

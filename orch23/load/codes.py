@@ -168,4 +168,9 @@ CODES: Mapping[str, tuple[str, str]] = {
         "only the former provider takes, the address at which it was found, and the models of `retry.escalate` would "
         "mean nothing to the new one. To keep them, change the pipeline instead.",
     ),
+    "W803": (
+        "exit_codes names no diagnostic",
+        "A name in `exit_codes` is the code of a diagnostic or its beginning, as in `{E201: 4, E2: 2}`. No code begins "
+        "like this one, so it never decides. docs/diagnostics.md lists the codes.",
+    ),
 }

@@ -13,7 +13,7 @@ from orch23.resolve.evaluation import Value
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Fields, Problem
 from orch23.resolve.sandbox import WILD
-from orch23.resolve.stages import make_stage, render_foreach, written_at
+from orch23.resolve.stages import kept_alone, make_stage, render_foreach, written_at
 from orch23.resolve.steps import STEP_KINDS
 
 _OF_ONE_KIND = ("llm", "pytest")
@@ -146,6 +146,10 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     unknown = render_watched(rest, names, at, watch=foreach.name)
     if _note_errors(unknown, reading):
         return None
+    alone = kept_alone(foreach, cast("Mapping[str, Json]", unknown.tree).get("on_failure"), at)
+    if alone is not None:
+        reading.note(alone)
+        return None
     unknown = reading.swapping.apply(name, unknown)
     body_left = reading.swapping.apply(name, render_watched(rest, names, at, defer=foreach.name))
     stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree))
@@ -159,7 +163,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
 
 
 def _foreach(fields: Fields) -> Foreach:
-    fields.only(("from", "in", "key", "as", "order", "needs"))
+    fields.only(("from", "in", "key", "as", "order", "needs", "promote"))
     kind = fields.one_of(("from", "in"))
     source, pointer = None, ""
     if kind == "from":
@@ -179,6 +183,7 @@ def _foreach(fields: Fields) -> Foreach:
         name=fields.text("as") or "item",
         sequential=fields.choice("order", ("sequential", "parallel"), "parallel") == "sequential",
         needs_field=fields.text("needs"),
+        together=fields.choice("promote", ("each", "together"), "each") == "together",
     )
 
 

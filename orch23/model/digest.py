@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
-EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Digest:

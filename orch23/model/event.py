@@ -25,6 +25,7 @@ EventType: TypeAlias = Literal[
     "files_proposed",
     "check_result",
     "attempt_finished",
+    "stage_held",
     "promoted",
     "stage_finished",
     "healed",

@@ -336,7 +336,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreach:
-    """How a stage multiplies: over a list in a file (`source` + `pointer`) or a static list (`values`)."""
+    """How a stage multiplies: over a list in a file (`source` + `pointer`) or a static list (`values`).
+
+    With `together`, the results of its items reach the workspace in one transaction or not at all.
+    """
 
     source: str | None = None
     pointer: str = ""
@@ -345,6 +348,7 @@ class Foreach:
     name: str = "item"
     sequential: bool = False
     needs_field: str | None = None
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ class Plan:
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
     each foreach was expanded to. `above` maps a node to the chains that it stands upstream of: it sees the files of
     those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
+    `groups` are the items of each expanded foreach that is promoted together.
     """
 
     pipeline: Pipeline
@@ -33,4 +34,9 @@ class Plan:
     expansions: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
     chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     above: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
+
+    def promoted_with(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that are promoted in one transaction with a node, itself among them."""
+        return self.groups.get(name.partition("@")[0], (name,))

@@ -56,7 +56,9 @@ def build_plan(
     candidates += [_Candidate(edge, Firmness.FIRM) for edge in _chain_edges(chains)]
     candidates += [_Candidate(edge, Firmness.FIRM) for edge in _list_edges(pipeline, expansions, writers)]
     candidates += list(_file_edges(nodes, writers))
+    groups = _groups(pipeline, expansions)
     graph, dropped = _settle(nodes, candidates)
+    _wait_for_all(graph, groups)
     _gather_before_chains(graph, chains)
     problems += _cycle(pipeline, graph)
     if problems:
@@ -73,6 +75,7 @@ def build_plan(
             expansions=expansions,
             chains=chains,
             above=_above(nodes, dropped),
+            groups=groups,
             skipped=skipped,
         ),
         (),
@@ -261,6 +264,22 @@ def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["n
             if not graph.has_edge(edge.producer, edge.reader):
                 graph.add_edge(edge.producer, edge.reader, why=edge.why)
     return graph, dropped
+
+
+def _groups(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return the items of each expanded foreach that is promoted together."""
+    together = [s.name for s in pipeline.stages if isinstance(s, ForeachStage) and s.foreach.together]
+    return {name: tuple(item.name for item in expansions[name]) for name in together if name in expansions}
+
+
+def _wait_for_all(graph: "nx.DiGraph[str]", groups: Mapping[str, tuple[str, ...]]) -> None:
+    """Let whatever comes after one item that is promoted with others come after all of them."""
+    for group, items in groups.items():
+        inside = set(items)
+        for reader in sorted({after for item in items for after in graph.successors(item)} - inside):
+            for item in items:
+                if not graph.has_edge(item, reader):
+                    graph.add_edge(item, reader, why=f"promote: together of {group}")
 
 
 def _gather_before_chains(graph: "nx.DiGraph[str]", chains: Mapping[str, tuple[str, ...]]) -> None:

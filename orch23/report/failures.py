@@ -11,10 +11,11 @@ from orch23.report.stage_line import number_of, sign, text_of, texts_of
 
 _HEAD_LINES = 6
 _TAIL_LINES = 18
+_MOST_NAMES = 8
 
 
 def failure_text(pipeline: Pipeline, ends: Sequence[Event], kinds: dict[str, str], style: Style) -> str:
-    """Return a block for each stage that failed or waits for a person; an empty text where none does."""
+    """Return a block for each stage that failed or waits for a person, and one for each foreach that is held back."""
     blocks = []
     for event in ends:
         status = text_of(event.data, "status")
@@ -22,6 +23,7 @@ def failure_text(pipeline: Pipeline, ends: Sequence[Event], kinds: dict[str, str
             blocks.append(_failed(pipeline, event, kinds.get(event.role.partition("@")[0], ""), style))
         elif status == "edited":
             blocks.append(_edited(pipeline, event, style))
+    blocks += _held(pipeline, ends, style)
     return "".join(f"\n{block}" for block in blocks)
 
 
@@ -81,6 +83,32 @@ def _edited(pipeline: Pipeline, event: Event, style: Style) -> str:
         f"  next: `orch23 accept {name}` verifies the edit and keeps it; `{give_up}` gives it up",
     ]
     return _heading(pipeline, event, style) + "\n".join(lines) + "\n"
+
+
+def _held(pipeline: Pipeline, ends: Sequence[Event], style: Style) -> list[str]:
+    """Return, for each foreach that is promoted together and was not, which of its items wait, for whom, and how."""
+    groups: dict[str, list[Event]] = {}
+    for event in ends:
+        if text_of(event.data, "status") == "held":
+            groups.setdefault(event.role.partition("@")[0], []).append(event)
+    mark, tone = sign("held", style.marks)
+    build = " ".join(["orch23 build", *_file(pipeline)])
+    blocks = []
+    for family, events in groups.items():
+        red = dict.fromkeys(name for event in events for name in texts_of(event.data, "by"))
+        name = style.paint(visible(family), "strong")
+        lines = [
+            f"{style.paint(mark, tone)} {name}  held back, since it is promoted together",
+            f"  in the store, and not in the workspace: {_names([event.role for event in events])}",
+            f"  next: mend {_names(list(red))}, then `{build}` promotes all of it; what waits is not made again",
+        ]
+        blocks.append("\n".join(lines) + "\n")
+    return blocks
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return visible(" ".join(names[:_MOST_NAMES])) + more
 
 
 def _named(pipeline: Pipeline, event: Event) -> str:

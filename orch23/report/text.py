@@ -17,7 +17,7 @@ from orch23.report.marks import Style
 from orch23.report.reasons import words
 from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
 
-_ORDER = ("built", "restored", "verified", "fresh", "skipped", "failed", "edited", "blocked", "cancelled")
+_ORDER = ("built", "restored", "verified", "fresh", "skipped", "held", "failed", "edited", "blocked", "cancelled")
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 _DULL = frozenset({"fresh", "skipped"})
 
@@ -61,7 +61,7 @@ class TextScreen:
                 self._width = max([self._width, *(len(name) for name in texts_of(event.data, "items"))])
             case "stage_decided":
                 self._decided(event)
-            case "attempt_started" | "attempt_finished" | "check_result":
+            case "attempt_started" | "attempt_finished" | "check_result" | "stage_held":
                 self._attempt(event)
             case "http_retry":
                 self._retry(event)

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import CommandsStep, PytestStep, ShellStep, SliceInput, Stage
+from orch23.model.shell_signs import shell_signs
 from orch23.model.strict_json import parse
 from orch23.resolve.fields import Fields, shown
 
@@ -58,33 +59,14 @@ def _text_fault(command: str) -> str | None:
 
 def _operator_fault(command: str) -> str | None:
     """Return what only a shell would understand: an operator outside of quotes, or a substitution that they let by."""
-    for sign, quote in _unquoted(command):
-        if sign in ("`", "$("):
-            return f"it holds {'a backtick' if sign == '`' else '`$(`'}, and no shell runs it"
-        if not quote and sign in _OPERATORS:
-            return f"it holds the shell operator `{sign}`, and no shell runs it"
-        if not quote and sign == "\n":
+    for sign in shell_signs(command):
+        if sign.char == "`" or command.startswith("$(", sign.at):
+            return f"it holds {'a backtick' if sign.char == '`' else '`$(`'}, and no shell runs it"
+        if not sign.quote and sign.char in _OPERATORS:
+            return f"it holds the shell operator `{sign.char}`, and no shell runs it"
+        if not sign.quote and sign.char == "\n":
             return "it has more than one line"
     return None
-
-
-def _unquoted(command: str) -> Iterator[tuple[str, str]]:
-    """Give each sign that a shell would look at, with the quote it stands in; `$(` is one sign."""
-    quote, at = "", 0
-    while at < len(command):
-        sign = command[at]
-        if quote == "'":
-            quote = "" if sign == "'" else quote
-        elif sign == "\\":
-            at += 1
-        elif sign in ("'", '"') and quote in ("", sign):
-            quote = "" if quote else sign
-        elif command.startswith("$(", at):
-            yield "$(", quote
-            at += 1
-        else:
-            yield sign, quote
-        at += 1
 
 
 def _pytest(words: Sequence[str]) -> PytestStep | str:

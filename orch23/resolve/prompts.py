@@ -13,6 +13,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.llm import Brief, Message, Request
 from orch23.model.pipeline import LLMStep, RenderStep, Stage
+from orch23.model.strict_json import StrictJsonError, parse
 from orch23.resolve.expressions import TemplateProblem, render_text
 
 ReadText: TypeAlias = Callable[[], str]
@@ -28,7 +29,7 @@ class Sources(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GivenInput:
-    """One input as a prompt sees it: `path`, `slice`, `digest`, `text`, and whether it is the base of a chain."""
+    """One input as a prompt sees it: place, digest, `text`, `value`, and whether it is the base of a chain."""
 
     path: str
     slice: str
@@ -40,6 +41,20 @@ class GivenInput:
     def text(self) -> str:
         """Read the text when it is asked for."""
         return self.read()
+
+    @property
+    def value(self) -> Json:
+        """Read the text as JSON, which every slice by a pointer is.
+
+        Raises:
+            ValueError: it is none.
+
+        """
+        try:
+            return parse(self.text)
+        except StrictJsonError as error:
+            message = f"the `value` of `{self.path}` is asked for, which is no JSON: {error}"
+            raise ValueError(message) from None
 
 
 _OTHER_FILE = GivenInput("?", "", "?", lambda: "?", base=True)

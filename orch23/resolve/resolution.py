@@ -346,7 +346,10 @@ def _text(data: bytes) -> str:
 
 
 def _holds(condition: Condition, tree: Tree) -> bool:
-    return (tree.entry(condition.path) is not None) == (condition.kind == "file_exists")
+    """Say whether a condition holds; of a directory, whether there is a file below it."""
+    path = condition.path
+    there = bool(tree.matching(path)) if path.endswith("/") else tree.entry(path) is not None
+    return there == (condition.kind == "file_exists")
 
 
 def _context_limits(stage: str, step: LLMStep, given: list[GivenInput]) -> list[Diagnostic]:

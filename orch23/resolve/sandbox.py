@@ -4,8 +4,9 @@
 """
 
 import functools
+import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import jinja2
@@ -107,7 +108,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _under(value: object, prefix: object) -> object:
-    """Join a path, or each path of a list, below a prefix."""
+    """Join a path, the `path` of a condition, or each of a list of these, below a prefix."""
     if not isinstance(prefix, str):
         message = "`under` needs a prefix that is a string"
         raise TypeError(message)
@@ -116,11 +117,30 @@ def _under(value: object, prefix: object) -> object:
         return f"{base}/{MARK}"
     if isinstance(value, str):
         return f"{base}/{value}"
+    if isinstance(value, Mapping) and "path" in value:
+        return {**value, "path": _under(value["path"], prefix)}
     if isinstance(value, Iterable) and not isinstance(value, Mapping | jinja2.Undefined):
         return [_under(element, prefix) for element in value]
     if isinstance(value, jinja2.Undefined):
         str(value)  # raises
-    message = "`under` needs a path or a list of paths"
+    message = "`under` needs a path, a condition, or a list of them"
+    raise TypeError(message)
+
+
+def _as_json(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON in its own order. Jinja's filter would sort it and write `<`, `&` and `'` as for HTML."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
+
+
+def _plain(value: object) -> object:
+    """Show json the mappings and sequences that are not dict and list."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises
+    message = "`tojson` needs what JSON has: texts, numbers, booleans, lists and mappings"
     raise TypeError(message)
 
 
@@ -157,7 +177,7 @@ def template_environment() -> ImmutableSandboxedEnvironment:
     """Return the environment of prompt and template files; nothing in it is unknown."""
     made = _Environment(undefined=_Missing, keep_trailing_newline=True, autoescape=False, cache_size=0)
     made.filters = {name: function for name, function in made.filters.items() if name in _FILTERS}
-    made.filters |= {"under": _under, **_OF_FILES}
+    made.filters |= {"under": _under, "tojson": _as_json, **_OF_FILES}
     made.globals = {name: made.globals[name] for name in GLOBALS}
     return made
 

@@ -17,6 +17,7 @@ from orch23.model.pipeline import (
     CommandsStep,
     FailureKind,
     Fence,
+    Foreach,
     ForeachStage,
     Input,
     Item,
@@ -30,6 +31,7 @@ from orch23.model.pipeline import (
     Stage,
     Step,
 )
+from orch23.resolve.evaluation import Value
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem, normal_path
 from orch23.resolve.input_paths import read_inputs
@@ -170,7 +172,18 @@ def _render_item(
         return Built(None, tuple(_unmoved(problems, rendered.moved)))
     built = make_stage(f"{stage.name}@{key}", body, item=Item(key=key, name=name, value=value), chain=link)
     errors = tuple(problem for problem in built.problems if problem.severity is Severity.ERROR)
+    alone = kept_alone(stage.foreach, body.get("on_failure"), f"stages/{stage.name}")
+    if alone is not None:
+        return Built(None, tuple(_unmoved((*errors, alone), rendered.moved)))
     return Built(built.stage, tuple(_unmoved(errors, rendered.moved)))
+
+
+def kept_alone(foreach: Foreach, on_failure: Value, at: str) -> Problem | None:
+    """Complain of a foreach that is promoted together, and of which a failed item would reach the workspace alone."""
+    if not foreach.together or on_failure != "keep":
+        return None
+    message = "`on_failure: keep` and `foreach.promote: together` contradict each other"
+    return Problem(f"{at}/on_failure", "E856", message, "write `on_failure: rollback`, or promote each item by itself")
 
 
 def _unmoved(problems: Sequence[Problem], moved: Mapping[str, str]) -> list[Problem]:

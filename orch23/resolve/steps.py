@@ -212,7 +212,7 @@ def read_conditions(owner: Fields, key: str) -> tuple[Condition, ...]:
         for at, path in paths:
             if not isinstance(path, str):
                 kinds.wrong_type(at, path, "a path")
-            elif (normal := kinds.path_at(at, path)) is not None:
+            elif (normal := kinds.path_at(at, path, "place")) is not None:
                 out.append(Condition(kind, normal))  # type: ignore[arg-type] # one of CONDITION_KINDS
     return tuple(out)
 

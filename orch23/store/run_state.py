@@ -33,9 +33,19 @@ LEGAL_MOVES: Mapping[Move, frozenset[Move]] = {
 }
 _GREEN = frozenset({"built", "restored", "verified", "fresh"})
 _RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})
-_ASKED_AGAIN = frozenset({"llm_output_invalid", "write_scope_violation", "stale_context"})
+_TESTED = frozenset(
+    {"verify_failed", "acceptance_failed"}
+)  # all other failures may come before there is anything to test
 _TRANSITIONS = frozenset(
-    {"stage_started", "attempt_started", "files_proposed", "check_result", "attempt_finished", "stage_finished"}
+    {
+        "stage_started",
+        "attempt_started",
+        "files_proposed",
+        "check_result",
+        "attempt_finished",
+        "stage_held",
+        "stage_finished",
+    }
 )
 _ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
 
@@ -81,13 +91,17 @@ class RunState:
     spec_hash: str = ""
     created_at: str = ""
     updated_at: str = ""
+    max_retries: int = 0
     focus: StageState = field(default_factory=StageState)
     finished: str | None = None
     error: str | None = None
     stages: Mapping[str, StageState] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the fields of `state.json`. As in the seeds, `attempt` counts from 0 and `retry_count` likewise."""
+        """Return the fields of `state.json`. As in the seeds, `attempt` counts from 0 and `retry_count` likewise.
+
+        `max_retries` is the most of any stage until one has begun.
+        """
         retries = max(0, self.focus.attempt - 1)
         state, phase = _overall(self)
         return {
@@ -97,12 +111,12 @@ class RunState:
             "state": state,
             "attempt": retries,
             "retry_count": retries,
-            "max_retries": self.focus.max_attempts - 1,
+            "max_retries": self.focus.max_attempts - 1 if self.focus.attempt else self.max_retries,
             "test_passed": self.focus.test_passed,
             "last_test_exit_code": self.focus.exit_code,
             "last_test_output": self.focus.output,
             "last_test_stderr": self.focus.output,
-            "last_error": self.error or self.focus.error,
+            "last_error": _last_error(self),
             "attempt_files": list(self.focus.files),
             "spec_hash": self.spec_hash,
             "created_at": self.created_at,
@@ -153,7 +167,9 @@ class Folding:
             before = self._stages.get(event.role, StageState())
             after = _next(before, event)
             self._stages[event.role] = after
-            if after.state not in ("INIT", "SUCCESS", "FAILED") or after.status == "failed":
+            if after.status == "failed":  # the others still run: until the end it is told where it stood
+                self._run = replace(self._run, focus=replace(after, state=before.state, phase=before.phase))
+            elif after.state not in ("INIT", "SUCCESS"):
                 self._run = replace(self._run, focus=after)
 
     def state(self) -> RunState:
@@ -171,6 +187,7 @@ class Folding:
             run_id=str(data.get("run_id", "")),
             spec_file=str(data.get("spec_file") or data.get("pipeline") or ""),
             spec_hash=str(data.get("spec_hash") or ""),
+            max_retries=_number(event, "max_retries", 0),
         )
 
 
@@ -245,9 +262,13 @@ def _overall(run: RunState) -> tuple[Move, Phase]:
         return "SUCCESS", "complete"
     if run.finished is not None and run.finished not in _RESUMABLE:
         return "FAILED", "failed"
-    if run.focus.state == "FAILED":  # one stage failed, the others still run
-        return "TESTING", "tested"
     return run.focus.state, run.focus.phase
+
+
+def _last_error(run: RunState) -> str | None:
+    """Return what went wrong last: of the stage last worked on, else of one that failed, else the end of the run."""
+    failed = (stage.error for stage in run.stages.values() if stage.state == "FAILED" and stage.error)
+    return run.focus.error or next(failed, None) or run.error
 
 
 def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one a kind of event
@@ -262,15 +283,13 @@ def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one
         case "files_proposed":
             files = data.get("files")
             paths = tuple(str(path) for path in files) if isinstance(files, list | tuple | Mapping) else ()
-            return replace(stage, phase="generated", files=paths)
+            return replace(moved(stage, "TESTING", name), phase="generated", files=paths)
         case "check_result":
-            return _tested(moved(stage, "TESTING", name), event)
+            return _checked(moved(stage, "TESTING", name), event)
         case "attempt_finished":
-            passed = data.get("passed") is True
-            if not passed and data.get("kind") in _ASKED_AGAIN:
-                return replace(stage, error=_excerpt(event))
-            known = stage if stage.state == "TESTING" else moved(stage, "TESTING", name)
-            return replace(known, phase="tested", test_passed=passed, error=None if passed else _excerpt(event))
+            return _tested(stage, event)
+        case "stage_held":
+            return replace(stage, status="held", key=str(data.get("key", stage.key)), error=None)
         case "stage_finished":
             return _finish(stage, event)
         case _:
@@ -285,16 +304,23 @@ def _attempt(stage: StageState, event: Event) -> StageState:
     return replace(after, status="running", attempt=number, max_attempts=max(1, most), key=key)
 
 
+def _checked(stage: StageState, event: Event) -> StageState:
+    """Return the stage after one step of verification. Only the end of the attempt says that all have passed."""
+    if event.data.get("passed") is True:
+        return stage
+    error = f"{event.data.get('step', 'verify')}: {event.message}"
+    return replace(stage, test_passed=False, exit_code=_exit_code(event), output=_excerpt(event), error=error)
+
+
 def _tested(stage: StageState, event: Event) -> StageState:
-    passed, code = event.data.get("passed") is True, event.data.get("exit_code")
-    return replace(
-        stage,
-        phase="tested",
-        test_passed=passed,
-        exit_code=code if isinstance(code, int) else None,
-        output=str(event.data.get("excerpt") or ""),
-        error=None if passed else f"{event.data.get('step', 'verify')}: {event.message}",
-    )
+    if event.data.get("passed") is True:
+        known = stage if stage.state == "TESTING" else moved(stage, "TESTING", event.role)
+        return replace(known, phase="tested", test_passed=True, exit_code=0, output="", error=None)
+    if stage.state != "TESTING" and event.data.get("kind") not in _TESTED:
+        return replace(stage, error=_excerpt(event))
+    known = stage if stage.state == "TESTING" else moved(stage, "TESTING", event.role)
+    told = _excerpt(event)
+    return replace(known, phase="tested", test_passed=False, exit_code=_exit_code(event), output=told, error=told)
 
 
 def _finish(stage: StageState, event: Event) -> StageState:
@@ -304,7 +330,12 @@ def _finish(stage: StageState, event: Event) -> StageState:
         return replace(moved(known, "SUCCESS", event.role), phase="complete", error=None)
     if status == "failed":
         return replace(moved(known, "FAILED", event.role), phase="failed", error=known.error or event.message)
-    return known  # blocked, edited, cancelled: it stands where it stood
+    return known  # blocked, edited, cancelled, held: it stands where it stood
+
+
+def _exit_code(event: Event) -> int | None:
+    code = event.data.get("exit_code")
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
 def _excerpt(event: Event) -> str:

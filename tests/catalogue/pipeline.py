@@ -62,6 +62,7 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     ),
     "E859": (S + OK + "    env: {LD_PRELOAD: x}\n", {}),
     "W801": (S + OK + "    retry: 99\n", {}),
+    "W803": ("exit_codes: {E299: 4}\n" + S + OK, {}),
 }
 
 

@@ -1,7 +1,7 @@
 """Steps that fail, hang, escape or lie, and checks that have nothing to hold on to."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -215,6 +215,21 @@ ORDERS: Mapping[str, Mapping[str, Any]] = {
     "W101": {"acceptance_commands": ["python -c 'import gone'"]},
 }
 
+LAYER = {"name": "a", "kind": "models", "purpose": "It is there.", "files": ["a.py"]}
+# code -> the layers of an architecture that is wrong by itself
+ARCHITECTURES: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "E340": [{**LAYER, "depends_on": ["b"]}],
+    "E341": [LAYER, LAYER],
+    "E342": [{**LAYER, "uses": ["b.py"]}],
+}
+# code -> what the next architecture says of that layer, and must not
+CHANGED: Mapping[str, Mapping[str, Any]] = {
+    "E343": {"name": "b"},
+    "E344": {"kind": "ui"},
+    "E345": {"files": ["b.py"]},
+    "E346": {"purpose": "It stands there."},
+}
+
 # code -> the output, its content, the check, its inputs
 CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
     "E310": ("a.txt", "text\n", OF_SCHEMA, SCHEMA),
@@ -233,6 +248,13 @@ CHECKED: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, str]]] = {
         for code, wrong in ORDERS.items()
     },
     "E000": ("a.json", "{}\n", {"check": "work_orders"}, {}),
+    "E317": ("a.json", "{}\n", {"check": "one_per_input"}, {}),
+    **{
+        code: ("a.json", json.dumps({"execution_layers": layers}), {"check": "architecture_stability"}, {})
+        for code, layers in ARCHITECTURES.items()
+    },
+    "E334": ("a.json", '{"passed": true}\n', {"check": "json_values", "with": {"values": {"passed": False}}}, {}),
+    "E335": ("a.json", '{"b": 1, "a": 2}\n', {"check": "json_values", "with": {"order": ["a", "b"]}}, {}),
 }
 
 
@@ -242,6 +264,21 @@ def _of_the_checks(code: str) -> Trigger:
 
 for _code in CHECKED:
     TRIGGERS.of(_code)(_of_the_checks(_code))
+
+
+def _of_the_revisions(code: str) -> Trigger:
+    def trigger(project: Project) -> set[str]:
+        """Have one architecture accepted, and hold the next one to it."""
+        first, next_ = ({"execution_layers": [layer]} for layer in (LAYER, {**LAYER, **CHANGED[code]}))
+        check = {"check": "architecture_stability"}
+        assert not checked(project, "a.json", json.dumps(first), check, {})
+        return checked(project, "a.json", json.dumps(next_), check, {})
+
+    return trigger
+
+
+for _code in CHANGED:
+    TRIGGERS.of(_code)(_of_the_revisions(_code))
 
 
 # ---- limits and secrets ---------------------------------------------------------------------------

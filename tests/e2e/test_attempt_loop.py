@@ -156,6 +156,24 @@ def test_a_broken_requirement_asks_no_model(project: Project) -> None:
     assert calls(project) == ["attempt 1"]
 
 
+def test_a_directory_may_be_required_to_be_empty_but_for_what_the_stage_made_itself(project: Project) -> None:
+    more = "    outputs: [app/]\n    requires: {file_absent: app/, file_exists: lib/}\n"
+    answer = proposing("x", {"app/a.txt": "inputs['in.txt'].text"}).partition("\n")[2]
+    stage = f"  code:\n    inputs: [in.txt]\n    llm: {{prompt: p.md.j2, returns: files}}\n{more}"
+    project.write(pipeline(stage, {"p.md.j2": prompt("code", answer), "in.txt": "1", "app/mine.txt": "mine"}))
+    failed = project.build()
+    assert failed.code == 1
+    assert "requires file_absent app/: there is a file" in failed.err
+    assert "requires file_exists lib/: there is no file" in failed.err
+    assert calls(project) == []
+    project.delete("app/mine.txt")
+    project.write({"lib/below/l.txt": ""})
+    green(project.build())
+    project.edit("in.txt", "2")
+    green(project.build())
+    assert project.files("app") == {"app/a.txt": b"2"}
+
+
 def test_what_a_stage_ensures_is_held_against_its_result(project: Project) -> None:
     project.write(
         shell(

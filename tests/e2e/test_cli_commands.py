@@ -207,7 +207,7 @@ def test_colours_only_where_they_are_wanted(two: Project) -> None:
 
 HEAVY = (
     *("networkx", "jinja2", "jsonschema", "yaml", "anthropic", "openai", "genai_prices", "httpx2", "pydantic"),
-    *("rich", "pytest", "asyncio"),
+    *("rich", "pytest", "asyncio", "copier", "plumbum"),
 )
 PROBE = f"""\
 import sys
@@ -217,7 +217,7 @@ print("heavy:", [name for name in {HEAVY!r} if name in sys.modules], code, file=
 """
 COMMANDS = (
     *("build", "plan", "status", "explain", "validate", "graph", "affected", "vars", "schema", "runs", "log", "show"),
-    *("accept", "clean", "reset", "model", "doctor", "help"),
+    *("accept", "clean", "reset", "init", "template", "model", "doctor", "help"),
 )
 
 

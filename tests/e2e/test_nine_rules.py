@@ -338,6 +338,20 @@ def test_rule_6_a_trial_expansion_fails_the_producer_and_feeds_its_retry(project
     assert project.ran() == []
 
 
+@pytest.mark.parametrize("source", ["facts.json#/known", "plan.json#/notes"])
+def test_rule_6_slices_of_what_was_made_before_the_list_are_looked_for(project: Project, source: str) -> None:
+    """The items name parts of another stage's file, or of the list's own: both are there when the list is judged."""
+    stages = PLANNED.replace("inputs: [spec.md]", "inputs: [facts.json]").replace(
+        "spec.md#${{ task.section }}", f"{source}/${{{{ task.section }}}}"
+    )
+    facts = "  facts:\n    inputs: [spec.md]\n    outputs: [facts.json]\n    shell: cp spec.md facts.json\n"
+    good, bad = (GOOD.replace("One", name)[:-1] + ', "notes": {"One": 1}}' for name in ("One", "Nowhere"))
+    project.write(pipeline(facts + stages, {"spec.md": '{"known": {"One": 1}}', "plan.md.j2": planned(bad, good)}))
+    green(project.build())
+    assert calls(project) == ["plan", "plan again"]
+    assert project.read("out/a.txt") == "x\n"
+
+
 def test_rule_6_an_unexpanded_foreach_is_shown_as_such(project: Project) -> None:
     project.write(pipeline(PLANNED, {"spec.md": "# One\nx\n", "plan.md.j2": planned(GOOD, GOOD)}))
     assert project.plan() == {"plan": "run", "code": "expand"}

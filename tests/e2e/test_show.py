@@ -202,3 +202,50 @@ def test_what_nobody_pays_for_costs_nothing(project: Project) -> None:
     green(project.write(scripted(stages, {"a": ["by hand"]})).build())
     (told,) = facts(project, "a", "--cost")["runs"]
     assert (told["calls"], float(told["paid"])) == (1, 0.0)
+
+
+def test_what_each_step_of_a_verification_printed_is_kept_whole_whether_it_passed_or_not(project: Project) -> None:
+    steps: list[dict[str, Any]] = [
+        {"shell": "echo first"},
+        {"check": "python_syntax"},
+        {"shell": "seq 3000; exit 3"},
+    ]
+    stages = {"a": {"outputs": ["a.py"], "llm": {"returns": "text"}, "verify": steps, "retry": 1}}
+    assert project.write(scripted(stages, {"a": ["x = 1", "x = 2"]})).build().code == 1
+    run = project.journals()[-1].stem
+    for attempt in (1, 2):
+        kept = f"logs/{run}/a/attempt-{attempt}"
+        assert project.read(f"{kept}/verify-2.txt") == "first\n"
+        assert project.read(f"{kept}/verify-3.txt") == "".join(f"{n}\n" for n in range(1, 3001))
+        assert not project.exists(f"{kept}/verify-1.txt"), "checks run first, and print nothing"
+    told = [
+        (e["data"]["attempt"], e["data"]["printed"], e["data"]["exit_code"]) for e in project.events_of("check_result")
+    ]
+    once = [("", 0), ("verify-2.txt", 0), ("verify-3.txt", 3)]
+    assert told == [(attempt, *one) for attempt in (1, 2) for one in once]
+    text = show(project, "a")
+    assert (
+        text.index("---- response")
+        < text.index("---- verify-2")
+        < text.index("---- verify-3")
+        < text.index("---- failure")
+    )
+
+
+def test_what_a_verification_of_a_recorded_result_printed_is_kept_apart_from_the_attempts(project: Project) -> None:
+    stages = {"a": {"outputs": ["a.txt"], "llm": {"returns": "text"}, "verify": [{"shell": "echo first"}]}}
+    assert project.write(scripted(stages, {"a": ["text"]})).build().code == 0
+    project.replace("pipeline.yaml", "echo first", "echo second")
+    assert project.build().code == 0
+    run = project.journals()[-1].stem
+    assert project.read(f"logs/{run}/a/attempt-0/verify-1.txt") == "second\n"
+    assert "---- response, attempt 1 of" in show(project, "a"), "the newest run had no attempt"
+
+
+def test_what_a_verification_printed_is_kept_without_secrets(project: Project) -> None:
+    steps: list[dict[str, Any]] = [{"shell": "printf '%s-%s-%s' hunter2 hunter2 hunter2; printf ' said'"}]
+    stages = {"a": {"outputs": ["a.txt"], "llm": {"returns": "text"}, "verify": steps}}
+    env = {"DEMO_API_KEY": "hunter2-hunter2-hunter2"}
+    assert project.write(scripted(stages, {"a": ["text"]})).build(env=env).code == 0
+    run = project.journals()[-1].stem
+    assert project.read(f"logs/{run}/a/attempt-1/verify-1.txt") == "[redacted DEMO_API_KEY] said"

@@ -88,6 +88,7 @@ class Sketch:
     rev: str = "r1"
     page: str = "1"
     transcripts: bool = True
+    together: frozenset[str] = frozenset()
 
     def tag(self, stage: str) -> str:
         return self.tags.get(stage, "T")
@@ -163,7 +164,11 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "foreach": {"from": "src/pars.json", "as": "one"},
             "inputs": ["src/b.txt"],
             "outputs": ["out/${{ one }}.txt"],
-            "shell": ["join", sketch.tag("par"), "out/${{ one }}.txt"],
+            "shell": ["join", sketch.tag("par") + "${{ one }}", "out/${{ one }}.txt"],
+            "verify": {
+                "inputs": ["tests/par.txt"],
+                "steps": [{"shell": ["check", "tests/par.txt", "out/${{ one }}.txt"]}],
+            },
         },
         "fin": {
             "inputs": ["work/**", "alone/**", "out/**"],
@@ -171,6 +176,8 @@ def bodies(sketch: Sketch) -> dict[str, dict[str, Any]]:
             "shell": ["join", sketch.tag("fin"), "build/fin.txt"],
         },
     }
+    for stage in sketch.together:
+        every[stage]["foreach"]["promote"] = "together"
     wanted = [stage for group in GROUPS if group in sketch.groups for stage in GROUPS[group]]
     return {stage: every[stage] for stage in wanted if stage not in sketch.gone}
 
@@ -315,6 +322,10 @@ class Task:
     key: str = ""
 
     @property
+    def together(self) -> bool:
+        return bool(self.body.get("foreach", {}).get("promote") == "together")
+
+    @property
     def kind(self) -> str:
         return next(kind for kind in ("shell", "llm", "render") if kind in self.body)
 
@@ -361,6 +372,8 @@ class Oracle:
         self.tasks: dict[str, Task] = {}
         self.said = Forecast()
         self.made: set[str] = set()
+        self.waiting: dict[str, tuple[Task, Kept, str]] = {}
+        self.coming: dict[str, str | None] = {}
         self.prompt = jinja2.Environment(keep_trailing_newline=True).from_string(PROMPT_TEXT % sketch.rev)
 
     # ---- the order ----
@@ -401,6 +414,7 @@ class Oracle:
             keys = json.loads(self.state.there["src/pars.json"])
             for key in keys:
                 self._take(Task(f"{family}@{key}", own, body, (f"out/{key}.txt",), item=key, key=key))
+            self._end_group(family, len(keys))
             return
         plan = self.sketch.name("plan")
         if self.said.ends[plan] not in GREEN:
@@ -418,6 +432,7 @@ class Oracle:
         edited = self._edited(items)
         for one in items:
             self._take(one, edited)
+        self._end_group(family, len(items))
 
     def _chain(self, task: Task) -> list[Task]:
         return [one for one in self.tasks.values() if one.chain == task.chain] if task.chain else [task]
@@ -437,9 +452,7 @@ class Oracle:
         decision, record = self._decide(task)
         self.said.decisions[name] = decision
         if decision in ("fresh", "restore") and record is not None:
-            self.results[name] = record
-            left = decision == "restore" and self._promote(task, record)
-            ends[name] = "edited" if left else {"fresh": "fresh", "restore": "restored"}[decision]
+            self._arrive(task, record, {"fresh": "fresh", "restore": "restored"}[decision])
             return
         try:
             done = self._verified(task, record) if decision == "verify" and record else self._attempts(task, None, "")
@@ -448,8 +461,38 @@ class Oracle:
         if done is None:
             ends[name] = "failed"
             return
-        self.results[name] = done
-        ends[name] = "edited" if self._promote(task, done) else "verified" if done is record else "built"
+        self._arrive(task, done, "verified" if done is record else "built")
+
+    def _arrive(self, task: Task, record: Kept, end: str) -> None:
+        """Rule 6: what is promoted together waits, and counts for the others as if it were there."""
+        self.results[task.name] = record
+        if task.together:
+            self.waiting[task.name] = (task, record, end)
+            self.coming |= self._target(task, record) if end != "fresh" else {}
+        else:
+            self.said.ends[task.name] = "edited" if end != "fresh" and self._promote(task, record) else end
+
+    def _end_group(self, family: str, size: int) -> None:
+        """Rule 6: all of them reach the disk, or none; what lock and disk hold already is fresh all the same."""
+        whole = len(self.waiting) == size
+        self.coming = {}
+        left = {
+            name
+            for name, (task, record, end) in self.waiting.items()
+            if whole and end != "fresh" and self._foreign(task, record)
+        }
+        for name, (task, record, end) in self.waiting.items():
+            assert name.partition("@")[0] == family
+            if whole and not left:
+                if end != "fresh":
+                    self._promote(task, record)
+                self.said.ends[name] = end
+                continue
+            locked = self.state.lock.get(name)
+            stands = end == "fresh" and locked is not None and self._matches(self._target(task, record))
+            stands = stands and _same(locked.manifest, record.manifest, core=False) if locked else False
+            self.said.ends[name] = "edited" if name in left else "fresh" if stands else "held"
+        self.waiting = {}
 
     def _edited(self, tasks: Sequence[Task]) -> bool:
         """Rule 8: the disk equals no record, of any key, of that path, nor its version 0."""
@@ -685,16 +728,20 @@ class Oracle:
         ]
         return any(path in self.results[t.name].outputs for t in others if t.name != task.name)
 
+    def _there(self, path: str) -> str | None:
+        """What is on the disk, or will be once what waits is promoted."""
+        return self.coming.get(path, self.disk.get(path))
+
     def _matches(self, target: Mapping[str, str | None]) -> bool:
         for path, wanted in target.items():
-            there = self.disk.get(path)
+            there = self._there(path)
             if there != wanted and not (wanted is None and there is not None and not self.state.known(path, there)):
                 return False
         return True
 
     def _obtainable(self, task: Task, record: Kept, whole: bool) -> bool:
         target = self._target(task, record)
-        needed = {p: v for p, v in target.items() if v is not None and self.disk.get(p) != v}
+        needed = {p: v for p, v in target.items() if v is not None and self._there(p) != v}
         if whole:
             needed |= record.outputs
         if all(v in self.state.held or self.disk.get(p) == v for p, v in needed.items()):
@@ -724,15 +771,23 @@ class Oracle:
             there = self.disk.get(path)
             if there == wanted:
                 continue
-            mine = there is None or self.overwrite or self.state.known(path, there)
-            mine = mine or (task.chain is not None and there == self.original(path))
-            if not mine:
+            if not self._is_mine(task, path, there):
                 left = left or wanted is not None
             elif wanted is None:
                 del self.disk[path]
             else:
                 self.disk[path] = wanted
         return left
+
+    def _foreign(self, task: Task, record: Kept) -> bool:
+        """Say whether a promotion would leave foreign bytes."""
+        wanted = {p: v for p, v in self._target(task, record).items() if v is not None and self.disk.get(p) != v}
+        return any(not self._is_mine(task, path, self.disk.get(path)) for path in wanted)
+
+    def _is_mine(self, task: Task, path: str, there: str | None) -> bool:
+        if there is None or self.overwrite or self.state.known(path, there):
+            return True
+        return task.chain is not None and there == self.original(path)
 
     def _bury(self) -> None:
         for path in {p for r in self.state.lock.values() for p in r.outputs}:

@@ -277,7 +277,8 @@ SOURCES = {
 TESTS = {
     "tests/all.txt": ("", "T(", "Tc"),
     "tests/solo.txt": ("", "!", "b", "nowhere"),
-    "tests/code.txt": ("", "!", "due", "nowhere"),
+    "tests/code.txt": ("", "!", "due", "nowhere", "1x"),
+    "tests/par.txt": ("", "m(", "n(", "U"),
 }
 EDITABLE = (
     "build/a.txt",
@@ -294,7 +295,7 @@ EDITABLE = (
     "build/page.txt",
 )
 CHANGES = (
-    *("edit_source", "edit_source", "edit_source", "edit_test", "retag", "reprompt", "rename", "toggle"),
+    *("edit_source", "edit_source", "edit_source", "edit_test", "retag", "reprompt", "rename", "toggle", "gather"),
     *("edit_output", "delete_output", "keep_branch", "switch_branch", "lose_store", "lose_lock"),
 )
 HOW = ("build", "build", "build", "build", "overwrite", "force", "crash")
@@ -319,7 +320,8 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(groups=st.sets(st.sampled_from(sorted(GROUPS)), min_size=1), data=st.data(), transcripts=st.booleans())
     def start(self, groups: set[str], data: st.DataObject, transcripts: bool) -> None:
-        self.sketch = Sketch(frozenset(groups), transcripts=transcripts)
+        together = data.draw(st.frozensets(st.sampled_from(["par", "code"])), label="together")
+        self.sketch = Sketch(frozenset(groups), transcripts=transcripts, together=together)
         for path, texts in (SOURCES | TESTS).items():
             self.rig.write(path, texts[0])
         for path in data.draw(st.sets(st.sampled_from(["alone/solo.txt", "work/p.txt", "work/q.txt", "work/own.txt"]))):
@@ -379,6 +381,9 @@ class Histories(RuleBasedStateMachine):
         }
         if bodies(dataclasses.replace(self.sketch, gone=gone)):
             self._resketch(gone=gone)
+
+    def _gather(self, data: st.DataObject) -> None:
+        self._resketch(together=data.draw(st.frozensets(st.sampled_from(["par", "code"])), label="together"))
 
     def _resketch(self, **changed: Any) -> None:
         self.sketch = dataclasses.replace(self.sketch, **changed)

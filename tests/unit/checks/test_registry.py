@@ -13,7 +13,8 @@ ROOM = Path(__file__).parents[3] / "orch23" / "checks"
 
 
 def test_a_check_is_found_by_the_name_it_gives_itself() -> None:
-    assert set(CHECKS) == {"json_schema", "planner_tasks", "python_syntax", "work_orders"}
+    plans = {"architecture_stability", "planner_tasks", "work_orders"}
+    assert set(CHECKS) == {"json_schema", "json_values", "one_per_input", "python_syntax", *plans}
     assert all(check.name == name for name, check in CHECKS.items())
 
 

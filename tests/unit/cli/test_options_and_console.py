@@ -8,8 +8,8 @@ import click
 import pytest
 
 from orch23.cli.console import Console, lossy, wants_color
-from orch23.cli.opening import Wanted, read_sets, selection_of
-from orch23.cli.options import complete_stage, stage_names
+from orch23.cli.opening import read_sets, selection_of
+from orch23.cli.options import Wanted, complete_stage, stage_names
 from orch23.cli.project import find_root, split_arguments
 from orch23.model.errors import NotFoundError, UsageError
 from orch23.plan.select import EVERYTHING, Selection

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.proposal import judge_answer
-from orch23.decide.proposal_contents import MAX_FILE_BYTES
 from orch23.decide.protected import admits, is_protected
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Proposal, Refused
@@ -266,11 +265,12 @@ def test_deletes_are_off_unless_listed_and_need_a_file() -> None:
 
 
 def test_sizes_are_capped_a_file_and_in_all() -> None:
-    just = "x" * MAX_FILE_BYTES
+    just = "x" * 200_000
     assert isinstance(judge({"src/a.txt": just}), Proposal)
     assert found(judge({"src/a.txt": just + "x"})) == [codes.TOO_LARGE]
-    assert found(judge({"src/a.txt": "ä" * (MAX_FILE_BYTES // 2 + 1)})) == [codes.TOO_LARGE]
-    assert found(judge({f"src/{n}.txt": just for n in "abc"})) == [codes.TOO_LARGE]
+    assert found(judge({"src/a.txt": "ä" * 100_001})) == [codes.TOO_LARGE]
+    assert isinstance(judge({"src/a.txt": just, "src/b.txt": just, "src/c.txt": just[:99_997]}), Proposal)
+    assert found(judge({"src/a.txt": just, "src/b.txt": just, "src/c.txt": just[:100_001]})) == [codes.TOO_LARGE]
 
 
 def test_text_that_no_file_can_hold_is_refused() -> None:

@@ -12,6 +12,7 @@ from orch23.model.pipeline import (
     BriefLimits,
     CommandsStep,
     Fence,
+    Foreach,
     LLMStep,
     OnTruncated,
     Price,
@@ -74,6 +75,10 @@ def test_schema_reader_and_model_have_the_same_keys():
     assert set(definitions["llm"]["properties"]["brief"]["properties"]) == fields_of(BriefLimits)
     assert set(definitions["pytest"]["oneOf"][0]["properties"]) == fields_of(PytestStep)
     assert set(definitions["stage"]["properties"]["allowed_paths"]["properties"]) == fields_of(Fence)
+    foreach = set(definitions["stage"]["properties"]["foreach"]["properties"])
+    named = {"source": "from", "values": "in", "name": "as", "sequential": "order", "needs_field": "needs"}
+    named |= {"together": "promote"}
+    assert {named.get(field, field) for field in fields_of(Foreach) - {"pointer"}} == foreach
     retry = set(definitions["stage"]["properties"]["retry"]["oneOf"][1]["properties"])
     assert (retry - {"from"}) | {"start_from"} == fields_of(Retry)
     stop = set(schema()["properties"]["stop_conditions"]["properties"])

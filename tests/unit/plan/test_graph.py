@@ -31,7 +31,7 @@ def stage(name, reads=(), writes=(), **more):
 
 
 def foreach(name="each", source="list.json", reads=(), writes=("w/**",), **more):
-    how = Foreach(source=source, sequential=more.pop("sequential", False))
+    how = Foreach(source=source, sequential=more.pop("sequential", False), together=more.pop("together", False))
     return ForeachStage(name=name, foreach=how, body={}, kind="shell", reads=reads, writes=writes, **more)
 
 
@@ -114,6 +114,56 @@ def test_the_maker_of_a_list_that_reads_what_its_items_may_write_stands_above():
     plan = planned(stage("list", ("w/**",), ("list.json",)), foreach(sequential=True))
     assert plan.order == ("list", "each")
     assert plan.above == {"list": frozenset({"each"})}
+
+
+def expanded(foreach_stage, items, *stages):
+    plan, problems = build_plan(pipeline(foreach_stage, *stages), {"each": items})
+    assert plan is not None, [str(d) for d in problems]
+    return plan
+
+
+def apart(name, reads=(), writes=(), **more):
+    return stage(f"each@{name}", reads, writes, item=Item(key=name, name="item", value=name), **more)
+
+
+@pytest.mark.parametrize("reader", [{"reads": ("w/a",)}, {"needs": ("each@a",)}, {"reads": ("w/a*",)}])
+def test_what_comes_after_an_item_that_is_promoted_with_others_comes_after_them_all(reader):
+    items = (apart("a", writes=("w/a",)), apart("b", writes=("w/b",)), apart("c", writes=("w/c",)))
+    plan = expanded(foreach(together=True), items, stage("r", **reader), stage("s", ("o",)), stage("m", writes=("o",)))
+    assert plan.upstream["r"] == ("each@a", "each@b", "each@c")
+    assert plan.upstream["s"] == ("m",)
+    assert {e.why for e in plan.edges if e.producer == "each@c"} == {"promote: together of each"}
+    assert plan.groups == {"each": ("each@a", "each@b", "each@c")}
+    assert plan.promoted_with("each@b") == plan.groups["each"]
+    assert plan.promoted_with("r") == ("r",)
+    alone = expanded(foreach(), items, stage("r", **reader))
+    assert (alone.upstream["r"], alone.groups) == (("each@a",), {})
+
+
+def test_items_that_are_promoted_together_wait_for_one_another_only_where_they_say_so():
+    items = (apart("a", writes=("w/a",)), apart("b", ("w/a",), ("w/b",)), apart("c", writes=("w/c",)))
+    plan = expanded(foreach(together=True), items)
+    assert plan.upstream == {"each@a": (), "each@b": ("each@a",), "each@c": ()}
+
+
+def test_a_chain_waits_before_its_first_item_for_all_that_is_promoted_together():
+    items = (apart("a", writes=("w/a",)), apart("b", writes=("w/b",)))
+    chain = (
+        stage("line@1", (), ("x",), chain=ChainLink(chain="line", index=0)),
+        stage("line@2", ("w/b",), ("x",), chain=ChainLink(chain="line", index=1)),
+    )
+    plan = expanded(foreach(together=True), items, *chain)
+    assert plan.upstream["line@1"] == ("each@a", "each@b")
+
+
+def test_a_stage_between_two_items_that_are_promoted_together_is_a_cycle():
+    items = (apart("a", writes=("w/a",)), apart("b", ("m",), ("w/b",)))
+    between = stage("between", ("w/a",), ("m",))
+    plan, problems = build_plan(pipeline(foreach(together=True), between), {"each": items})
+    assert plan is None
+    assert [p.message for p in problems] == ["cycle: between -> each@b -> between"]
+    assert "promote: together of each" in str([str(one) for one in problems[0].related])
+    assert build_plan(pipeline(foreach(), between), {"each": items})[0] is not None
 
 
 def test_needs_order_without_files():

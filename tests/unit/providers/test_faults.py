@@ -25,7 +25,9 @@ NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
         (422, codes.BAD_REQUEST, False),
         (429, codes.RATE_LIMITED, True),
         (500, codes.OVERLOADED, True),
+        (502, codes.OVERLOADED, True),
         (503, codes.OVERLOADED, True),
+        (504, codes.OVERLOADED, True),
         (529, codes.OVERLOADED, True),
     ],
 )

@@ -54,3 +54,25 @@ def test_a_failure_of_recorded_answers_alone_says_how_to_ask_anew() -> None:
     assert "its 1 answer is recorded" in told(failure="x", recorded=1, calls=0)
     assert "nobody was asked" not in told(failure="x", recorded=1, calls=1)
     assert "nobody was asked" not in told(failure="x", recorded=0, calls=0)
+
+
+def held(role: str, *by: str) -> Event:
+    return Event("stage_finished", "held back", role=role, data={"status": "held", "by": list(by)})
+
+
+def test_what_is_held_back_is_told_once_a_foreach_with_what_holds_it_back() -> None:
+    ends = [held("a@1", "a@3"), held("b@x", "b@y", "b@z"), held("a@2", "a@3")]
+    assert failure_text(PIPELINE, ends, {}, PLAIN) == (
+        "\n- a  held back, since it is promoted together\n"
+        "  in the store, and not in the workspace: a@1 a@2\n"
+        "  next: mend a@3, then `orch23 build p.yaml` promotes all of it; what waits is not made again\n"
+        "\n- b  held back, since it is promoted together\n"
+        "  in the store, and not in the workspace: b@x\n"
+        "  next: mend b@y b@z, then `orch23 build p.yaml` promotes all of it; what waits is not made again\n"
+    )
+
+
+def test_a_long_list_of_what_is_held_back_is_cut() -> None:
+    text = failure_text(PIPELINE, [held(f"a@{n}", "a@x\x1b[2J") for n in range(12)], {}, PLAIN)
+    assert "a@7 and 4 more" in text
+    assert "\x1b" not in text

@@ -45,6 +45,10 @@ def one(text, names=NAMES):
         ("${{ vars.l | map('upper') }}", ["A", "B"]),
         ("${{ vars.l | under('w/') }}", ["w/a", "w/b"]),
         ("${{ 'x' | under('w') }}", "w/x"),
+        (
+            "${{ [{'kind': 'file_exists', 'path': 'a'}, 'b'] | under('w') }}",
+            [{"kind": "file_exists", "path": "w/a"}, "w/b"],
+        ),
         ("$${{ x }}", "${{ x }}"),
         ("$$${{", "$${{"),
         ("a $${{ x }} ${{ vars.n }}", "a ${{ x }} 3"),
@@ -90,7 +94,9 @@ def test_a_value_keeps_its_type(text, value):
         ("${{ '{:>999999999}'.format(1) }}", "E841", "unsafe", None),
         ("${{ ''['ljust'](999999999) }}", "E841", "unsafe", None),
         ("${{ vars.package.upper }}", "E841", "no plain value", None),
-        ("${{ 3 | under('w') }}", "E841", "a path or a list of paths", None),
+        ("${{ 3 | under('w') }}", "E841", "a path, a condition, or a list", None),
+        ("${{ [{'kind': 'a'}] | under('w') }}", "E841", "a path, a condition, or a list", None),
+        ("${{ {'path': 3} | under('w') }}", "E841", "a path, a condition, or a list", None),
         ("${{ 'a' | under(3) }}", "E841", "a prefix", None),
         ("${{ vars.gone | under('w') }}", "E840", "`vars` has no `gone`", "did you mean"),
         ("${{ vars.m.gone }}", "E840", "the mapping has no `gone`", None),
@@ -276,3 +282,14 @@ def test_a_mark_in_data_changes_no_template():
 def test_no_text_makes_rendering_raise(text):
     tree, errors = render_tree({"k": text, "e": "${{" + text + "}}"}, NAMES, "s")
     assert errors or json.dumps(tree)
+
+
+def test_json_is_written_as_it_is_and_not_as_for_html():
+    value = {"z": "<b> & 'c'", "a": ("é", 1, None)}
+    names = {"vars": {"value": value}}
+    assert render_text("{{ vars.value | tojson }}", names, "p.j2") == '{"z": "<b> & \'c\'", "a": ["é", 1, null]}'
+    assert render_text("{{ vars.value | tojson(2) }}", names, "p.j2") == json.dumps(value, indent=2, ensure_ascii=False)
+    with pytest.raises(TemplateProblem, match="has no `gone`"):
+        render_text("{{ vars.gone | tojson }}", names, "p.j2")
+    with pytest.raises(TemplateProblem, match="`tojson` needs what JSON has"):
+        render_text("{{ range(3).count | tojson }}", names, "p.j2")

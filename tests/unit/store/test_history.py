@@ -77,7 +77,7 @@ def test_after_a_switch_of_branches_the_ends_are_of_another_lock_file(tmp_path: 
     assert left.reusable == {"f1"}
 
 
-@pytest.mark.parametrize("status", ["failed", "blocked", "edited", "cancelled"])
+@pytest.mark.parametrize("status", ["failed", "blocked", "edited", "cancelled", "held"])
 def test_only_what_came_out_green_is_taken_as_done(tmp_path: Path, status: str) -> None:
     run(tmp_path, 1, ended("b", status, "k2"))
     assert read_history(tmp_path, "p.yaml", "l1").unlocked == {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orch23.model.event import Event
 from orch23.store.journal import Journal, read_journal
-from orch23.store.run_state import LEGAL_MOVES, Move, StageState, StateFile, fold, moved, read_state
+from orch23.store.run_state import LEGAL_MOVES, Folding, Move, StageState, StateFile, fold, moved, read_state
 
 MOMENT = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 S0 = {
@@ -35,7 +35,14 @@ def red(number: int, most: int = 6) -> list[Event]:
         of("attempt_started", attempt=number, key="k", max_attempts=most),
         of("files_proposed", files=["app.py", "auth.py"]),
         of("check_result", message="1 failed", step="pytest", passed=False, exit_code=1, excerpt="FAILED test_auth"),
-        of("attempt_finished", attempt=number, passed=False, kind="verify_failed", excerpt="FAILED test_auth"),
+        of(
+            "attempt_finished",
+            attempt=number,
+            passed=False,
+            kind="verify_failed",
+            exit_code=1,
+            excerpt="FAILED test_auth",
+        ),
     ]
 
 
@@ -90,13 +97,61 @@ def test_the_walk_of_a_stage_that_was_patched_once() -> None:
     assert walk == [
         ("INIT", "init"),
         ("GENERATING", "init"),
-        ("GENERATING", "generated"),
+        ("TESTING", "generated"),
         ("TESTING", "tested"),
         ("PATCHING", "tested"),
-        ("PATCHING", "generated"),
+        ("TESTING", "generated"),
         ("TESTING", "tested"),
         ("SUCCESS", "complete"),
     ]
+
+
+def test_while_the_tests_run_it_is_testing_and_says_what_the_last_ones_said() -> None:
+    checked = of("check_result", step="check python_syntax", passed=True, exit_code=0)
+    state = fold([*BEGIN, *red(1)[:2], checked]).to_json()
+    assert (state["state"], state["phase"], state["test_passed"]) == ("TESTING", "generated", None)
+    state = fold([*BEGIN, *red(1), *green(2)[:2], checked]).to_json()
+    assert (state["state"], state["phase"], state["test_passed"]) == ("TESTING", "generated", False)
+    assert (state["last_test_exit_code"], state["last_test_output"]) == (1, "FAILED test_auth")
+
+
+def test_a_step_that_passes_after_a_failed_one_does_not_make_the_attempt_green() -> None:
+    after = of("check_result", step="lint", passed=True, exit_code=0)
+    state = fold([*BEGIN, *red(1)[:3], after, red(1)[3]]).to_json()
+    assert (state["test_passed"], state["last_test_exit_code"]) == (False, 1)
+    assert state["last_test_output"] == state["last_error"] == "FAILED test_auth"
+
+
+@pytest.mark.parametrize("kind", ["llm_output_invalid", "write_scope_violation", "timeout", "exception", "agent_error"])
+@pytest.mark.parametrize(("before", "state"), [(0, "GENERATING"), (1, "PATCHING")])
+def test_an_attempt_without_anything_to_test_fails_where_it_is(kind: str, before: int, state: str) -> None:
+    begun = of("attempt_started", attempt=before + 1, key="k", max_attempts=6)
+    ended = of("attempt_finished", attempt=before + 1, passed=False, kind=kind, excerpt="nothing came")
+    history = [*BEGIN, *(red(1) if before else ()), begun, ended]
+    assert fold(history).to_json()["state"] == state
+    end = Event("run_finished", "failed", data={"status": "failed"})
+    found = fold([*history, of("stage_finished", status="failed", message="no"), end]).to_json()
+    assert (found["state"], found["phase"], found["last_error"]) == ("FAILED", "failed", "nothing came")
+
+
+def test_the_last_error_is_that_of_a_stage_that_failed_although_another_went_on() -> None:
+    history = [
+        *BEGIN,
+        *red(1, most=1),
+        of("stage_finished", status="failed", message="no more attempts"),
+        of("stage_decided", "docs", decision="run"),
+        of("attempt_started", "docs", attempt=1, key="k"),
+        of("attempt_finished", "docs", attempt=1, passed=True),
+        of("stage_finished", "docs", status="built", key="k"),
+        Event("run_finished", "failed", data={"status": "failed"}),
+    ]
+    assert fold(history).to_json()["last_error"] == "FAILED test_auth"
+
+
+def test_how_often_may_be_retried_is_known_from_the_start() -> None:
+    start = Event("run_started", "", data={"run_id": "r1", "max_retries": 7})
+    assert fold([start]).to_json()["max_retries"] == 7
+    assert fold([start, *BEGIN[1:], *red(1, most=6)]).to_json()["max_retries"] == 5
 
 
 @pytest.mark.parametrize(
@@ -153,6 +208,10 @@ ANSWERLESS = [
         [*BEGIN, of("attempt_started", attempt=1, key="k"), of("stage_finished", status="cancelled")],
         [*BEGIN, of("attempt_started", attempt=1, key="k"), of("attempt_finished", passed=True), *green(1)[4:]],
         [*BEGIN, *red(1), *BEGIN[1:], *green(1)],
+        [*BEGIN, *green(1)[:-1], of("stage_held", key="k"), green(1)[-1]],
+        [*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")],
+        [*BEGIN, of("stage_held", key="k"), of("stage_finished", status="restored")],
+        [*BEGIN, of("stage_held", key="k"), of("stage_finished", status="failed")],
     ],
     ids=[
         "asked_again",
@@ -164,10 +223,21 @@ ANSWERLESS = [
         "cancelled",
         "no_verify",
         "decided_anew",
+        "held_and_promoted",
+        "held_back",
+        "restored_together",
+        "lost_while_held",
     ],
 )
 def test_every_way_of_a_stage_is_legal(events: list[Event]) -> None:
     fold(events)
+
+
+def test_a_stage_that_is_held_is_neither_done_nor_failed() -> None:
+    held = fold([*BEGIN, *green(1)[:-1], of("stage_held", key="k")]).stages["code"]
+    assert (held.status, held.state, held.phase) == ("held", "TESTING", "tested")
+    ended = fold([*BEGIN, *green(1)[:-1], of("stage_held", key="k"), of("stage_finished", status="held")])
+    assert ended.stages["code"] == held
 
 
 @pytest.mark.parametrize(
@@ -194,6 +264,58 @@ def test_the_table_alone_says_what_is_legal(here: Move, there: Move) -> None:
     else:
         with pytest.raises(ValueError, match="BUG"):
             moved(stage, there, "s")
+
+
+# The moves that the first two documents list: S1's table, and S0's read in S1's words.
+LISTED: dict[Move, set[Move]] = {
+    "INIT": {"GENERATING"},
+    "GENERATING": {"TESTING", "FAILED"},
+    "TESTING": {"SUCCESS", "PATCHING", "FAILED"},
+    "PATCHING": {"TESTING", "FAILED"},
+}
+BEYOND: dict[Move, set[Move]] = {
+    "INIT": {"INIT", "TESTING", "PATCHING", "SUCCESS", "FAILED"},
+    "GENERATING": {"INIT", "PATCHING"},
+    "TESTING": {"INIT", "TESTING", "GENERATING"},
+    "PATCHING": {"INIT", "PATCHING"},
+}
+
+
+def test_all_listed_moves_are_legal_and_those_beyond_are_these() -> None:
+    assert set(LEGAL_MOVES) == set(get_args(Move))
+    for state, moves in LEGAL_MOVES.items():
+        listed, beyond = LISTED.get(state, set()), BEYOND.get(state, set())
+        assert listed.isdisjoint(beyond)
+        assert moves == listed | beyond, state
+
+
+SOME_EVENTS = st.sampled_from(
+    [
+        *BEGIN[1:],
+        *red(1),
+        *ANSWERLESS,
+        *green(2),
+        of("stage_decided", decision="fresh"),
+        of("stage_finished", status="failed", message="no more attempts"),
+        of("stage_finished", status="fresh"),
+        of("stage_finished", status="cancelled"),
+    ]
+)
+
+
+@given(st.lists(SOME_EVENTS, max_size=12))
+def test_whatever_happens_a_stage_moves_by_the_table_or_it_is_a_bug(events: list[Event]) -> None:
+    folding = Folding()
+    folding.take(START, "")
+    before: Move = "INIT"
+    for event in events:
+        try:
+            folding.take(event, "")
+        except ValueError:
+            return  # the way out of a move that the table does not have
+        after = folding.state().stages["code"].state
+        assert after == before or after in LEGAL_MOVES[before]
+        before = after
 
 
 def test_the_file_is_in_step_with_the_run(tmp_path: Path) -> None:

@@ -1,0 +1,192 @@
+"""Hold an architecture to its layers: in order and with one owner a file, and no less than was accepted last.
+
+An architecture is a JSON object with a list `execution_layers`. Of a layer this check reads `name`, `kind`,
+`depends_on` (names of layers), `files` (what it makes), `uses` (files of others that it imports) and `purpose` (what a
+person would call it); whatever else it holds is compared, and belongs to the schema of the pipeline.
+
+Stable means: code that exists keeps its place. A layer that was accepted is still there, is of the same kind and makes
+the same files; it may make more, stand on other layers, and be told something new. It may not be told the same in
+other words alone, since that would have its code written again for nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jsonschema import Draft7Validator
+
+from orch23.checks.check import Check, CheckInput, unknown_options
+from orch23.checks.plan_options import plan_file, read_json, words
+from orch23.checks.schema_errors import complaints
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+
+NAME = "architecture_stability"
+_OPTIONS = ("file", "released")
+_NAME: Json = {"type": "string", "minLength": 1}
+_NAMES: Mapping[str, Json] = {"type": "array", "items": _NAME}
+
+SHAPE: Mapping[str, Json] = {
+    "type": "object",
+    "required": ["execution_layers"],
+    "properties": {
+        "execution_layers": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["name", "kind", "files"],
+                "properties": {
+                    "name": _NAME,
+                    "kind": _NAME,
+                    "purpose": {"type": "string"},
+                    "depends_on": _NAMES,
+                    "files": {**_NAMES, "minItems": 1},
+                    "uses": _NAMES,
+                },
+            },
+        }
+    },
+}
+
+
+def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
+    """Judge one architecture; against the one before it only if both have their shape."""
+    wrong = unknown_options(NAME, given.options, _OPTIONS)
+    read = plan_file(NAME, given), words(NAME, given.options, "released", ())
+    match read:
+        case (str() as file, tuple() as released):
+            pass
+        case _:
+            return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
+    document = read_json(file, given.outputs[file], "E313")
+    if isinstance(document, Diagnostic):
+        return (*wrong, document)
+    shape = tuple(_shape_problems(file, document))
+    if shape:
+        return (*wrong, *shape)
+    layers = _layers(document)
+    return (*wrong, *_order(layers), *_owners(layers), *_changes(_before(file, given), layers, released))
+
+
+ARCHITECTURE_STABILITY = Check(NAME, 1, _run)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What is read of a layer, and all that it says but for its purpose."""
+
+    name: str
+    kind: str
+    depends_on: tuple[str, ...]
+    files: tuple[str, ...]
+    uses: tuple[str, ...]
+    purpose: str
+    facts: Mapping[str, Json]
+
+
+def _layers(document: Json) -> tuple[_Layer, ...]:
+    """Return the layers of a document that has the shape."""
+    listed = document["execution_layers"] if isinstance(document, Mapping) else ()
+    return tuple(
+        _Layer(
+            name=str(one["name"]),
+            kind=str(one["kind"]),
+            depends_on=_texts(one.get("depends_on")),
+            files=_texts(one["files"]),
+            uses=_texts(one.get("uses")),
+            purpose=str(one.get("purpose", "")),
+            facts={key: value for key, value in one.items() if key != "purpose"},
+        )
+        for one in (listed if isinstance(listed, Sequence) else ())
+        if isinstance(one, Mapping)
+    )
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    return tuple(str(one) for one in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def _before(file: str, given: CheckInput) -> tuple[_Layer, ...]:
+    """Return the layers that were accepted last: none, if there are none or they were judged by another shape."""
+    data = given.previous.get(file)
+    document = None if data is None else read_json(file, data, "E313")
+    if document is None or isinstance(document, Diagnostic) or next(_shape_problems(file, document), None):
+        return ()
+    return _layers(document)
+
+
+def _shape_problems(file: str, document: Json) -> Iterator[Diagnostic]:
+    for error in sorted(Draft7Validator(SHAPE).iter_errors(document), key=lambda one: list(map(str, one.path))):
+        for pointer, message in complaints(error):
+            hint = "a layer has a `name`, a `kind` and its `files`"
+            yield Diagnostic("E314", message, hint=hint, subject=f"{file}#{pointer}")
+
+
+# ---- one architecture by itself -------------------------------------------------------------------
+
+
+def _order(layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
+    """Complain of a layer that stands on one which is unknown or not made before it; so there is no cycle."""
+    names = {layer.name for layer in layers}
+    earlier: set[str] = set()
+    for layer in layers:
+        for name in layer.depends_on:
+            if name not in earlier:
+                what = "itself" if name == layer.name else "a later layer" if name in names else "no layer"
+                hint = "list the layers so that each stands after those that it depends on"
+                yield Diagnostic("E340", f"depends on `{name[:80]}`, which is {what}", hint=hint, subject=layer.name)
+        earlier.add(layer.name)
+
+
+def _owners(layers: Sequence[_Layer]) -> Iterator[Diagnostic]:
+    """Complain of what belongs to two layers, and of imports from layers that a layer does not stand on."""
+    owner: dict[str, str] = {}
+    names: set[str] = set()
+    for layer in layers:
+        if layer.name in names:
+            yield Diagnostic("E341", "is the name of two layers", hint="rename one of them", subject=layer.name)
+        names.add(layer.name)
+        for file in layer.files:
+            if file in owner:
+                what = f"makes `{file[:80]}`, which `{owner[file]}` makes"
+                yield Diagnostic("E341", what, hint="give each file to one layer, once", subject=layer.name)
+            owner.setdefault(file, layer.name)
+    below: dict[str, frozenset[str]] = {}
+    for layer in layers:
+        direct = [name for name in layer.depends_on if name in below]
+        below[layer.name] = frozenset(direct).union(*(below[name] for name in direct))
+        for file in layer.uses:
+            if owner.get(file) not in below[layer.name]:
+                maker = owner.get(file)
+                whose = f"is of `{maker}`, on which it does not stand" if maker else "no layer makes"
+                hint = "add its layer to `depends_on`, or take the file off `uses`"
+                yield Diagnostic("E342", f"uses `{file[:80]}`, which {whose}", hint=hint, subject=layer.name)
+
+
+# ---- an architecture and the one before -----------------------------------------------------------
+
+
+def _changes(before: Sequence[_Layer], after: Sequence[_Layer], released: Sequence[str]) -> Iterator[Diagnostic]:
+    """Complain of each layer that lost its place. What is released by name may go, and may move."""
+    now = {layer.name: layer for layer in after}
+    made = {file: layer.name for layer in after for file in layer.files}
+    let_go = "; whoever owns the pipeline may let it go under `released`"
+    for old in before:
+        new = now.get(old.name)
+        if old.name in released:
+            continue
+        if new is None:
+            hint = "keep it, under its name" + let_go
+            yield Diagnostic("E343", "was a layer, and is none any more", hint=hint, subject=old.name)
+            continue
+        if new.kind != old.kind:
+            what = f"was of the kind `{old.kind[:80]}`, and is `{new.kind[:80]}`"
+            yield Diagnostic("E344", what, hint="keep its kind, or add a layer of the other one", subject=old.name)
+        for file in old.files:
+            if file not in new.files and file not in released:
+                where = f"`{made[file]}` makes it now" if file in made else "no layer makes it now"
+                hint = "keep it in its layer" + let_go
+                yield Diagnostic("E345", f"made `{file[:80]}`; {where}", hint=hint, subject=old.name)
+        if new.purpose != old.purpose and new.facts == old.facts:
+            hint = f"keep its purpose word for word: {old.purpose[:400]}"
+            yield Diagnostic("E346", "says the same in other words", hint=hint, subject=old.name)

@@ -1,0 +1,57 @@
+"""Hold a list in a JSON output to the stage's input files: one entry each, in their order."""
+
+from collections.abc import Mapping, Sequence
+
+from orch23.checks.check import Check, CheckInput, unknown_options
+from orch23.checks.plan_options import plan_file, read_json, text, words
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Json
+from orch23.model.paths import match_any
+
+NAME = "one_per_input"
+_OPTIONS = ("file", "list", "field", "inputs")
+
+
+def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
+    """Compare the paths that a list says with those of the inputs: by the patterns of `inputs`, then by name."""
+    wrong = unknown_options(NAME, given.options, _OPTIONS)
+    read = (
+        plan_file(NAME, given),
+        text(NAME, given.options, "list", "history"),
+        text(NAME, given.options, "field", "source"),
+        words(NAME, given.options, "inputs", ("**",)),
+    )
+    match read:
+        case (str() as file, str() as key, str() as field, tuple() as patterns):
+            pass
+        case _:
+            return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
+    document = read_json(file, given.outputs[file], "E313")
+    if isinstance(document, Diagnostic):
+        return (*wrong, document)
+    wanted = _wanted(given.inputs, patterns)
+    said = _said(document, key, field)
+    if said == wanted:
+        return wrong
+    shown = "no list" if said is None else ", ".join(f"`{one[:80]}`" for one in said[:20]) or "an empty list"
+    hint = "write one entry for each of " + (", ".join(f"`{one}`" for one in wanted) or "no file at all")
+    return (*wrong, Diagnostic("E317", f"`{field}` of its entries is {shown}", hint=hint, subject=f"{file} {key}"))
+
+
+ONE_PER_INPUT = Check(NAME, 1, _run)
+
+
+def _wanted(inputs: Mapping[str, bytes], patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the inputs by the first pattern that means them, and by name within one."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        found |= dict.fromkeys(sorted(path for path in inputs if match_any((pattern,), path)))
+    return tuple(found)
+
+
+def _said(document: Json, key: str, field: str) -> tuple[str, ...] | None:
+    """Return what the entries of the list say, or None where it is no list of entries."""
+    entries = document.get(key) if isinstance(document, Mapping) else None
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
+        return None
+    return tuple(str(one.get(field, "")) if isinstance(one, Mapping) else "" for one in entries)

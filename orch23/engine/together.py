@@ -1,0 +1,125 @@
+"""Gather what succeeded until all that is promoted with it has: a stage by itself, or the items of one foreach."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from orch23.engine.commit import Change, Committer
+from orch23.engine.ends import StageEnd, lost_bytes
+from orch23.engine.narrator import Narrator
+from orch23.model.errors import ExitCode, MissingBytesError
+from orch23.model.record import Record
+from orch23.resolve.resolution import Resolved
+from orch23.store.promote import Promoted
+
+Ends: TypeAlias = Mapping[str, StageEnd]
+_MOST_NAMES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Success:
+    """A stage that is green but for its promotion. `how` its files come is told; what is fresh has none to come."""
+
+    resolved: Resolved
+    record: Record
+    end: StageEnd
+    how: Literal["promoted", "restored", "fresh"]
+
+
+@dataclass(slots=True)
+class Together:
+    """Holds what is green until it is promoted with all that belongs to it. Only the loop thread calls this."""
+
+    committer: Committer
+    narrator: Narrator
+    _waiting: dict[str, Success] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """Give the stages that are green and not promoted."""
+        return self._waiting.keys()
+
+    def add(self, name: str, success: Success, group: Collection[str]) -> Ends:
+        """Take a success and promote its group if that is complete; return the ends that are known by that.
+
+        Raises:
+            MissingBytesError: nobody has its bytes any more; it is as if it had not come.
+
+        """
+        if len(group) == 1:
+            return self._promote({name: success})
+        if success.how != "fresh":
+            self.committer.hold(name, success.record)
+        self._waiting[name] = success
+        missing = [other for other in group if other not in self._waiting]
+        if missing:
+            self.narrator.held(name, success.end.key, missing)
+            return {}
+        members = {other: self._waiting.pop(other) for other in group}
+        stuck = self._stuck(members, self._change(members))
+        if stuck:
+            self._waiting |= {other: one for other, one in members.items() if other not in stuck}
+            return stuck
+        return self._promote(members)
+
+    def held_back(self, ends: Ends, groups: Mapping[str, Collection[str]]) -> Ends:
+        """Return how all ended that waits in vain. What lock file and workspace hold already is fresh all the same."""
+        found = {}
+        for name, success in self._waiting.items():
+            stands = success.how == "fresh" and self.committer.stands(name, success.record)
+            red = {other: ends[other] for other in groups[name] if other in ends and not ends[other].is_green}
+            found[name] = success.end if stands else _held(success.end, red)
+        return found
+
+    # ---- parts ----------------------------------------------------------------------------
+
+    def _change(self, members: Mapping[str, Success]) -> Change:
+        return self.committer.change({name: one.record for name, one in members.items() if one.how != "fresh"})
+
+    def _promote(self, members: Mapping[str, Success]) -> Ends:
+        change = self._change(members)
+        promoted = self.committer.promote({name: one.record for name, one in members.items()}, change)
+        ends = {}
+        for name, one in members.items():
+            own = _part(promoted, change.targets.get(name, {}))
+            if one.how != "fresh":
+                self.narrator.promoted(name, one.how, own)
+            ends[name] = _edited(one.end, own.foreign) if own.foreign else one.end
+        return ends
+
+    def _stuck(self, members: Mapping[str, Success], change: Change) -> Ends:
+        """Return the ends of those that keep a group from being promoted: a person's files, and bytes that are lost."""
+        stuck = {}
+        for name, target in change.targets.items():
+            foreign = tuple(path for path in change.foreign if path in target)
+            try:
+                own = {path: entry for path, entry in change.new.items() if path in target}
+                self.committer.check(replace(change, new=own))
+            except MissingBytesError as lost:
+                stuck[name] = lost_bytes(name, members[name].end.key, lost)
+            if foreign:
+                stuck[name] = _edited(members[name].end, foreign)
+        return stuck
+
+
+def _part(promoted: Promoted, paths: Collection[str]) -> Promoted:
+    """Return what a promotion did to some of its paths."""
+    return Promoted(
+        tuple(path for path in promoted.written if path in paths),
+        tuple(path for path in promoted.removed if path in paths),
+        tuple(path for path in promoted.foreign if path in paths),
+    )
+
+
+def _held(end: StageEnd, red: Ends) -> StageEnd:
+    """Return the end of a stage that is held back by these: by those that failed or were edited, if any did."""
+    by = [name for name, one in red.items() if one.status in ("failed", "edited")] or list(red)
+    told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
+    more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
+    return replace(end, status="held", text=f"held back: {', '.join(told)}{more}", by=tuple(by))
+
+
+def _edited(end: StageEnd, foreign: tuple[str, ...]) -> StageEnd:
+    """Return the end of a stage of which somebody edited files meanwhile."""
+    text = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
+    return StageEnd(status="edited", text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)

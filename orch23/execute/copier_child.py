@@ -1,0 +1,89 @@
+"""The child process that renders templates: copier, with its git, its folders and its prints kept to itself.
+
+Run as a file, with nothing of orch23 on its path: `python -P copier_child.py CALLS RESULTS`, two JSON files. Only the
+questions on a terminal reach the screen.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import copier  # of no other module: it is heavy, and this one is never imported
+from copier import errors
+from plumbum import ProcessExecutionError
+
+_SIGINT = 130
+
+
+def main(argv: list[str]) -> int:
+    """Make each call, in order, up to the first that fails."""
+    calls = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
+    results = []
+    for call in calls:
+        results.append(rendered(call))
+        if "error" in results[-1]:
+            break
+    Path(argv[1]).write_text(json.dumps(results), encoding="utf-8")
+    return 0
+
+
+def rendered(call: dict[str, Any]) -> dict[str, Any]:
+    """Render one template into a folder and return what was answered, or what is wrong."""
+    try:
+        worker = copier.run_copy(
+            call["source"],
+            call["destination"],
+            call["data"],
+            answers_file=call["answers_file"],
+            vcs_ref=call["ref"],
+            settings=copier.Settings(),
+            defaults=not call["ask"],
+            user_defaults=call["suggested"],
+            quiet=True,
+        )
+    except KeyboardInterrupt:  # first, since copier's own is an Exception too
+        raise
+    except errors.UnsafeTemplateError as error:
+        return told("unsafe", str(error).split("\n", 1)[0])
+    except errors.InteractiveSessionError as error:
+        return told("unanswered", error)
+    except ProcessExecutionError as error:
+        return told("git", error.stderr.strip() or error)
+    except ValueError as error:
+        ours = isinstance(error, errors.CopierError)
+        required = str(error).endswith("is required")
+        return told("broken" if ours else "unanswered" if required else "answer", error)
+    except Exception as error:  # noqa: BLE001 - whatever a template makes copier raise, the parent is told
+        return told("broken", f"{error}" or type(error).__name__)
+    return answered(worker, call)
+
+
+def answered(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
+    """Return what a finished rendering knows."""
+    questions = {
+        name: {key: str(value) for key, value in asked.items() if key in {"help", "default", "choices"}}
+        for name, asked in worker.template.questions_data.items()
+    }
+    known = {*call["data"], *worker.answers.last, *worker.answers.hidden}
+    opening = (worker.template.envops.get("variable_start_string", "{{"), "{%", "[%")
+    message = worker.template.message_after_copy
+    return {
+        "version": worker.template.commit,
+        "questions": questions,
+        "answers": {name: worker.answers.combined[name] for name in questions if name in worker.answers.combined},
+        "unanswered": [name for name in questions if name not in known],
+        "message": message if not any(mark in message for mark in opening) else "",
+    }
+
+
+def told(kind: str, error: object) -> dict[str, Any]:
+    """Return a failure for the parent: its kind, and copier's words on one line."""
+    return {"error": kind, "message": " ".join(str(error).split())}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(_SIGINT)

@@ -1,0 +1,140 @@
+"""What a template would change in a project that has it, or does not have it yet."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orch23.execute.copying import git_program, merge
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import NotFoundError, UsageError
+from orch23.templates import codes
+from orch23.templates.changes import Change, Existing, File, Kind, There, of_init, of_update
+from orch23.templates.project_files import look
+from orch23.templates.rendering import Rendered, Wanted, fetched, rendered
+from orch23.templates.source import Source, find_source
+
+_PREFIX, _SUFFIX = ".orch23-", ".answers.yml"
+_LINE = "^{}: *['\"]?([^'\"\n]*)['\"]?$"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What would become of a project's files."""
+
+    source: Source
+    rendered: Rendered
+    changes: tuple[Change, ...]
+    former: str = ""
+
+    def of(self, kind: Kind) -> tuple[Change, ...]:
+        """Return the changes of one kind."""
+        return tuple(one for one in self.changes if one.kind is kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """How the questions of a template are answered: `ask` on a terminal, `defaults` for what `data` leaves open."""
+
+    data: Mapping[str, str]
+    suggested: Mapping[str, str]
+    ask: bool
+    defaults: bool
+
+
+def init_outlook(
+    source: Source, root: Path, answering: Answering, *, ref: str | None, existing: Existing, environ: Mapping[str, str]
+) -> Outlook:
+    """Return what `init` would do.
+
+    Raises:
+        Orch23Error: as `fetched` and `rendered`; a question has no answer.
+
+    """
+    wanted = Wanted(ref=ref, data=answering.data, suggested=answering.suggested, ask=answering.ask)
+    with fetched(source, environ) as folder:
+        (made,) = rendered(source, (wanted,), folder, root, environ)
+    if made.unanswered and not (answering.ask or answering.defaults):
+        raise UsageError(_unanswered(source, made))
+    changes = of_init(made.files, look(root, made.files), existing)
+    return Outlook(source=source, rendered=made, changes=_answers_last(changes, source))
+
+
+def update_outlook(
+    name: str, root: Path, data: Mapping[str, str], *, ref: str | None, environ: Mapping[str, str]
+) -> Outlook:
+    """Return what an update would do: the version that the project has, and the newer one, both with its answers.
+
+    Raises:
+        Orch23Error: as `fetched` and `rendered`; the project does not have the template.
+
+    """
+    last = _answers(root, name)
+    address, former = (_said(last, key) for key in ("_src_path", "_commit"))
+    if not address or not former:
+        hint = f"`orch23 init {name}` writes it anew"
+        message = f"{_PREFIX}{name}{_SUFFIX} does not say where the template comes from"
+        raise NotFoundError(Diagnostic(codes.NOT_HERE, message, hint=hint))
+    source = find_source(address, root)
+    with fetched(source, environ) as folder:
+        wanted = (Wanted(ref=former, last=last), Wanted(ref=ref, last=last, data=data))
+        base, theirs = rendered(source, wanted, folder, root, environ)
+        labels = ("yours", f"template {base.version}", f"template {theirs.version}")
+        git = git_program(environ)
+
+        def merged(mine: bytes, old: bytes, new: bytes) -> tuple[bytes | None, tuple[int, ...]]:
+            done = merge((mine, old, new), labels, folder, git)
+            return done.data, done.lines
+
+        there = look(root, base.files.keys() | theirs.files.keys())
+        # What the template was told is its own: it is written, not merged.
+        there[source.answers_file] = base.files.get(source.answers_file)
+        changes = of_update(base.files, theirs.files, there, merged)
+    return Outlook(source=source, rendered=theirs, changes=_answers_last(changes, source), former=base.version)
+
+
+def templates_of(root: Path) -> tuple[str, ...]:
+    """Return the names of the templates that a project has."""
+    found = (path.name for path in sorted(root.glob(f"{_PREFIX}*{_SUFFIX}")) if path.is_file())
+    return tuple(name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in found)
+
+
+def no_template(root: Path, name: str | None = None) -> NotFoundError:
+    """Return the complaint that a project does not have a template, or none at all."""
+    has = templates_of(root)
+    hint = f"it has {', '.join(has)}" if has else "`orch23 init` brings one"
+    wanted = f" `{name}`" if name is not None else ""
+    return NotFoundError(Diagnostic(codes.NOT_HERE, f"this project has no template{wanted}", hint=hint))
+
+
+def project_marks(root: Path) -> dict[str, File]:
+    """Return the files that say where a project's root is, if nothing there says it."""
+    if (root / "orch23.toml").exists() or (root / ".git").exists():
+        return {}
+    return {"orch23.toml": File(b"# This folder is the root of an orch23 project: all paths start from here.\n")}
+
+
+def _answers(root: Path, name: str) -> bytes:
+    there: There = look(root, [f"{_PREFIX}{name}{_SUFFIX}"])[f"{_PREFIX}{name}{_SUFFIX}"] if "/" not in name else None
+    if isinstance(there, File):
+        return there.data
+    raise no_template(root, name)
+
+
+def _said(answers: bytes, key: str) -> str:
+    """Return one of the two lines that are copier's own; as text, since a commit may look like a number."""
+    found = re.search(_LINE.format(key), answers.decode("utf-8", "replace"), re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _answers_last(changes: tuple[Change, ...], source: Source) -> tuple[Change, ...]:
+    """Put the answers behind all that they speak of, so that a run that was cut off is seen as not done."""
+    return tuple(sorted(changes, key=lambda one: one.path == source.answers_file))
+
+
+def _unanswered(source: Source, made: Rendered) -> Diagnostic:
+    asked = "; ".join(
+        f"{name} ({made.questions[name].get('help', 'no help')}) [{made.answers.get(name)}]" for name in made.unanswered
+    )
+    hint = f"`--defaults` takes what stands in brackets; `--data {made.unanswered[0]}=...` answers one"
+    return Diagnostic(codes.UNANSWERED, f"nobody is here to answer `{source.name}`: {asked}", hint=hint)

@@ -1,0 +1,13 @@
+# Verify the project in this folder: verify.sh ORDER. As long as its contract cannot be met it is compiled; then it is
+# verified by its own script, or, if it has none, compiled and tested.
+set -eu
+exempt='import json, sys; sys.exit(not json.load(open(sys.argv[1]))["verify_exempt"])'
+if python -c "$exempt" "$1"; then
+  python -m compileall -q .
+elif [ -f scripts/verify.sh ]; then
+  bash scripts/verify.sh
+else
+  python -m compileall -q .
+  python -m pip --version
+  python -m pytest -q
+fi

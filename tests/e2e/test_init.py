@@ -1,0 +1,448 @@
+"""`init`: a template becomes files of a project, in an empty folder or beside what is there, and they run."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orch23.templates.builtin import builtins
+from tests.project import Outcome, Project
+from tests.template_repository import PIPELINE, TemplateRepository, git, house
+
+HERE = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow  # each starts a process that loads copier; tests/e2e/test_first_minute.py stands for them
+NAMES = sorted(path.name.removesuffix(".template.yaml") for path in (HERE / "pipelines").glob("*.template.yaml"))
+NOBODY = {"XDG_DATA_HOME": "/nonexistent"}  # no model is installed there
+SCHEMA_LINE = re.compile(rb"# yaml-language-server: \$schema=(\S+)\n")
+
+
+def init(project: Project, *argv: str, env: dict[str, str] | None = None) -> Outcome:
+    return project.run("init", *argv, "--defaults", env={**NOBODY, **(env or {})})
+
+
+def everything(project: Project) -> dict[str, bytes]:
+    return {path.as_posix(): path.read_bytes() for path in sorted(project.root.rglob("*")) if path.is_file()}
+
+
+# ---- what comes with orch23 ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_empty_folder_gets_the_runnable_pipeline_as_it_stands_at_the_top_level(project: Project, name: str) -> None:
+    made = init(project, name)
+    assert made.code == 0, made.err
+    files = project.files()
+    for path in builtins()[name].files:
+        first = SCHEMA_LINE.match(files[path])
+        assert files[path].removeprefix(first.group() if first else b"") == (HERE / path).read_bytes(), path
+    assert files.keys() - set(builtins()[name].files) == {"orch23.toml", f".orch23-{name}.answers.yml"}
+    assert made.err.startswith("next: ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_validates_plans_builds_and_is_then_up_to_date_without_a_call(project: Project, name: str) -> None:
+    init(project, name)
+    pipeline = f"pipelines/{name}.yaml"
+    assert project.run("validate", pipeline, env=NOBODY).code == 0
+    assert "run" in project.plan(pipeline, env=NOBODY).values()
+    built = project.build(pipeline, env=NOBODY)
+    assert built.code == 0, built.err
+    again = project.build(pipeline, env=NOBODY)
+    assert (again.code, "up to date" in again.err) == (0, True)
+    assert not project.events_of("llm_request")
+
+
+def test_the_first_line_of_the_pipeline_leads_an_editor_to_the_schema(project: Project) -> None:
+    init(project, "quickstart")
+    pipeline = project.root / "pipelines/quickstart.yaml"
+    found = SCHEMA_LINE.match(pipeline.read_bytes())
+    assert found is not None
+    schema = json.loads((pipeline.parent / found[1].decode()).read_text())
+    assert schema == project.run("schema").json()
+
+
+def test_the_answers_hold_an_address_that_is_the_same_on_every_machine(project: Project) -> None:
+    init(project, "quickstart", "--data", "name=four")
+    answers = project.read(".orch23-quickstart.answers.yml")
+    assert "_src_path: https://orch23.invalid/templates/quickstart.git\n" in answers
+    assert "name: four\n" in answers
+    assert str(project.root.parent) not in answers
+    assert str(HERE) not in answers
+    assert "name: four\n" in project.read("pipelines/quickstart.yaml")
+
+
+OFFERED = [(name, choice) for name in NAMES for choice in builtins()[name].questions["provider"]["choices"]]
+
+
+@pytest.mark.parametrize(("name", "provider"), OFFERED)
+def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
+    init(project, name, "--data", f"provider={provider}")
+    valid = project.run("validate", f"pipelines/{name}.yaml")
+    assert valid.code == 0, valid.err
+    assert f"provider: {provider}\n" in project.read(f"pipelines/{name}.yaml")
+
+
+def test_a_key_that_is_there_is_told_and_decides_nothing(project: Project) -> None:
+    made = init(project, "quickstart", env={"OPENAI_API_KEY": "sk-not-a-real-key-0123456789"})
+    assert "--data provider=openai" in made.err
+    assert "provider: local\n" in project.read("pipelines/quickstart.yaml")
+
+
+def test_without_a_template_and_without_a_terminal_the_list_is_told(project: Project) -> None:
+    asked = project.run("init")
+    assert asked.code == 64
+    assert all(name in asked.err for name in builtins())
+    assert everything(project) == {}
+
+
+def test_without_a_terminal_the_questions_are_named_and_nothing_is_written(project: Project) -> None:
+    asked = project.run("init", "quickstart", "--data", "name=four")
+    assert asked.code == 64
+    assert "error[E674]" in asked.err
+    assert "provider (Who writes the code" in asked.err
+    assert "model (The model) [smollm2]" in asked.err
+    assert "--defaults" in asked.err
+    assert " name (" not in asked.err
+    assert everything(project) == {}
+
+
+def test_all_answers_given_are_answers_enough(project: Project) -> None:
+    data = [part for one in ("name=four", "provider=local", "model=smollm2") for part in ("--data", one)]
+    assert project.run("init", "quickstart", *data).code == 0
+
+
+# ---- where it goes, and what is there --------------------------------------------------------------
+
+
+def test_a_dry_run_says_all_and_writes_nothing(project: Project) -> None:
+    told = init(project, "quickstart", "--dry-run")
+    assert (told.code, everything(project)) == (0, {})
+    assert told.out.count(" create ") == len(builtins()["quickstart"].files) + 2
+    assert init(project, "quickstart").out == told.out
+
+
+def test_a_file_that_says_something_else_is_in_the_way_and_nothing_is_written(project: Project) -> None:
+    project.write({"specs/quickstart.md": "mine\n", "src/app.py": "x = 1\n"})
+    before = everything(project)
+    refused = init(project, "quickstart")
+    assert refused.code == 6
+    assert "error[E676]" in refused.err
+    assert "specs/quickstart.md" in refused.err
+    assert " conflict   specs/quickstart.md\n" in refused.out
+    assert everything(project) == before
+    assert not project.exists(".orch23")
+
+
+def test_what_is_in_the_way_is_kept_or_replaced_as_the_user_says(project: Project) -> None:
+    project.write({"specs/quickstart.md": "mine\n"})
+    kept = init(project, "quickstart", "--keep")
+    assert (kept.code, project.read("specs/quickstart.md")) == (0, "mine\n")
+    assert " keep       specs/quickstart.md\n" in kept.out
+    assert project.exists("pipelines/quickstart.yaml")
+    replaced = init(project, "quickstart", "--overwrite")
+    assert replaced.code == 0
+    assert " overwrite  specs/quickstart.md\n" in replaced.out
+    assert project.read("specs/quickstart.md") == (HERE / "specs/quickstart.md").read_text()
+
+
+def test_the_two_ways_out_contradict_each_other(project: Project) -> None:
+    assert init(project, "quickstart", "--keep", "--overwrite").code == 64
+
+
+def test_the_same_again_changes_nothing(project: Project) -> None:
+    init(project, "quickstart")
+    before = everything(project)
+    again = init(project, "quickstart")
+    assert (again.code, everything(project)) == (0, before)
+    assert " create " not in again.out
+
+
+def test_a_project_that_has_the_template_is_led_to_the_update(project: Project) -> None:
+    init(project, "quickstart")
+    project.edit("specs/quickstart.md", "mine\n")
+    assert "orch23 template update quickstart" in init(project, "quickstart").err
+
+
+def test_nothing_is_written_through_a_link(project: Project, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (project.root / "specs").symlink_to(elsewhere)
+    (project.root / "pipelines").mkdir()
+    (project.root / "pipelines/quickstart.yaml").symlink_to(elsewhere / "x.yaml")
+    refused = init(project, "quickstart", "--overwrite")
+    assert refused.code == 6
+    assert "specs/quickstart.md (a folder above it is a link)" in refused.err
+    assert "pipelines/quickstart.yaml (is a link)" in refused.err
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_folder_or_a_file_in_a_folders_place_is_in_the_way(project: Project) -> None:
+    project.write({"prompts": "a file\n", "specs/quickstart.md/x": "y"})
+    refused = init(project, "quickstart", "--overwrite")
+    assert refused.code == 6
+    assert "specs/quickstart.md (is a folder)" in refused.err
+    assert "prompts/quickstart/patch.md.j2 (a folder above it is a file)" in refused.err
+
+
+def test_the_root_is_marked_so_that_every_folder_below_finds_it(project: Project) -> None:
+    git(project.root.parent, "init", "--quiet")  # a repository around it is not the project
+    init(project, "quickstart")
+    assert project.exists("orch23.toml")
+    (project.root / "src").mkdir()
+    inside = Project(project.root / "src").run("validate", "../pipelines/quickstart.yaml")
+    assert inside.code == 0, inside.err
+
+
+def test_a_project_that_is_marked_is_not_marked_again(project: Project) -> None:
+    project.write({"pyproject.toml": "[tool.orch23]\n", "src/x.py": ""})
+    git(project.root, "init", "--quiet")
+    below = Project(project.root / "src")
+    assert init(below, "quickstart").code == 0
+    assert project.exists("pipelines/quickstart.yaml")
+    assert not project.exists("orch23.toml")
+    assert not below.exists("pipelines")
+
+
+def test_what_orch23_keeps_for_itself_is_ignored_by_git_without_a_line_of_the_users(project: Project) -> None:
+    git(project.root, "init", "--quiet")
+    project.write({".gitignore": "*.log\n"})
+    init(project, "quickstart")
+    assert project.read(".gitignore") == "*.log\n"
+    untracked = git(project.root, "status", "--porcelain", "--untracked-files=all")
+    assert "pipelines/quickstart.yaml" in untracked
+    assert ".orch23/" not in untracked
+
+
+def test_a_folder_that_may_not_be_written_is_told_without_a_traceback(project: Project) -> None:
+    (project.root / ".orch23").write_text("in the way\n")
+    refused = init(project, "quickstart")
+    assert refused.code == 64
+    assert "cannot write" in refused.err
+
+
+# ---- answers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("question", ["name", "model"])
+@pytest.mark.parametrize("value", ["a\nstages: {}", "[[ name ]]", ""])
+def test_no_answer_can_be_more_than_one_plain_word_of_yaml(project: Project, question: str, value: str) -> None:
+    refused = init(project, "quickstart", "--data", f"{question}={value}")
+    assert refused.code == 64
+    assert "error[E675]" in refused.err
+    assert everything(project) == {}
+
+
+@pytest.mark.parametrize("value", ["qwen2.5:7b", "org/model@2"])
+def test_names_of_models_are_plain_words(project: Project, value: str) -> None:
+    assert init(project, "quickstart", "--data", f"model={value}").code == 0
+    shown = project.run("vars", "pipelines/quickstart.yaml", "--json").out
+    assert value in shown
+
+
+def test_a_choice_that_is_none_is_refused_with_the_choices(project: Project) -> None:
+    refused = init(project, "quickstart", "--data", "provider=nobody")
+    assert refused.code == 64
+    assert "'local', 'anthropic', 'openai'" in refused.err
+
+
+def test_an_answer_to_no_question_is_refused(project: Project) -> None:
+    refused = init(project, "quickstart", "--data", "colour=red")
+    assert (refused.code, everything(project)) == (64, {})
+    assert "`quickstart` has no question `colour`" in refused.err
+    assert init(project, "quickstart", "--data", "colour").code == 64
+
+
+def test_an_unknown_template_is_refused_with_the_nearest(project: Project) -> None:
+    refused = init(project, "quikstart")
+    assert refused.code == 66
+    assert "did you mean `quickstart`?" in refused.err
+
+
+# ---- git -------------------------------------------------------------------------------------------
+
+
+def test_without_git_that_is_what_is_told(project: Project, tmp_path: Path) -> None:
+    nothing = tmp_path / "bin"
+    nothing.mkdir()
+    refused = init(project, "quickstart", env={"PATH": str(nothing)})
+    assert refused.code == 78
+    assert "error[E482]: `git` was not found" in refused.err
+    assert everything(project) == {}
+
+
+def test_no_configuration_of_the_users_git_decides_anything(project: Project, tmp_path: Path) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    witness = tmp_path / "witness"
+    for name in ("post-checkout", "reference-transaction", "pre-commit", "post-commit"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {witness}\n")
+        (hooks / name).chmod(0o755)
+    config = (
+        f"[core]\n\tautocrlf = true\n\thooksPath = {hooks}\n\tfsmonitor = touch {witness}\n"
+        '[commit]\n\tgpgsign = true\n[protocol "file"]\n\tallow = never\n[init]\n\ttemplateDir = /nonexistent\n'
+        '[url "https://elsewhere.invalid/"]\n\tinsteadOf = https://orch23.invalid/\n[user]\n\tuseConfigOnly = true\n'
+    )
+    project.home.mkdir()
+    (project.home / ".gitconfig").write_text(config)
+    of_a_hook = {"GIT_DIR": str(tmp_path / "no.git"), "GIT_INDEX_FILE": str(tmp_path / "no.index")}
+    made = init(project, "quickstart", env=of_a_hook)
+    assert made.code == 0, made.err
+    assert b"\r" not in (project.root / "specs/quickstart.md").read_bytes()
+    assert not witness.exists()
+
+
+def test_nothing_is_left_in_the_users_home_or_in_the_folder_for_temporary_files(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    init(project, "quickstart")
+    assert list(temporary.iterdir()) == []
+    assert not project.home.exists()
+
+
+def test_a_git_url_brings_the_newest_version_of_a_company_template(project: Project, tmp_path: Path) -> None:
+    repository = house(tmp_path / "house-template")
+    repository.version({"pipelines/house.yaml.jinja": PIPELINE, "notes.md": "ten\n"}, "1.10")
+    repository.version({"pipelines/house.yaml.jinja": PIPELINE, "notes.md": "nine\n"}, "1.9")
+    made = init(project, repository.url, "--data", "word=ahoy")
+    assert made.code == 0, made.err
+    assert made.out.startswith("house-template 1.10\n")
+    assert project.read("notes.md") == "ten\n"
+    answers = project.read(".orch23-house-template.answers.yml")
+    assert f"_src_path: git+{repository.url}\n" in answers
+    built = project.build("pipelines/house.yaml")
+    assert (built.code, project.read("said.txt")) == (0, "ahoy\n")
+
+
+def test_a_version_can_be_named(project: Project, tmp_path: Path) -> None:
+    repository = house(tmp_path / "house").version({"notes.md": "two\n"}, "2.0")
+    assert init(project, repository.url, "--ref", "1.0").code == 0
+    assert project.read("notes.md") == "one\n"
+    missing = init(project, repository.url, "--ref", "9.9")
+    assert missing.code == 66
+    assert "error[E672]" in missing.err
+
+
+def test_a_repository_without_tags_is_taken_as_it_is_and_quietly(project: Project, tmp_path: Path) -> None:
+    repository = TemplateRepository(tmp_path / "house").version({"notes.md": "now\n"})
+    made = init(project, repository.url)
+    assert (made.code, made.err) == (0, "")
+    assert project.read("notes.md") == "now\n"
+
+
+def test_a_path_is_as_good_as_a_url(project: Project, tmp_path: Path) -> None:
+    house(tmp_path / "house")
+    assert init(project, "../house").code == 0
+    assert project.read("notes.md") == "one\n"
+
+
+def test_a_template_that_keeps_no_answers_gets_them_kept(project: Project, tmp_path: Path) -> None:
+    repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"}, "1.0", answers=False)
+    assert init(project, repository.url, "--data", "name=x").code == 0
+    repository.version({"notes.md": "two\n"}, "2.0", answers=False)
+    updated = project.run("template", "update")
+    assert (updated.code, project.read("notes.md")) == (0, "two\n"), updated.err
+
+
+@pytest.mark.parametrize("url", ["file:///nonexistent/repository", "https://user:secret@127.0.0.1/x.git"])
+def test_a_repository_that_cannot_be_had_is_told(project: Project, url: str) -> None:
+    refused = init(project, url)
+    assert refused.code == 66
+    assert "error[E672]" in refused.err
+    assert "secret" not in refused.err
+
+
+@pytest.mark.parametrize("url", ["ext::sh -c touch% /tmp/x", "--upload-pack=touch", "file://x --upload-pack=y"])
+def test_a_url_runs_nothing(project: Project, url: str) -> None:
+    assert project.run("init", "--defaults", "--", url).code == 66
+    assert everything(project) == {}
+
+
+# ---- what no template may ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"_tasks": ["touch WITNESS"]}, "tasks"),
+        ({"_jinja_extensions": ["os.system"]}, "jinja_extensions"),
+        ({"_tasks": ["touch WITNESS"], "_migrations": ["touch WITNESS"]}, "tasks"),
+    ],
+)
+def test_a_template_that_would_run_code_is_refused(
+    project: Project, tmp_path: Path, settings: dict[str, list[str]], word: str
+) -> None:
+    witness = tmp_path / "witness"
+    named = {key: [text.replace("WITNESS", str(witness)) for text in texts] for key, texts in settings.items()}
+    repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"}, "1.0", settings=named)
+    trusting = project.home / ".config/copier"  # not even a user of copier who trusts it has said so to orch23
+    trusting.mkdir(parents=True)
+    (trusting / "settings.yml").write_text(f"trust: ['git+{repository.url}', '{repository.url}', '/']\n")
+    refused = init(project, repository.url)
+    assert refused.code == 2
+    assert "error[E673]" in refused.err
+    assert word in refused.err
+    assert not witness.exists()
+    assert everything(project) == {}
+
+
+@pytest.mark.parametrize("path", [".git/hooks/post-commit", "sub/.GIT/config", ".orch23/VERSION", "[[ '.git' ]]/x"])
+def test_a_template_writes_nothing_into_the_folders_of_git_and_orch23(
+    project: Project, tmp_path: Path, path: str
+) -> None:
+    repository = TemplateRepository(tmp_path / "house")
+    repository.version({"notes.md": "one\n"}, settings={"_exclude": []})
+    # git itself refuses to add such a path: only a rendered name can lead there
+    name = "/".join(f"[[ '{part}' ]]" if part.lower() in {".git", ".orch23"} else part for part in path.split("/"))
+    target = repository.folder / "files" / name
+    target.parent.mkdir(parents=True)
+    target.write_text("x\n")
+    repository.commit("1.0")
+    refused = init(project, repository.url)
+    assert refused.code == 2
+    assert "error[E670]" in refused.err
+    assert everything(project) == {}
+
+
+def test_a_template_brings_no_links(project: Project, tmp_path: Path) -> None:
+    repository = TemplateRepository(tmp_path / "house")
+    repository.version({"notes.md": "one\n"}, settings={"_preserve_symlinks": True})
+    (repository.folder / "files/link").symlink_to("/etc/passwd")
+    repository.commit("1.0")
+    refused = init(project, repository.url)
+    assert refused.code == 2
+    assert "'link', which is no regular file" in refused.err
+
+
+@pytest.mark.parametrize("text", ["a: [", "name: {type: nonsense, default: 1}", "_envops: {undefined: os.system}"])
+def test_a_template_with_a_fault_is_told_without_a_traceback(project: Project, tmp_path: Path, text: str) -> None:
+    repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"})
+    (repository.folder / "copier.yml").write_text(text)
+    repository.commit("1.0")
+    refused = init(project, repository.url)
+    assert refused.code == 65
+    assert "error[E678]" in refused.err
+    assert everything(project) == {}
+
+
+def test_a_question_without_a_default_is_named(project: Project, tmp_path: Path) -> None:
+    asks = {"needed": {"type": "str", "help": "Which?"}}
+    repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"}, "1.0", settings=asks)
+    refused = init(project, repository.url)
+    assert refused.code == 64
+    assert "needed" in refused.err
+    assert init(project, repository.url, "--data", "needed=this").code == 0
+
+
+def test_two_templates_live_in_one_project(project: Project, tmp_path: Path) -> None:
+    assert init(project, "quickstart").code == 0
+    assert init(project, house(tmp_path / "house").url).code == 0
+    shutil.rmtree(tmp_path / "house")
+    assert sorted(path.name for path in project.root.glob(".orch23-*")) == [
+        ".orch23-house.answers.yml",
+        ".orch23-quickstart.answers.yml",
+    ]

@@ -1,0 +1,357 @@
+"""What planner_coder_tester promises of its roles: prompts, communication log, reports, ids, and what may run."""
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e import planner_coder_tester as pct
+from tests.e2e.planner_coder_tester import (
+    GOAL,
+    HERE,
+    PIPELINE,
+    RUNS,
+    SRC,
+    TESTS,
+    TOOL,
+    answered,
+    calls,
+    edits,
+    plan,
+    results,
+    task,
+    told,
+)
+from tests.project import Project
+
+pytestmark = pytest.mark.slow  # whole builds with pytest in them
+
+ONE = "def one():\n    return 1\n"
+PASSING = {"test_a.py": "from a import one\n\n\ndef test_one():\n    assert one() == 1\n"}
+LLM = ("--set", "tester=llm")
+
+
+@pytest.fixture
+def template(project: Project) -> Project:
+    return pct.laid(project)
+
+
+@pytest.fixture
+def built(template: Project) -> Project:
+    """Give the template after its own first build."""
+    assert template.build(PIPELINE).code == 0
+    return template
+
+
+def red(project: Project, printed: int) -> None:
+    """Build a task whose tests fail, and print so many characters."""
+    test = f"from a import one\n\n\ndef test_one():\n    print('x' * {printed})\n    assert one() == 2\n"
+    answered(project, {"plan": plan(task(1, "a.py")), "code@T1": edits({"a.py": ONE})}, tests={"test_a.py": test})
+    assert project.build(PIPELINE).code == 1
+
+
+# ---- what may run, and what keys are called ---------------------------------------------------------
+
+
+def test_pytest_is_the_only_program_that_the_pipeline_runs_and_its_time_is_limited() -> None:
+    pipeline = yaml.safe_load((HERE / PIPELINE).read_text())
+    stages = pipeline["stages"].values()
+    assert not any({"shell", "pytest"} & stage.keys() for stage in stages)
+    steps = [step for stage in stages for step in (stage.get("verify") or {"steps": []}) if isinstance(step, dict)]
+    steps += [step for stage in stages if isinstance(stage.get("verify"), dict) for step in stage["verify"]["steps"]]
+    assert [sorted(step) for step in steps if "check" not in step] == [["pytest"]]
+    assert next(step["pytest"]["args"] for step in steps if "pytest" in step) == ["-q"]
+    assert pipeline["defaults"]["timeout"] == "120s"
+    assert pipeline["defaults"]["retry"] == 0
+
+
+def test_no_provider_is_told_to_force_a_schema_on_a_role_since_each_may_state_an_error(template: Project) -> None:
+    shown = template.run("show", PIPELINE, "plan", "--key").out
+    assert '"structured_output": false' in shown
+
+
+def _keys(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        yield from schema.get("required", [])
+        for value in schema.values():
+            yield from _keys(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _keys(value)
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "specs").rglob("*.json")), ids=lambda path: path.name)
+def test_every_key_of_every_shipped_schema_is_in_snake_case(path: Any) -> None:
+    keys = set(_keys(json.loads(path.read_text())))
+    assert all(key.replace("_", "a").isalnum() and key == key.lower() for key in keys), keys
+
+
+def test_texts_of_the_roles_have_a_greatest_length_but_for_files() -> None:
+    for path in ("specs/schemas/plan.v1.json", "specs/planner_coder_tester/report.v1.json"):
+        texts = [value for value in _values(json.loads((HERE / path).read_text())) if value.get("type") == "string"]
+        free = [value for value in texts if value.get("maxLength", 9999) > 4000]
+        assert all(len(value) <= 2 for value in free), "ids and paths, which are held by the check of the plan"
+    report = json.loads((HERE / "specs/planner_coder_tester/report.v1.json").read_text())
+    assert report["properties"]["report"]["maxLength"] == 4000
+
+
+def _values(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+        for value in schema.values():
+            yield from _values(value)
+
+
+# ---- the prompts ------------------------------------------------------------------------------------
+
+
+def _input(text: str, role: str) -> Any:
+    """Return the JSON in the block that is a role's input."""
+    _, _, rest = text.partition(f'"input of the {role}"')
+    body = rest.partition("---\n")[2].partition("\n--- end")[0]
+    return json.loads(body)
+
+
+@pytest.mark.parametrize("stage", ["plan", "code@T1"])
+def test_every_role_is_told_the_rules(built: Project, stage: str) -> None:
+    sent = built.run("show", PIPELINE, stage, "--prompt").out
+    for rule in (
+        "no prose, no Markdown, no code fence",
+        '{"status": "error", "reason"',
+        "snake_case",
+        "a secret, a key",
+    ):
+        assert rule in sent
+
+
+def test_the_planner_is_given_goal_summary_and_id_and_asked_for_a_plan(built: Project) -> None:
+    sent = built.run("show", PIPELINE, "plan", "--prompt").out
+    given = _input(sent, "planner")
+    assert list(given) == ["goal", "repo_summary", "plan_id"]
+    assert given["goal"] == built.read(GOAL)
+    assert given["repo_summary"] == built.read(f"{RUNS}/repo_summary.txt")
+    assert given["plan_id"] == "plan_0001"
+    assert '"title": "plan.v1"' in sent
+    assert "you write no code" in sent
+    assert "def test_" not in sent, "a summary has first lines alone"
+
+
+def test_the_coder_is_given_one_task_and_its_files_and_no_test(built: Project) -> None:
+    sent = built.run("show", PIPELINE, "code@T2", "--prompt").out
+    given = _input(sent, "coder")
+    assert list(given) == ["task", "context_files"]
+    assert list(given["task"]) == ["id", "title", "rationale", "acceptance", "artifacts"]
+    assert given["task"]["id"] == "T2"
+    assert given["task"]["artifacts"] == [f"{SRC}/stats/__main__.py", f"{SRC}/stats/summary.py"]
+    (shown,) = given["context_files"]
+    assert list(shown) == ["path", "content"]
+    assert shown["path"] == f"{SRC}/stats/summary.py"
+    assert "def get_user_stats" in shown["content"]
+    assert "format_user_stats" not in shown["content"], "it is shown as T1 left it"
+    assert "test_summary" not in sent
+    assert "T1" not in sent
+    assert "change no plan and no tests" in sent
+
+
+def test_the_summary_has_sorted_paths_each_with_its_first_line(template: Project) -> None:
+    template.write(
+        {
+            f"{SRC}/b/empty.py": "",
+            f"{SRC}/b/plain.py": "import os\n",
+            f"{SRC}/a.py": '\n"""What a is for.\n\nAt length."""\n',
+            f"{SRC}/a.md": "# All of a\n",
+            f"{SRC}/run.sh": f"#!/bin/{'x' * 200}\n",
+        }
+    )
+    template.build(PIPELINE, "summary")
+    summary = template.read(f"{RUNS}/repo_summary.txt")
+    lines = summary.splitlines()
+    assert lines[:5] == [
+        "a.md: All of a",
+        "a.py: What a is for.",
+        "b/empty.py",
+        "b/plain.py",
+        f"run.sh: bin/{'x' * 73}...",
+    ]
+    assert lines[5:] == [
+        f"{TESTS}/test_command_line.py: What `python -m stats` has to print, once there is one.",
+        f"{TESTS}/test_summary.py: What `get_user_stats` has to give.",
+    ]
+    template.delete(f"{RUNS}/repo_summary.txt")
+    template.run("reset", PIPELINE)
+    template.build(PIPELINE, "summary")
+    assert template.read(f"{RUNS}/repo_summary.txt") == summary
+
+
+# ---- ids, order, snapshots ----------------------------------------------------------------------------
+
+
+def test_another_plan_id_is_echoed_and_names_the_snapshot(template: Project) -> None:
+    other = {"plan": plan(task(1, "a.py"), plan_id="plan_0002"), "code@T1": edits({"a.py": ONE})}
+    answered(template, other, tests=PASSING)
+    assert template.build(PIPELINE, "--set", "plan_id=plan_0002").code == 0
+    assert json.loads(template.read(f"{RUNS}/plan_0002.json"))["plan_id"] == "plan_0002"
+    assert not template.exists(f"{RUNS}/plan_0001.json")
+
+
+def test_edits_in_another_order_are_taken_and_told_by_path(template: Project) -> None:
+    unsorted = edits({"b.py": ONE, "a.py": ONE})
+    answered(template, {"plan": plan(task(1, "a.py", "b.py")), "code@T1": unsorted}, tests=PASSING)
+    assert template.build(PIPELINE).code == 0
+    assert told(template)[1]["data"]["files"] == [f"{SRC}/a.py", f"{SRC}/b.py"]
+
+
+def test_the_plan_of_every_run_that_planned_is_kept_in_its_log(built: Project) -> None:
+    first = told(built)[0]["data"]
+    run = built.journals()[-1].stem
+    built.edit(GOAL, built.read(GOAL) + "- Also the median.\n")
+    assert built.build(PIPELINE).code == 0
+    second = told(built)[0]["data"]
+    assert json.loads(built.read(f"{RUNS}/{run}.log.jsonl").splitlines()[0])["data"] == first
+    assert first != second == json.loads(built.read(f"{RUNS}/plan_0001.json"))
+
+
+# ---- the communication log and the tester by rule -------------------------------------------------------
+
+
+def test_the_log_says_who_said_what_in_time_order_and_is_never_written_again(built: Project) -> None:
+    said = told(built)
+    assert all(list(one) == ["ts", "role", "type", "data"] for one in said)
+    assert [(one["role"], one["type"]) for one in said] == [
+        ("planner", "plan"),
+        ("coder", "patch"),
+        ("tester", "test_result"),
+        ("coder", "patch"),
+        ("tester", "test_result"),
+    ]
+    assert [one["ts"] for one in said] == sorted(one["ts"] for one in said)
+    assert list(said[0]["data"]) == ["plan_id", "tasks"]
+    assert said[1]["data"] == {"task_id": "T1", "files": [f"{SRC}/stats/__init__.py", f"{SRC}/stats/summary.py"]}
+    (log,) = (built.root / RUNS).glob("*.log.jsonl")
+    log.write_text("as it was\n")
+    assert built.build(PIPELINE).code == 0
+    pct.logged(built)
+    assert {path.name: path.read_text() for path in (built.root / RUNS).glob("*.log.jsonl")} == {
+        log.name: "as it was\n"
+    }
+
+
+def test_a_report_is_made_without_a_model_and_has_its_keys_in_order(built: Project) -> None:
+    before = calls(built)
+    reports = [one["data"] for one in told(built) if one["type"] == "test_result"]
+    assert [list(report) for report in reports] == [["task_id", "passed", "report"]] * 2
+    assert [(report["task_id"], report["passed"]) for report in reports] == [("T1", True), ("T2", True)]
+    assert "3 passed, 1 skipped in " in reports[0]["report"]
+    assert "4 passed in " in reports[1]["report"]
+    assert before == 3, "a planner and two coders"
+
+
+def test_a_failing_task_has_a_report_too_and_its_exit_code(template: Project) -> None:
+    red(template, 10)
+    last = told(template)[-1]
+    assert (last["role"], last["type"]) == ("tester", "test_result")
+    assert (last["data"]["task_id"], last["data"]["passed"]) == ("T1", False)
+    assert "1 failed" in last["data"]["report"]
+    assert results(template) == [
+        {"task_id": "T1", "pytest_exit_code": 1, "pytest_output": last["data"]["report"]},
+    ]
+
+
+def test_an_output_over_4000_characters_is_cut_to_its_ends_to_the_character(template: Project) -> None:
+    red(template, 9000)
+    run = template.journals()[-1].stem
+    whole = template.read(f"logs/{run}/code@T1/attempt-1/verify-1.txt")
+    assert len(whole) > 9000
+    report = told(template)[-1]["data"]["report"]
+    assert report == f"{whole[:2500]}\n...\n{whole[-1000:]}"
+    assert len(report) == 3505
+
+
+@pytest.mark.parametrize(("size", "cut"), [(0, 0), (3999, 3999), (4000, 4000), (4001, 3505), (90_000, 3505)])
+def test_the_limit_is_4000(size: int, cut: int) -> None:
+    spec = importlib.util.spec_from_file_location("communication_log", HERE / TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert len(module.shortened("é" * size)) == cut
+
+
+def test_results_are_those_of_todays_plan_and_the_newest_of_each_task(template: Project) -> None:
+    two = {
+        "plan": plan(task(1, "a.py"), task(2, "b.py")),
+        "code@T1": edits({"a.py": ONE}),
+        "code@T2": edits({"b.py": ONE}),
+    }
+    assert answered(template, two, tests=PASSING).build(PIPELINE).code == 0
+    told(template)
+    assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 0), ("T2", 0)]
+    template.write({f"{TESTS}/test_b.py": "from b import one\n\n\ndef test_one():\n    assert one() == 2\n"})
+    assert template.build(PIPELINE).code == 1
+    told(template)
+    assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 2)]
+    red(template, 10)
+    told(template)
+    assert [(one["task_id"], one["pytest_exit_code"]) for one in results(template)] == [("T1", 1)]
+
+
+# ---- a model as the tester ------------------------------------------------------------------------------
+
+
+def test_a_model_may_be_the_tester_and_costs_a_call_a_task_once(built: Project) -> None:
+    assert not built.exists(f"{RUNS}/report_T1.json")
+    told(built)
+    assert built.build(PIPELINE, *LLM).code == 0
+    assert calls(built) == 2
+    report = json.loads(built.read(f"{RUNS}/report_T2.json"))
+    assert list(report) == ["task_id", "passed", "report"]
+    assert report["passed"] is True
+    assert [(one["role"], one["type"], one["data"]) for one in told(built)][-1] == ("tester", "report", report)
+    assert built.build(PIPELINE, *LLM).code == 0
+    assert calls(built) == 0
+
+
+def test_the_tester_is_given_id_exit_code_and_output_cut_to_3505(template: Project) -> None:
+    red(template, 9000)
+    told(template)
+    said = json.dumps({"task_id": "T1", "passed": False, "report": "test_one failed"})
+    answered(template, {"tester@T1": said})
+    outcome = template.build(PIPELINE, *LLM, "tester")
+    assert outcome.code == 0, outcome.err
+    sent = template.run("show", PIPELINE, *LLM, "tester@T1", "--prompt").out
+    given = _input(sent, "tester")
+    assert list(given) == ["task_id", "pytest_exit_code", "pytest_output"]
+    assert (given["pytest_exit_code"], len(given["pytest_output"])) == (1, 3505)
+    assert "you judge nothing yourself and mend nothing" in sent
+
+
+def test_a_tester_without_results_is_told_before_anything_runs(template: Project) -> None:
+    outcome = template.build(PIPELINE, *LLM)
+    assert outcome.code == 65
+    assert "test_results.json` does not exist" in outcome.err
+    assert not template.journals()
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ('{"task_id": "T1", "passed": true, "report": "fine"}', "E334"),
+        ('{"task_id": "T2", "passed": false, "report": "red"}', "E334"),
+        ('{"passed": false, "task_id": "T1", "report": "red"}', "E335"),
+        ('{"task_id": "T1", "passed": "no", "report": "red"}', "E860"),
+        (json.dumps({"task_id": "T1", "passed": False, "report": "r" * 4001}), "E860"),
+        ('{"status": "error", "reason": "no output"}', "E217"),
+    ],
+)
+def test_a_tester_is_held_to_the_exit_code_and_the_form(template: Project, said: str, code: str) -> None:
+    red(template, 10)
+    told(template)
+    answered(template, {"tester@T1": said})
+    outcome = template.build(PIPELINE, *LLM, "tester")
+    assert outcome.code == 1
+    assert code in outcome.err
+    assert not template.exists(f"{RUNS}/report_T1.json")

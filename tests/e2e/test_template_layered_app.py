@@ -1,0 +1,327 @@
+"""The template `layered_app`: its life, what feedback costs, what it leaves on disk, and what its prompts say."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.e2e.layered_app import (
+    APP,
+    DUE_DATE,
+    LAYERS,
+    OF_ENTITIES,
+    PIPELINE,
+    SPEC,
+    answered,
+    code,
+    copied,
+    ends,
+    feedback,
+    layers_asked,
+    shipped,
+    value,
+)
+from tests.e2e.pipelines import green
+from tests.e2e.templates import HERE, asked
+from tests.project import Project
+
+pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+
+MODELS = ("intent", "architecture", *(f"layers@{name}" for name in LAYERS))
+TODAY = """\
+import json
+from backend.app import App
+from frontend.app import page
+
+app = App()
+status, task = app.call("POST", "/tasks", {"title": "Buy milk", "due": "2030-01-02"})
+print(json.dumps([status, task, "2030-01-02" in page([task])]))
+"""
+
+
+@pytest.fixture
+def app(project: Project) -> Project:
+    return copied(project)
+
+
+def used(project: Project) -> list[object]:
+    """Use the app that was built, in a process of its own: give it a task with a due date."""
+    source = project.root / APP / "src"
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", TODAY], cwd=source, capture_output=True, text=True, check=True, env={}
+    )
+    found: list[object] = json.loads(ran.stdout)
+    return found
+
+
+# ---- its life --------------------------------------------------------------------------------------
+
+
+def test_the_life_of_it(app: Project) -> None:
+    green(app.run("validate", PIPELINE))
+    first = app.plan(PIPELINE)
+    assert (first["intent"], first["layers"]) == ("run", "expand")
+    green(app.build(PIPELINE))
+    assert asked(app) == list(MODELS)
+    assert used(app) == [201, {"id": 1, "title": "Buy milk", "done": False}, False]
+    before = app.files()
+
+    again = app.build(PIPELINE)
+    assert (again.code, again.err) == (0, "layered_app: up to date (11 stages)\n")
+
+    feedback(app)
+    assert app.plan(PIPELINE) == {
+        "scaffold": "fresh",
+        "intent": "run",
+        **dict.fromkeys(("architecture", "changes", "acceptance", "code_map"), "maybe"),
+        "layers": "expand",
+    }
+    green(app.build(PIPELINE))
+    task = {"id": 1, "title": "Buy milk", "done": False, "due": "2030-01-02"}
+    assert used(app) == [201, task, True]
+    assert set(app.plan(PIPELINE).values()) == {"fresh"}
+
+    app.delete(DUE_DATE)
+    assert "run" not in app.plan(PIPELINE).values()
+    green(app.build(PIPELINE))
+    assert asked(app) == []
+    assert app.files() == before, "without the feedback all is as it was, and nobody was asked"
+
+
+def test_what_a_due_date_for_tasks_costs_in_numbers(app: Project) -> None:
+    """Four of five layers are written again: those that know the fields of a task. The fifth is proved anew."""
+    green(app.build(PIPELINE))
+    feedback(app)
+    green(app.build(PIPELINE))
+    calls = {e["role"]: e["data"]["calls"] for e in app.events_of("stage_finished") if e["role"] in MODELS}
+    avoided = [name for name in MODELS if not calls[name]]
+    ran = [name for name in LAYERS if calls[f"layers@{name}"]]
+    sys.stdout.write(
+        f'"add a due date to tasks": layers that ran: {", ".join(ran)}; '
+        f"calls made: {sum(calls.values())}; calls avoided: {len(avoided)} ({', '.join(avoided)})\n"
+    )
+    assert ran == list(OF_ENTITIES)
+    assert sum(calls.values()) == 6
+    assert avoided == ["layers@backend_app"]
+    assert ends(app)["layers@backend_app"] == "verified"
+    assert ends(app)["scaffold"] == "fresh"
+
+
+# ---- what is affected, before it is built ----------------------------------------------------------
+
+
+def git(project: Project, *arguments: str) -> None:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["git", *who, *arguments], cwd=project.root, env=env, capture_output=True, check=True)
+
+
+def test_affected_names_the_layers_that_feedback_may_reach_and_the_plan_those_that_it_does(app: Project) -> None:
+    green(app.build(PIPELINE))
+    app.write({".gitignore": ".orch23\nlogs\n"})
+    git(app, "init", "-q")
+    git(app, "add", "-A")
+    git(app, "commit", "-q", "-m", "c")
+    assert app.run("affected", PIPELINE, "--since", "HEAD", "--json").json()["stages"] == []
+    feedback(app)
+    found = app.run("affected", PIPELINE, "--since", "HEAD", "--json")
+    why = {one["stage"]: one["why"] for one in found.json()["stages"]}
+    assert why.pop("intent") == "changed"
+    assert set(why.values()) == {"downstream"}
+    assert {f"layers@{name}" for name in LAYERS} <= set(why)
+    assert "scaffold" not in why
+
+    green(app.build(PIPELINE, "architecture"))
+    assert asked(app) == ["intent", "architecture"]
+    planned = app.plan(PIPELINE)
+    assert {name for name in LAYERS if planned[f"layers@{name}"] == "run"} == set(OF_ENTITIES)
+    assert planned["layers@backend_app"] == "maybe"
+    green(app.build(PIPELINE))
+    assert layers_asked(app) == set(OF_ENTITIES)
+
+
+# ---- what it leaves on disk ------------------------------------------------------------------------
+
+
+def test_each_app_has_a_folder_with_its_spec_its_code_and_a_page_about_them(app: Project) -> None:
+    green(app.build(PIPELINE))
+    assert set(app.files("workspace")) == {
+        f"{APP}/{path}"
+        for path in (
+            "README.md",
+            "spec/architecture.json",
+            "spec/changes.log",
+            "spec/code_map.json",
+            "spec/intent.json",
+            "src/backend/app.py",
+            "src/backend/models/task.py",
+            "src/backend/routes/task_routes.py",
+            "src/backend/services/task_service.py",
+            "src/frontend/app.py",
+        )
+    }
+    assert app.read(f"{APP}/README.md").startswith("# todo\n")
+
+
+def test_another_app_id_is_another_folder_from_another_request(app: Project) -> None:
+    other = app.read(PIPELINE).replace("app_id: todo", "app_id: notes")
+    app.write({"pipelines/notes.yaml": other, "specs/layered_app/notes/request.md": "A notebook.\n"})
+    green(app.build(PIPELINE))
+    mine = code(app)
+    history = [{"source": "specs/layered_app/notes/request.md", "summary": "A notebook."}]
+    answered(app, {"intent": [json.dumps({**value("intent"), "history": history})]})
+    app.write({"specs/layered_app/notes/tests/test_app.py": app.read(f"{SPEC}/tests/test_app.py")})
+    green(app.build("pipelines/notes.yaml"))
+    assert set(app.files("workspace/layered_app/notes")) == {
+        path.replace("/todo/", "/notes/") for path in app.files(APP)
+    }
+    assert code(app) == mine
+
+
+def test_the_page_about_the_app_is_there_before_any_model_is_asked(app: Project) -> None:
+    green(app.build(PIPELINE))
+    events = [(event["type"], event["role"]) for event in app.events()]
+    assert events.index(("promoted", "scaffold")) < events.index(("llm_request", "intent"))
+
+
+def test_the_code_map_says_which_files_each_layer_made(app: Project) -> None:
+    green(app.build(PIPELINE))
+    mapped = json.loads(app.read(f"{APP}/spec/code_map.json"))
+    promoted = {e["role"]: e["data"]["files"] for e in app.events_of("promoted") if e["role"].startswith("layers@")}
+    assert {f"layers@{name}": [f"{APP}/src/{file}" for file in files] for name, files in mapped.items()} == promoted
+    assert list(mapped) == list(LAYERS)
+
+
+def test_the_log_of_changes_gains_a_line_with_each_feedback(app: Project) -> None:
+    green(app.build(PIPELINE))
+    first = app.read(f"{APP}/spec/changes.log")
+    assert first.splitlines() == [f"{SPEC}/request.md: A to-do list for one person: show tasks, add one, tick one off."]
+    feedback(app)
+    green(app.build(PIPELINE))
+    assert app.read(f"{APP}/spec/changes.log") == first + f"{DUE_DATE}: Tasks may have a due date.\n"
+
+
+# ---- order -----------------------------------------------------------------------------------------
+
+
+def test_layers_are_made_in_the_order_of_what_they_depend_on(app: Project) -> None:
+    green(app.build(PIPELINE, "-j4"))
+    spans: dict[str, list[int]] = {}
+    for number, event in enumerate(app.events()):
+        if event["role"].startswith("layers@") and event["type"] in ("attempt_started", "attempt_finished"):
+            spans.setdefault(event["role"].removeprefix("layers@"), []).append(number)
+    for layer in value("architecture")["execution_layers"]:
+        for below in layer["depends_on"]:
+            assert spans[below][1] < spans[layer["name"]][0]
+
+
+def test_the_same_files_give_the_same_order_questions_and_bytes(app: Project) -> None:
+    def built(project: Project) -> tuple[list[str], list[str], dict[str, bytes]]:
+        green(project.build(PIPELINE, "-j1"))
+        feedback(project)
+        green(project.build(PIPELINE, "-j1"))
+        requests = [event["data"]["fingerprint"] for event in project.events_of("llm_request")]
+        return project.ran(), requests, project.files()
+
+    assert built(app) == built(copied(Project(app.root.parent / "other")))
+
+
+# ---- what its prompts say --------------------------------------------------------------------------
+
+BLOCK = re.compile(
+    r'^--- begin (\w+): "([^"]+)"(?: path="([^"]+)")?(?: slice="([^"]+)")?[^\n]* ---\n(.*?)\n--- end \1 ---$',
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def prompt(project: Project, stage: str, *argv: str) -> str:
+    shown = project.run("show", PIPELINE, stage, "--prompt", *argv)
+    assert shown.code == 0, shown.err
+    return shown.out
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Return place and text of each block of data."""
+    return [(f"{path}#{part}" if part else path or kind, body) for _, kind, path, part, body in BLOCK.findall(text)]
+
+
+RULE_OF_A_KIND = re.compile(r"^- (?:Models|Services|Routes|The app|Escape).*?(?=^$)", re.DOTALL | re.MULTILINE)
+
+
+def test_a_layer_is_asked_with_its_slices_of_the_intent_and_its_entry_and_nothing_else(app: Project) -> None:
+    """Its request holds these blocks; what is no data is the same for all layers, but for the rule of a kind."""
+    green(app.build(PIPELINE))
+    files = {event["role"]: event["data"]["files"] for event in app.events_of("llm_request")}
+    bare = set()
+    for entry in value("architecture")["execution_layers"]:
+        name = entry["name"]
+        slices = [(f"{APP}/spec/architecture.json", f"/execution_layers/[name={name}]")]
+        slices += [(f"{APP}/spec/intent.json", f"/{pointer}") for pointer in entry["intent"]]
+        sent = prompt(app, f"layers@{name}")
+        assert [place for place, _ in blocks(sent)] == [f"{path}#{part}" for path, part in slices]
+        assert json.loads(blocks(sent)[0][1]) == entry
+        said = [(one["path"], one["slice"]) for one in files[f"layers@{name}"]]
+        assert said == [*slices, ("prompts/layered_app/layer.md.j2", "")], "so says the egress manifest"
+        rest = BLOCK.sub("", sent)
+        assert RULE_OF_A_KIND.search(rest)
+        bare.add(re.sub(r"\n+", "\n", RULE_OF_A_KIND.sub("", rest)))
+    assert len(bare) == 1
+    assert not re.search(r"milk|due|To-do|task|history|request\.md", bare.pop())
+
+
+def test_the_first_intent_is_made_of_the_request_alone(app: Project) -> None:
+    green(app.build(PIPELINE))
+    sent = prompt(app, "intent")
+    assert "MODE: CREATE" in sent
+    assert "MODIFY" not in sent
+    assert [place for place, _ in blocks(sent)] == [f"{SPEC}/request.md", "schema"]
+    assert "architecture that was accepted last" not in prompt(app, "architecture")
+
+
+def test_feedback_evolves_the_accepted_intent_and_architecture(app: Project) -> None:
+    green(app.build(PIPELINE))
+    accepted = app.read(f"{APP}/spec/intent.json"), app.read(f"{APP}/spec/architecture.json")
+    app.write({f"{SPEC}/feedback/0002-later.md": "Only due dates, no times.\n"})
+    feedback(app)
+    intent = value("intent", after_feedback=True)
+    later = {"source": f"{SPEC}/feedback/0002-later.md", "summary": "No times."}
+    answered(app, {"intent": [json.dumps({**intent, "history": [*intent["history"], later]})]})
+    green(app.build(PIPELINE))
+    sent = prompt(app, "intent")
+    assert "MODE: MODIFY" in sent
+    places = [place for place, _ in blocks(sent)]
+    assert places == [
+        f"{SPEC}/request.md",
+        DUE_DATE,
+        f"{SPEC}/feedback/0002-later.md",
+        f"{APP}/spec/intent.json",
+        "schema",
+    ]
+    assert dict(blocks(sent))[f"{APP}/spec/intent.json"].strip() == accepted[0].strip()
+    sent = prompt(app, "architecture")
+    assert [place for place, _ in blocks(sent)] == [
+        f"{APP}/spec/intent.json",
+        f"{APP}/spec/architecture.json",
+        "schema",
+    ]
+    assert blocks(sent)[1][1].strip() == accepted[1].strip()
+
+
+# ---- its page --------------------------------------------------------------------------------------
+
+
+def test_the_picture_of_its_page_is_what_graph_prints(app: Project) -> None:
+    page = (HERE / "docs/templates/layered_app.md").read_text()
+    picture = app.run("graph", PIPELINE, "--format", "mermaid").out
+    assert f"```mermaid\n{picture}```\n" in page
+
+
+def test_what_init_replaces_stands_once_in_its_file() -> None:
+    template = yaml.safe_load((HERE / "pipelines/layered_app.template.yaml").read_text())
+    for one in template["replace"]:
+        assert (HERE / one["file"]).read_text().count(one["find"]) == 1
+    assert set(shipped()) == set(MODELS)

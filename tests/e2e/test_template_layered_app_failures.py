@@ -1,0 +1,241 @@
+"""The template `layered_app` where something fails: how it ends, what is left, and what the next build has to ask."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.layered_app import (
+    APP,
+    LAYERS,
+    PIPELINE,
+    answer,
+    answered,
+    code,
+    copied,
+    ends,
+    feedback,
+    value,
+)
+from tests.e2e.pipelines import green
+from tests.e2e.templates import asked
+from tests.project import Project
+
+pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+
+INTENT, ARCHITECTURE = f"{APP}/spec/intent.json", f"{APP}/spec/architecture.json"
+ROUTES = "layers@backend_routes"
+
+
+@pytest.fixture
+def app(project: Project) -> Project:
+    return copied(project)
+
+
+def attempts(project: Project, stage: str) -> list[str]:
+    """Return for each attempt of a stage in the newest run what was wrong with it."""
+    found = (event for event in project.events_of("attempt_finished") if event["role"] == stage)
+    return ["" if event["data"]["passed"] else event["data"]["kind"] for event in found]
+
+
+def files(stage: str, **changed: Any) -> str:
+    """Return the answer of a layer to the request, with other code or other paths."""
+    return json.dumps({**json.loads(answer(stage)), **changed})
+
+
+def broken(stage: str, remark: str = "") -> str:
+    """Return the answer of a layer whose one file lacks everything."""
+    (path,) = (one["path"] for one in json.loads(answer(stage))["writes"])
+    return json.dumps({path: f'"""Nothing is here{remark}."""\n'})
+
+
+# ---- the intent ------------------------------------------------------------------------------------
+
+
+def test_an_intent_that_stays_invalid_ends_the_build_before_anything_is_planned(app: Project) -> None:
+    intent = value("intent")
+    no_type = {**intent, "entities": [{"name": "task", "fields": [{"name": "title"}]}]}
+    answered(app, {"intent": [json.dumps(no_type), json.dumps({**intent, "app": {}}), "an app, then"]})
+    outcome = app.build(PIPELINE)
+    assert outcome.code == 1
+    assert "[E201]" in outcome.err
+    assert attempts(app, "intent") == ["llm_output_invalid"] * 3
+    assert asked(app) == ["intent"] * 3
+    assert set(app.files("workspace")) == {f"{APP}/README.md"}
+    again = app.build(PIPELINE)
+    assert (again.code, asked(app)) == (1, []), "a failure that nobody has mended costs nothing"
+
+
+def test_an_intent_is_told_exactly_what_is_wrong_and_may_mend_it(app: Project) -> None:
+    wrong = {**value("intent"), "entities": [{"name": "Task", "fields": []}]}
+    elsewhere = {**value("intent"), "history": [{"source": "elsewhere.md", "summary": "Other."}]}
+    answered(app, {"intent": [json.dumps(wrong), json.dumps(elsewhere), answer("intent")]})
+    green(app.build(PIPELINE))
+    assert attempts(app, "intent") == ["llm_output_invalid", "verify_failed", ""]
+    sent = app.run("show", PIPELINE, "intent", "--prompt", "--attempt", "2").out
+    assert "entities[0].name: " in sent
+    assert "entities[0].fields: " in sent
+    sent = app.run("show", PIPELINE, "intent", "--prompt", "--attempt", "3").out
+    assert "[E317]" in sent
+    assert "write one entry for each of `specs/layered_app/todo/request.md`" in sent
+
+
+def test_a_request_that_contradicts_itself_is_told_so_and_not_asked_again(app: Project) -> None:
+    answered(app, {"intent": ['{"status": "error", "reason": "the list shall be empty and full"}']})
+    outcome = app.build(PIPELINE)
+    assert outcome.code == 1
+    assert "the list shall be empty and full" in outcome.err
+    assert asked(app) == ["intent"]
+
+
+# ---- the architecture ------------------------------------------------------------------------------
+
+
+def unstable(how: str) -> str:
+    """Return the architecture of the feedback, with one thing that an accepted layer may not do."""
+    architecture = value("architecture", after_feedback=True)
+    layers = architecture["execution_layers"]
+    if how == "E343":
+        del layers[-1]
+    elif how == "E344":
+        layers[-1]["kind"] = "app"
+    elif how == "E345":
+        layers[-1]["files"] = ["frontend/main.py"]
+    elif how == "E346":
+        layers[3]["purpose"] = "Puts routes and services together."
+    elif how == "E340":
+        layers[0]["depends_on"] = ["frontend_ui"]
+    elif how == "E342":
+        layers[1]["uses"] = ["backend/app.py"]
+    elif how == "E824":
+        layers[0]["intent"] = ["entities/[name=chore]"]
+    return json.dumps(architecture)
+
+
+@pytest.mark.parametrize("how", ["E340", "E342", "E343", "E344", "E345", "E346"])
+def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Project, how: str) -> None:
+    green(app.build(PIPELINE))
+    before, planned = code(app), app.read(ARCHITECTURE)
+    feedback(app)
+    answered(app, {"architecture": [unstable(how), unstable(how) + " ", unstable(how) + "\n"]})
+    outcome = app.build(PIPELINE)
+    assert outcome.code == 1
+    assert f"[{how}]" in outcome.err
+    assert attempts(app, "architecture") == ["verify_failed"] * 3
+    assert asked(app) == ["intent", *["architecture"] * 3]
+    assert (code(app), app.read(ARCHITECTURE)) == (before, planned)
+    assert json.loads(app.read(INTENT)) == value("intent", after_feedback=True), "the intent is good, and stays"
+
+
+def test_what_its_owner_released_may_change_its_place_once(app: Project) -> None:
+    green(app.build(PIPELINE))
+    feedback(app)
+    answered(app, {"architecture": [unstable("E346")]})
+    step = "      - check: architecture_stability\n"
+    app.replace(PIPELINE, step, f"{step}        with: {{released: [backend_app]}}\n")
+    green(app.build(PIPELINE))
+    assert "layers@backend_app" in asked(app), "its entry has changed, if only by a word"
+    app.replace(PIPELINE, f"{step}        with: {{released: [backend_app]}}\n", step)
+    assert app.plan(PIPELINE)["architecture"] == "verify"
+    green(app.build(PIPELINE))
+    assert asked(app) == []
+
+
+def test_a_mended_architecture_goes_on_from_the_intent_that_is_there(app: Project) -> None:
+    green(app.build(PIPELINE))
+    feedback(app)
+    answered(app, {"architecture": [unstable("E345"), unstable("E343"), unstable("E346")]})
+    assert app.build(PIPELINE).code == 1
+    answered(app, {"architecture": [unstable("E345"), answer("architecture", after_feedback=True)]})
+    green(app.build(PIPELINE))
+    assert "intent" not in asked(app)
+    assert attempts(app, "architecture") == ["verify_failed", ""]
+    sent = app.run("show", PIPELINE, "architecture", "--prompt", "--attempt", "2").out
+    assert "[E345] frontend_ui: made `frontend/app.py`; no layer makes it now" in sent
+
+
+def test_a_layer_that_points_at_no_part_of_the_intent_is_refused_with_the_architecture(app: Project) -> None:
+    answered(app, {"architecture": [unstable("E824"), answer("architecture")]})
+    green(app.build(PIPELINE))
+    assert attempts(app, "architecture") == ["verify_failed", ""]
+    sent = app.run("show", PIPELINE, "architecture", "--prompt", "--attempt", "2").out
+    assert "no items match `/entities/[name=chore]`" in sent
+
+
+# ---- a layer ---------------------------------------------------------------------------------------
+
+
+def test_a_layer_is_asked_three_times_and_then_the_build_ends(app: Project) -> None:
+    answered(app, {ROUTES: [broken(ROUTES, f" {number}") for number in range(4)]})
+    outcome = app.build(PIPELINE)
+    assert outcome.code == 1
+    assert "cannot import name 'handle'" in outcome.err
+    assert attempts(app, ROUTES) == ["acceptance_failed"] * 3
+    assert asked(app).count(ROUTES) == 3
+    finished = ends(app)
+    assert [finished[f"layers@{name}"] for name in LAYERS] == ["held", "held", "failed", "blocked", "blocked"]
+    assert (finished["code_map"], finished["acceptance"]) == ("blocked", "blocked")
+    assert code(app) == {}, "no layer reaches the workspace before all are green"
+
+    answered(app, {ROUTES: [answer(ROUTES)]})
+    green(app.build(PIPELINE))
+    assert asked(app) == [ROUTES, "layers@backend_app", "layers@frontend_ui"], "what was green is not asked again"
+    assert len(code(app)) == len(LAYERS)
+
+
+def test_only_the_failing_layer_is_tried_again_and_is_told_what_failed(app: Project) -> None:
+    answered(app, {ROUTES: [broken(ROUTES), answer(ROUTES)]})
+    green(app.build(PIPELINE))
+    assert {name: asked(app).count(f"layers@{name}") for name in LAYERS} == {
+        name: 2 if name == "backend_routes" else 1 for name in LAYERS
+    }
+    sent = app.run("show", PIPELINE, ROUTES, "--prompt", "--attempt", "2").out
+    assert "Your last answer failed (acceptance_failed)" in sent
+    assert "cannot import name 'handle'" in sent
+    assert "Nothing is here" in sent, "the answer that failed is shown"
+
+
+@pytest.mark.parametrize("path", ["backend/app.py", "../spec/intent.json", "backend/routes/more.py"])
+def test_a_layer_that_writes_elsewhere_is_refused_whole_and_tried_again(app: Project, path: str) -> None:
+    good = json.loads(answer(ROUTES))["writes"]
+    answered(app, {ROUTES: [files(ROUTES, writes=[*good, {"path": path, "content": "X = 1\n"}]), answer(ROUTES)]})
+    green(app.build(PIPELINE))
+    assert attempts(app, ROUTES) == ["write_scope_violation", ""]
+    assert json.loads(app.read(INTENT)) == value("intent")
+    assert not app.exists(f"{APP}/src/backend/routes/more.py")
+
+
+def test_a_layer_that_leaves_a_file_out_is_refused(app: Project) -> None:
+    architecture = value("architecture")
+    architecture["execution_layers"][2]["files"].append("backend/routes/more.py")
+    answered(app, {"architecture": [json.dumps(architecture)], ROUTES: [answer(ROUTES)] * 3})
+    outcome = app.build(PIPELINE)
+    assert outcome.code == 1
+    assert "`workspace/layered_app/todo/src/backend/routes/more.py` was not written" in outcome.err
+
+
+def test_feedback_that_fails_in_one_layer_leaves_the_code_of_all_as_it_was(app: Project) -> None:
+    green(app.build(PIPELINE))
+    before = code(app)
+    feedback(app)
+    answered(app, {ROUTES: [broken(ROUTES, f" {number}") for number in range(3)]})
+    assert app.build(PIPELINE).code == 1
+    assert asked(app).count(ROUTES) == 3
+    assert code(app) == before, "models and services are green, and are held"
+    again = app.build(PIPELINE)
+    assert (again.code, asked(app), code(app)) == (1, [], before)
+    answered(app, {ROUTES: [answer(ROUTES, after_feedback=True)]})
+    green(app.build(PIPELINE))
+    assert asked(app) == [ROUTES, "layers@frontend_ui"]
+    assert sum(code(app)[path] != before[path] for path in before) == len(LAYERS) - 1
+
+
+# ---- the whole app ---------------------------------------------------------------------------------
+
+
+def test_an_app_that_a_persons_tests_refuse_is_a_failed_build(app: Project) -> None:
+    app.write({"specs/layered_app/todo/tests/test_more.py": "def test_a():\n    from backend.app import Gone\n"})
+    outcome = app.build(PIPELINE)
+    assert outcome.code == 1
+    assert "test_more.py::test_a" in outcome.err
+    assert ends(app)["acceptance"] == "failed"

@@ -1,0 +1,198 @@
+"""The template `tdd_loop` ends as its documents promise: by which number, in which state, with what on the disk."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from orch23.load.pipeline import load_pipeline
+from orch23.model.pipeline import Stage
+from tests.e2e.pipelines import green, what_came
+from tests.e2e.tdd_loop import PATCH, PATCH_TEXT, PIPELINE, PLACE, RED, RED_TEXT, code_answers, state, with_tests
+from tests.e2e.templates import HERE, asked
+from tests.project import Project
+
+pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+
+_PROGRAM = "from orch23.cli.main import run; run()"
+
+
+@pytest.fixture
+def tdd(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return with_tests(project, tmp_path_factory)
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_max_retries_n_means_n_patches_after_the_first_answer(tdd: Project, retries: int) -> None:
+    code_answers(tdd, *[json.dumps({**RED, "src/n.py": f"N = {n}\n"}) for n in range(9)])
+    failed = tdd.build(PIPELINE, "--set", f"max_retries={retries}")
+    assert failed.code == 1
+    assert asked(tdd).count("code") == retries + 1
+    assert not tdd.exists(f"{PLACE}/src")
+    told = state(tdd)
+    assert (told["state"], told["phase"], told["retry_count"], told["max_retries"]) == (
+        "FAILED",
+        "failed",
+        retries,
+        retries,
+    )
+
+
+@pytest.mark.parametrize(("value", "used"), [("99", 50), ("-1", 0)])
+def test_max_retries_out_of_bounds_is_clamped_with_a_warning(tdd: Project, value: str, used: int) -> None:
+    green(tdd.build(PIPELINE))
+    built = tdd.build(PIPELINE, "--set", f"max_retries={value}")
+    assert built.code == 0
+    assert f"warning[W801]: `max` is {value}; {used} is used" in built.err
+
+
+def test_five_patches_are_the_default(tdd: Project) -> None:
+    code_answers(tdd, *[json.dumps({**RED, "src/n.py": f"N = {n}\n"}) for n in range(9)])
+    assert tdd.build(PIPELINE).code == 1
+    assert asked(tdd).count("code") == 6
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("", "E203"),
+        ("{}", "E2"),
+        ("Here is your code!", "E201"),
+        ('{"status": "error", "reason": "the spec contradicts itself"}', "the spec contradicts itself"),
+    ],
+    ids=["nothing", "no_files", "prose", "an_error"],
+)
+@pytest.mark.parametrize("patching", [False, True], ids=["generating", "patching"])
+def test_no_output_and_errors_of_generation_and_patching_end_it_at_once(
+    tdd: Project, answer: str, said: str, patching: bool
+) -> None:
+    code_answers(tdd, *([RED_TEXT] if patching else []), answer, PATCH_TEXT)
+    failed = tdd.build(PIPELINE)
+    assert failed.code == 1
+    assert asked(tdd).count("code") == 1 + patching
+    told = state(tdd)
+    assert told["state"] == "FAILED"
+    assert said in told["last_error"]
+    assert not tdd.exists(f"{PLACE}/src")
+
+
+def test_a_provider_that_fails_is_an_error_of_generation(tdd: Project) -> None:
+    code_answers(tdd)
+    failed = tdd.build(PIPELINE)
+    assert failed.code == 1
+    told = state(tdd)
+    assert told["state"] == "FAILED"
+    assert "there is no scripted answer" in told["last_error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["../escape.py", "src/../../../escape.py", "/tmp/escape.py", "~/escape.py"], ids=lambda path: path[:3]
+)
+@pytest.mark.parametrize("patching", [False, True], ids=["generating", "patching"])
+def test_a_path_that_leads_out_of_the_workspace_ends_with_2(tdd: Project, path: str, patching: bool) -> None:
+    code_answers(tdd, *([RED_TEXT] if patching else []), json.dumps({path: "x = 1\n"}), PATCH_TEXT)
+    before = tdd.files()
+    failed = tdd.build(PIPELINE)
+    assert failed.code == 2
+    assert state(tdd)["state"] == "FAILED"
+    assert "E205" in state(tdd)["last_error"]
+    assert tdd.files() == before
+
+
+def test_code_that_makes_a_link_out_of_the_workspace_ends_with_2(tdd: Project) -> None:
+    link = 'import os\n\nif not os.path.lexists("out"):\n    os.symlink("/etc", "out")\n'
+    code_answers(tdd, json.dumps({**RED, "src/textstats/words.py": link + RED["src/textstats/words.py"]}), PATCH_TEXT)
+    assert tdd.build(PIPELINE).code == 2
+    assert asked(tdd).count("code") == 1
+    assert state(tdd)["state"] == "FAILED"
+    assert not tdd.exists(f"{PLACE}/src")
+
+
+def test_the_patcher_cannot_change_the_tests(tdd: Project) -> None:
+    easier = {"tests/test_stats.py": "def test_nothing():\n    pass\n"}
+    code_answers(tdd, RED_TEXT, json.dumps({**PATCH, **easier}))
+    tests = tdd.files(f"{PLACE}/tests")
+    failed = tdd.build(PIPELINE)
+    assert failed.code == 1
+    assert "E204" in state(tdd)["last_error"]
+    assert tdd.files(f"{PLACE}/tests") == tests
+    code_answers(tdd, RED_TEXT, json.dumps({**PATCH, **easier}), PATCH_TEXT)
+    tdd.write({"lenient.yaml": "patch_after: [verify_failed, write_scope_violation]\n"})
+    lenient = tdd.build(PIPELINE, "--vars", "lenient.yaml")
+    assert lenient.code == 0, "whoever wants it may have such an answer patched"
+    assert tdd.files(f"{PLACE}/tests") == tests
+
+
+def test_tests_that_hang_are_killed_and_end_it(tdd: Project) -> None:
+    hanging = RED["src/textstats/words.py"] + "\n\nwhile True:\n    pass\n"
+    code_answers(tdd, json.dumps({**RED, "src/textstats/words.py": hanging}), PATCH_TEXT)
+    failed = tdd.build(PIPELINE, "--set", "timeout_s=2")
+    assert failed.code == 1
+    assert asked(tdd) == ["code"]
+    told = state(tdd)
+    assert told["state"] == "FAILED"
+    assert "killed after 2 s" in told["last_error"]
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, 300.0), ("45", 45.0), ("600", 600.0), ("601", 600.0)])
+def test_a_run_of_tests_may_take_300_seconds_and_never_over_600(given: str | None, used: float) -> None:
+    sets = {} if given is None else {"timeout_s": given}
+    loaded = load_pipeline(HERE / PIPELINE, HERE, sets=sets)
+    code = next(one for one in loaded.pipeline.stages if one.name == "code")
+    assert isinstance(code, Stage)
+    assert code.timeout_s == used
+
+
+def test_a_journal_that_is_damaged_ends_the_next_build_with_3(tdd: Project) -> None:
+    code_answers(tdd, RED_TEXT)
+    tdd.build(PIPELINE)
+    journal = tdd.journals()[-1]
+    lines = journal.read_bytes().splitlines(keepends=True)[:-1]  # as if the run had been killed
+    journal.write_bytes(b"".join((*lines[:3], lines[3].replace(b"skeleton", b"skelethon"), *lines[4:])))
+    stopped = tdd.build(PIPELINE)
+    assert stopped.code == 3
+    assert journal.name in stopped.err
+    assert "orch23 reset" in stopped.err
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"state": "PONDERING"}', b"\0" * 50])
+def test_a_state_file_that_is_damaged_harms_nothing(tdd: Project, damage: bytes) -> None:
+    code_answers(tdd, RED_TEXT)
+    assert tdd.build(PIPELINE).code == 1
+    (tdd.journals()[-1].with_suffix("") / "state.json").write_bytes(damage)
+    told = tdd.run("log", "--state")
+    assert told.code == 0
+    assert told.json()["state"] == "FAILED", "the journal is what counts"
+    code_answers(tdd, RED_TEXT, PATCH_TEXT)
+    green(tdd.build(PIPELINE))
+
+
+def test_sigint_ends_with_130_keeps_the_state_and_the_next_build_goes_on(tdd: Project) -> None:
+    gate = tdd.root.parent / "gate"
+    os.mkfifo(gate)
+    wait = f'import os\n\nif os.path.exists("{gate}"):\n    open("{gate}", "w").write("here\\n")\n    import time\n\n'
+    held = {**PATCH, "src/textstats/cli.py": wait + "    time.sleep(99)\n\n" + RED["src/textstats/cli.py"]}
+    code_answers(tdd, RED_TEXT, json.dumps(held))
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tdd.home), "PYTHONPATH": str(HERE)}
+    argv = [sys.executable, "-c", _PROGRAM, "-C", str(tdd.root), "build", PIPELINE]
+    process = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    what_came(gate, process)
+    before = state(tdd)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    after = state(tdd)
+    for told in (before, after):
+        assert (told["state"], told["phase"], told["retry_count"], told["test_passed"]) == (
+            "TESTING",
+            "generated",
+            1,
+            False,
+        )
+    gate.unlink()
+    green(tdd.build(PIPELINE))
+    assert asked(tdd) == []
+    assert tdd.read(f"{PLACE}/src/textstats/cli.py") == held["src/textstats/cli.py"]

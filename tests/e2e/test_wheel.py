@@ -1,0 +1,34 @@
+"""What is installed elsewhere holds all that it needs: the wheel, built and used from where it lies."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from orch23.templates.builtin import builtins
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+RUN = "from orch23.cli.main import run; run()"
+
+
+def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "installed")
+    assert {f"orch23/templates/{name}.bundle" for name in builtins()} | {"orch23/templates/catalogue.json"} <= names
+    assert not [name for name in names if name.startswith(("orch23/templates/pipelines", "scripts", "tests"))]
+    project = tmp_path / "project"
+    project.mkdir()
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "installed"), "HOME": str(tmp_path / "home")}
+    begin = [sys.executable, "-P", "-c", RUN, "init", "quickstart", "--defaults"]
+    done = subprocess.run(begin, cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (project / "pipelines/quickstart.yaml").is_file()

@@ -1,0 +1,44 @@
+"""What is ready, in the order of the plan, whatever is told how often."""
+
+from orch23.engine.frontier import Frontier
+from orch23.model.pipeline import Fence, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.plan import Plan
+from orch23.plan.graph import build_plan
+
+
+def plan_of(*stages: Stage) -> Plan:
+    plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
+    assert plan is not None, problems
+    return plan
+
+
+def stage(name: str, *reads: str) -> Stage:
+    inputs = tuple(PathInput(path) for path in reads)
+    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=(name,), fence=Fence((name,)))
+
+
+def taken(frontier: Frontier) -> list[str]:
+    found = []
+    while (name := frontier.take()) is not None:
+        found.append(name)
+    return found
+
+
+def test_what_passes_twice_counts_once() -> None:
+    frontier = Frontier(plan_of(stage("a"), stage("b"), stage("c", "a", "b")))
+    assert taken(frontier) == ["a", "b"]
+    frontier.let_pass("a")
+    frontier.let_pass("a")
+    assert taken(frontier) == []
+    frontier.let_pass("b")
+    assert taken(frontier) == ["c"]
+
+
+def test_another_plan_goes_on_with_what_has_passed() -> None:
+    frontier = Frontier(plan_of(stage("a"), stage("b"), stage("c", "a")))
+    assert taken(frontier) == ["a", "b"]
+    frontier.let_pass("a")
+    frontier.replan(plan_of(stage("a"), stage("b"), stage("c", "a"), stage("d", "a", "b")), {"b"})
+    assert taken(frontier) == ["c"], "a has passed, b is taken"
+    frontier.let_pass("b")
+    assert taken(frontier) == ["d"]

@@ -1,0 +1,33 @@
+"""What observers are told, in the shapes of its events."""
+
+from orch23.engine.ends import StageEnd
+from orch23.engine.narrator import Narrator
+from orch23.model.event import Event
+
+
+class Screen:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_while_a_stage_is_held_its_time_stands_still() -> None:
+    screen, now = Screen(), [10.0]
+    narrator = Narrator(screen, lambda: now[0])
+    narrator.started("a@1", "k")
+    now[0] = 12.5
+    narrator.held("a@1", "k", ["a@2", "a@3"])
+    now[0] = 99.0
+    narrator.ended("a@1", StageEnd(status="held", text="held back: a@2 failed", by=("a@2",)), None)
+    held, ended = screen.events[1:]
+    assert (held.type, held.message, held.data["for"]) == ("stage_held", "waits for a@2, a@3", ["a@2", "a@3"])
+    assert (ended.data["status"], ended.data["duration_s"], ended.data["by"]) == ("held", 2.5, ["a@2"])
+    assert ended.level == "info"
+
+
+def test_what_was_never_started_took_no_time() -> None:
+    screen = Screen()
+    Narrator(screen, lambda: 5.0).ended("a", StageEnd(status="fresh", text="fresh"), None)
+    assert screen.events[0].data["duration_s"] == 0.0

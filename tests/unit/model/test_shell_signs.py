@@ -1,0 +1,55 @@
+"""Which characters of a command a shell would still act on; both judges of commands read them from here."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.checks.acceptance import shell_operators
+from orch23.model.shell_signs import Sign, shell_signs
+from orch23.resolve.acceptance import step_of
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("a|b", "a|b"),
+        ("a 'b|c' d", "a  d"),
+        ('a "b|c"', "a b|c"),
+        ("a\\|b\\\\|", "ab|"),
+        ("'a'\\''b'|", "|"),
+        ('"a\\"b\'c"|\'', "ab'c|"),
+        ("'it", ""),
+        ("a\\", "a"),
+    ],
+)
+def test_what_is_quoted_or_escaped_is_left_out(command: str, left: str) -> None:
+    assert "".join(sign.char for sign in shell_signs(command)) == left
+
+
+def test_a_sign_says_where_it_is_and_which_quote_it_is_in() -> None:
+    assert list(shell_signs('|"`"')) == [Sign(0, "|", ""), Sign(2, "`", '"')]
+
+
+COMMANDS = st.text(st.sampled_from("ab '\"\\|&;<>()`$\n"), max_size=20)
+
+
+@given(COMMANDS)
+def test_signs_are_a_part_of_the_command_and_quotes_end_where_shlex_says(command: str) -> None:
+    signs = list(shell_signs(command))
+    assert all(command[sign.at] == sign.char for sign in signs)
+    assert [sign.at for sign in signs] == sorted({sign.at for sign in signs})
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return
+    bare = "".join(sign.char for sign in signs if not sign.quote)
+    assert len(bare.replace(" ", "").replace("\n", "")) <= len("".join(words))
+
+
+@given(COMMANDS)
+def test_what_the_factory_runs_is_no_shell_operator_to_the_planner(command: str) -> None:
+    """Both judge alike where both look: outside of quotes, an operator is refused by each."""
+    if not isinstance(step_of(f"python {command}", ("python",)), str):
+        assert not set("|&;<>()`") & set("".join(shell_operators(f"python {command}")))
