@@ -4,7 +4,7 @@ import click
 
 from orch23.cli.build import screen_of
 from orch23.cli.console import Console
-from orch23.cli.options import Wanted, hands_wanted, model_options, stage_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, model_options, stage_argument, unsandboxed_option, variable_options
 from orch23.model.errors import ExitCode
 
 
@@ -12,12 +12,14 @@ from orch23.model.errors import ExitCode
 @stage_argument
 @variable_options
 @model_options
+@unsandboxed_option
 @click.pass_obj
 @hands_wanted
 def accept(
     console: Console,
     *,
     wanted: Wanted,
+    allow_unsandboxed: bool,
 ) -> int:
     """Keep outputs that were edited by hand.
 
@@ -29,7 +31,8 @@ def accept(
     from orch23.model.event import Event  # noqa: PLC0415 - beside it
 
     project, stage = open_one_stage(console, wanted)
-    with building(project, BuildRequest(replay=True), screen_of(console, project.pipeline, "plain")) as build:
+    request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
+    with building(project, request, screen_of(console, project.pipeline, "plain")) as build:
         code = accept_edit(build, stage)
         status = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event("run_finished", status, data={"status": status, "exit_code": int(code)}))

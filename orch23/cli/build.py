@@ -16,6 +16,7 @@ from orch23.cli.options import (
     model_options,
     selection_options,
     stages_argument,
+    unsandboxed_option,
     variable_options,
 )
 from orch23.cli.plan import show_plan
@@ -48,6 +49,7 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 @variable_options
 @model_options
 @budget_option
+@unsandboxed_option
 @click.option(
     "--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal."
 )
@@ -69,6 +71,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     forced: tuple[str, ...],
     overwrite_edited: bool,
     budget: str | None,
+    allow_unsandboxed: bool,
     output: str,
     as_json: bool,
 ) -> int:
@@ -108,6 +111,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         offline=offline,
         resample=resample,
         budget=limit,
+        allow_unsandboxed=allow_unsandboxed,
     )
     shown = "jsonl" if as_json else "quiet" if quiet else output
     with contextlib.ExitStack() as handlers:

@@ -39,7 +39,7 @@ def doctor(
     """Say what works here, and how to get the rest.
 
     Looks at interpreter, pytest, providers, store, and at the models of PIPELINE, by default pipeline.yaml if there is
-    one. Starts nothing, writes nothing.
+    one. Tries the sandbox, in a folder of its own. Starts nothing else, writes nothing to the project.
     """
     from orch23.cli.examination import examine  # noqa: PLC0415 - heavy
 

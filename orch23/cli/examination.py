@@ -1,4 +1,4 @@
-"""Find out what works on this machine and in this project, by looking alone."""
+"""Find out what works on this machine and in this project, by looking, and by trying the sandbox."""
 
 import importlib.metadata
 import importlib.util
@@ -8,10 +8,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import assert_never
 
 from orch23 import __version__
 from orch23.cli.project import find_root
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
+from orch23.execute.sandbox.bubblewrap import Bubblewrap
+from orch23.execute.sandbox.choice import INSTALL, Choice, choose_once
+from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.errors import Orch23Error
 from orch23.providers.local_model import data_dir, installed, known_models
 from orch23.report.figures import count, size
@@ -49,9 +53,7 @@ def examine(here: Path, environ: Mapping[str, str]) -> list[Finding]:
         *_local(environ),
         _cache(root / FOLDER),
         Finding("runs", count(len(list((root / LOGS).glob("*.jsonl"))), "run")),
-        Finding(
-            "sandbox", "none", ok=False, hint="the kernel sandbox is not in this version: build only what you trust"
-        ),
+        _sandbox(choose_once()),
     ]
 
 
@@ -104,6 +106,25 @@ def _local(environ: Mapping[str, str]) -> list[Finding]:
         else:
             found.append(Finding(f"model {model.name}", str(path)))
     return found
+
+
+def _sandbox(choice: Choice) -> Finding:
+    """Tell the tier, which was just tried, why it is no better one, and how to get that."""
+    match choice.launcher:
+        case Bubblewrap(program=program):
+            return Finding("sandbox", f"bubblewrap ({program}): namespaces of its own, no network, only its room")
+        case Restricted():
+            hint = f"{choice.why}; {INSTALL}"
+            value = (
+                "Landlock and seccomp: nothing is written outside of its room; but /proc can be read, modes and times "
+                "of files be changed, and /dev/shm is shared"
+            )
+            return Finding("sandbox", value, ok=False, hint=hint)
+        case None:
+            hint = f"{choice.why}; {INSTALL}; `--allow-unsandboxed` builds without one"
+            return Finding("sandbox", "none: steps are refused", ok=False, hint=hint)
+        case _ as never:
+            assert_never(never)
 
 
 def _cache(folder: Path) -> Finding:

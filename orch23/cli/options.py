@@ -124,6 +124,16 @@ def budget_option(function: _Function) -> _Function:
     return click.option("--budget", metavar="USD", help=text)(function)
 
 
+def unsandboxed_option(function: _Function) -> _Function:
+    """Take `--allow-unsandboxed`."""
+    return click.option(
+        "--allow-unsandboxed",
+        is_flag=True,
+        envvar="ORCH23_ALLOW_UNSANDBOXED",
+        help="Run steps without a sandbox where the machine has none or a stage says `sandbox: off`.",
+    )(function)
+
+
 def selection_options(function: _Function) -> _Function:
     """Take what chooses the stages, besides their names."""
     for take in (

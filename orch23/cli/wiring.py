@@ -16,16 +16,20 @@ from orch23.cli.catalogue import strange_families
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
+from orch23.engine.confinement import Confinement, may_have_process
 from orch23.engine.conversation import Conversations
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
-from orch23.engine.preview import preview
+from orch23.engine.preview import Preview, preview
 from orch23.engine.readiness import Readiness
 from orch23.engine.session import Machinery, Session, lock_path, open_session, sound_part
 from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
+from orch23.execute.launch import PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
+from orch23.execute.sandbox.choice import Sandbox, choose_once, no_sandbox, not_allowed
+from orch23.execute.sandbox.restricted import Restricted
 from orch23.load.data import parse_yaml_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
 from orch23.load.swap import Swap
@@ -169,6 +173,7 @@ class BuildRequest:
     offline: bool = False
     resample: tuple[str, ...] = ()
     budget: Decimal | None = None
+    allow_unsandboxed: bool = False
 
 
 @contextmanager
@@ -179,12 +184,16 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         BusyError: another build holds the lock.
         InvalidInputError: the plan has complaints.
         CorruptStateError: the lock file, the journal or the store is damaged.
-        ConfigurationError, ProviderError: a model would surely be asked that cannot be, or may not.
+        ConfigurationError, ProviderError: a model would surely be asked that cannot be, or may not; a process would
+            surely run that cannot be confined.
 
     """
     store, pipeline, sources = project.store, project.pipeline, project.machinery.sources
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
+        sandbox = Sandbox(choose_once, closed=closed_places(project), allowed=request.allow_unsandboxed)
+        if any(may_have_process(node) for node in pipeline.stages):
+            sandbox.begin()  # it takes a while, and so does what follows
         store.sweep()
         sweep_committed(project)
         recovered = store.promoter.recover()
@@ -205,7 +214,13 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         fanout = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
         observer = Redacted(fanout, secrets.redact)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
-        executor = LocalExecutor(rooms=Rooms(store.rooms, store.sources), contents=store.contents, workers=jobs)
+        executor = LocalExecutor(
+            rooms=Rooms(store.rooms, store.sources),
+            contents=store.contents,
+            workers=jobs,
+            launcher=sandbox,
+            unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed()),
+        )
         stack.callback(executor.close)
         setting = Setting(
             environ=project.settings.environ,
@@ -256,13 +271,26 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
         )
+
+        def look() -> Preview:
+            return preview(open_again(), request.selection)
+
         Readiness(
             pipeline=pipeline,
             conversations=conversations,
             sources=sources,
             budget=request.budget,
-        ).check(session.world.plan, lambda: preview(open_again(), request.selection))
-        observer.notice(_started(project, session, journal.run_id, jobs, executor.sandbox))
+        ).check(session.world.plan, look)
+        Confinement(
+            pipeline=pipeline,
+            allowed=request.allow_unsandboxed,
+            missing=lambda: no_sandbox(sandbox.choice) if sandbox.choice.launcher is None else None,
+            refused=not_allowed(),
+        ).check(session.world.plan, look)
+        tier = sandbox.tier if any(may_have_process(node) for node in session.world.plan.nodes.values()) else "unused"
+        observer.notice(_started(project, session, journal.run_id, jobs, tier))
+        if (warning := sandbox_warning(tier)) is not None:
+            observer.notice(Event("warning", warning, level="warning"))
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id}
             observer.notice(Event("call_submitted", f"still to be collected: {response_id}", data=known))
@@ -271,6 +299,19 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             observer.notice(Event("healed", line, level="warning"))
         stack.callback(store.workspace.save_cache)
         yield build
+
+
+def closed_places(project: Project) -> tuple[Path, ...]:
+    """Return what no step may see although an interpreter lies in it: the user's home, and the project."""
+    home = project.settings.environ.get("HOME")
+    return (project.store.root, *((Path(home),) if home and Path(home).is_absolute() else ()))
+
+
+def sandbox_warning(tier: str) -> str | None:
+    """Return what is to be said once in a run of a sandbox that is not the best, or of none."""
+    if tier == Restricted.tier:
+        return "the sandbox is Landlock alone, which does not hold all that bubblewrap does: see `orch23 doctor`"
+    return "steps run without a sandbox: they may do what this user may" if tier == PlainLauncher.tier else None
 
 
 def run_limits(pipeline: Pipeline, budget: Decimal | None) -> StopConditions:

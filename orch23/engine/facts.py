@@ -32,7 +32,7 @@ class FactFinder:
 
         """
         step = stage.step
-        path, python, pytest = self._interpreter(stage.python) if _has_process(stage) else ("", "", "")
+        path, python, pytest = self._interpreter(stage.python) if has_process(stage) else ("", "", "")
         return Facts(
             python=python,
             pytest=pytest,
@@ -63,7 +63,8 @@ class FactFinder:
         return self._tools[key]
 
 
-def _has_process(stage: Stage) -> bool:
+def has_process(stage: Stage) -> bool:
+    """Say whether a stage, or its verification, runs processes."""
     if isinstance(stage.step, ShellStep | PytestStep):
         return True
     if isinstance(stage.step, LLMStep | RenderStep):

@@ -96,6 +96,8 @@ class Runner:
                 raise CancelledBuildError
             case InputsChanged(paths=paths):
                 raise MissingBytesError(", ".join(paths))
+            case EngineUnavailable(diagnostic=Diagnostic() as barred):
+                raise ConfigurationError(replace(barred, subject=self.stage.name))
             case EngineUnavailable(reason=reason):
                 problem = Diagnostic("E309", f"`{command}` could not be started: {reason}", hint=_PATH)
                 return command_failed("exception", command, exit_code=None, output=reason, diagnostics=(problem,))
@@ -122,6 +124,7 @@ class Runner:
             scratch=self.stage.scratch,
             timeout_s=self.stage.timeout_s,
             network=self.stage.network,
+            sandbox=self.stage.sandbox,
             reports=isinstance(step, PytestStep),
         )
 

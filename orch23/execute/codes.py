@@ -44,6 +44,22 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The version is read from pyvenv.cfg, from the name pythonX.Y or from the library folder, never by "
         "starting it. Name the interpreter itself in `python:`, not a wrapper script.",
     ),
+    "E483": (
+        "there is no sandbox on this machine",
+        "Steps run code that a model may have written, so they are confined: by bubblewrap, or by Landlock and seccomp "
+        "(Linux 6.2 or newer). Both were tried, and neither held here; the message says why. Install bubblewrap; in a "
+        "container, allow user namespaces. `--allow-unsandboxed` runs steps with all that this user may do.",
+    ),
+    "E484": (
+        "a stage without a sandbox",
+        "The stage says `sandbox: off`. A pipeline alone cannot decide that: whoever builds has to say "
+        "`--allow-unsandboxed` too. Read first what the stage runs.",
+    ),
+    "E485": (
+        "the sandbox of a step could not be made",
+        "It works on this machine, and yet it did not this time: a limit of namespaces or mounts was reached, or a "
+        "folder of the interpreter went away. Nothing of the step was run. `orch23 doctor` tries the sandbox again.",
+    ),
     "E610": ("a result holds a symbolic link", "Results are regular files and directories. Copy the file instead."),
     "E611": (
         "a result holds a special file",
@@ -74,6 +90,11 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E619": (
         "processes of a step could not be killed",
         "They were sent SIGKILL and still exist, which a process stuck in the kernel can do. End them by hand.",
+    ),
+    "E620": (
+        "a step took too much of the machine",
+        "It was killed while it ran: its room held over 8 GiB or a million files, temporary ones among them, or it had "
+        "over 4096 processes at once. Let it take less, or split the stage. Memory is not limited.",
     ),
     "E618": (
         "the room's own directory was replaced",

@@ -53,7 +53,7 @@ def interpreter_facts(path: Path) -> InterpreterFacts:
         ConfigurationError: nothing on disk says its version.
 
     """
-    config = _read_config(path.parent.parent / "pyvenv.cfg")
+    config = read_config(path.parent.parent / "pyvenv.cfg")
     version = _version(path, config)
     if version is None:
         message = f"the version of the interpreter {path} cannot be read from its files"
@@ -102,7 +102,7 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _read_config(path: Path) -> dict[str, str]:
+def read_config(path: Path) -> dict[str, str]:
     """Return the keys of a pyvenv.cfg; none where there is none."""
     try:
         text = path.read_text("utf-8", "replace")

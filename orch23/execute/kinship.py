@@ -90,19 +90,25 @@ def adopt(leader: int, marker: str, file_bytes: int) -> Family:
     Its largest file is set to `file_bytes`, less a few: that number is the step's own. It is set from outside, since a
     function between fork and exec is not safe in a process with threads.
     """
-    limit = min(file_bytes, _own_limit()) - next(_NUMBERS)
-    with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(leader, resource.RLIMIT_CORE, (0, 0))
-        resource.prlimit(leader, resource.RLIMIT_FSIZE, (limit, limit))
-    family = Family(leader, marker, limit)
+    family = Family(leader, marker, min(file_bytes, _own_limit()) - next(_NUMBERS))
+    limit(family, leader)
     _STEPS[leader] = family
     return family
 
 
-def watch(family: Family) -> None:
-    """Note who is below the leader now; called now and then while the step runs."""
-    for kin in _below(family.leader, _children):
+def limit(family: Family, pid: int) -> None:
+    """Set the limits of a family to a process of it."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (family.limit, family.limit))
+
+
+def watch(family: Family) -> int:
+    """Note who is below the leader now, and return how many; called now and then while the step runs."""
+    below = _below(family.leader, _children)
+    for kin in below:
         family.seen[kin.pid] = kin.started
+    return len(below)
 
 
 def end(family: Family) -> tuple[int, ...]:

@@ -3,14 +3,15 @@
 import errno
 import shutil
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from orch23.execute import kinship
 from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
+from orch23.execute.growth import Growth, Limits
+from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
 from orch23.execute.report_channel import ReportChannel, pass_environment
 from orch23.execute.rooms import Room, Rooms, Scan
@@ -46,35 +47,6 @@ class Contents(Protocol):
         """Keep some bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What is about to be started: its command, its environment, its room, and if it may use the network."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    room: Room
-    network: bool
-
-
-class Launcher(Protocol):
-    """The port of a sandbox: what is started instead, so that the same happens inside it."""
-
-    tier: str
-
-    def prepare(self, launch: Launch) -> Launch:
-        """Return the launch that runs this one confined."""
-
-
-class PlainLauncher:
-    """No sandbox: the process may do what this user may."""
-
-    tier = "none"
-
-    def prepare(self, launch: Launch) -> Launch:
-        """Return the launch as it is."""
-        return launch
-
-
 class LocalExecutor:
     """Submit an action, get its outcome in a future. Nothing of a process is running when its future is done."""
 
@@ -85,13 +57,20 @@ class LocalExecutor:
         contents: Contents,
         workers: int,
         launcher: Launcher | None = None,
+        unconfined: Launcher | None = None,
         caps: OutputCaps | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        """Make `workers` threads at most, and become the one to whom lost children return."""
+        """Make `workers` threads at most, and become the one to whom lost children return.
+
+        `unconfined` is how the actions are started that ask for no sandbox.
+        """
         self._rooms = rooms
         self._contents = contents
         self._launcher = launcher if launcher is not None else PlainLauncher()
+        self._unconfined = unconfined if unconfined is not None else PlainLauncher()
         self._caps = caps if caps is not None else OutputCaps()
+        self._limits = limits if limits is not None else Limits()
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="orch23-action")
         kinship.become_subreaper()
@@ -144,6 +123,8 @@ class LocalExecutor:
                 end = self._start(room, action, channel)
             finally:
                 report = channel.finish() if channel is not None else None
+        except LaunchRefusedError as refused:
+            return EngineUnavailable(refused.diagnostic.message, "sandbox", refused.diagnostic)
         except OSError as problem:
             return _not_started(action, problem)
         try:
@@ -153,28 +134,43 @@ class LocalExecutor:
 
     def _start(self, room: Room, action: Action, channel: ReportChannel | None) -> ProcessEnd:
         interpreter = Path(action.interpreter)
-        env = room_environment(room, interpreter, action.env)
+        launcher = self._launcher if action.sandbox else self._unconfined
+        seen = launcher.seen(room)
+        env = room_environment(seen, interpreter, action.env)
         argv = action.argv
         if argv[0] == "python":
             argv = (str(interpreter), *argv[1:])
         if channel is not None:
-            reporter = _lay_reporter(room)
-            env |= pass_environment(channel) | {"PYTHONPATH": str(reporter)}
-            cwd = str(room.work / action.working_directory)
-            argv = tuple(a.replace(REPORTER_FOLDER, str(reporter)).replace(WORKING_DIRECTORY, cwd) for a in argv)
+            _lay_reporter(room)
+            reporter, cwd = str(seen.own / "reporter"), str(seen.work / action.working_directory)
+            env |= pass_environment(channel) | {"PYTHONPATH": reporter}
+            argv = tuple(a.replace(REPORTER_FOLDER, reporter).replace(WORKING_DIRECTORY, cwd) for a in argv)
             channel.start()
-        launch = self._launcher.prepare(Launch(argv, env, room, action.network))
-        return run_process(
-            launch.argv,
+        wanted = Launch(
+            argv=argv,
+            env=env,
             cwd=room.work / action.working_directory,
-            env=launch.env,
-            timeout_s=action.timeout_s,
-            cancel=self._stop,
-            log=room.root / "output.log",
-            caps=self._caps,
-            marker=room.marker,
+            room=room,
+            interpreter=interpreter,
+            network=action.network,
             pass_fds=(channel.far_fd,) if channel is not None else (),
         )
+        with launcher.prepare(wanted) as launch:
+            end = run_process(
+                launch.argv,
+                cwd=launch.cwd,
+                env=launch.env,
+                timeout_s=action.timeout_s,
+                cancel=self._stop,
+                log=room.own / "output.log",
+                caps=self._caps,
+                marker=room.marker,
+                pass_fds=launch.pass_fds,
+                confine=launch.confine,
+                gate=launch.gate,
+                fault=Growth(room.root, self._limits).fault,
+            )
+            return end if launch.judge is None else launch.judge(end)
 
     def _outcome(self, room: Room, action: Action, end: ProcessEnd, report: bytes | None) -> ActionOutcome:
         if end.end == "cancelled":
@@ -190,7 +186,7 @@ class LocalExecutor:
                 removed=scan.removed,
                 output=output,
                 report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
-                violations=(*scan.violations, *_survivors(end)),
+                violations=(*scan.violations, *_survivors(end), *_excess(end)),
                 duration_s=end.duration_s,
             )
         )
@@ -233,13 +229,12 @@ def _refusal(action: Action) -> str | None:
     return None
 
 
-def _lay_reporter(room: Room) -> Path:
-    """Put the plugin and the empty config beside the tree, and return their folder."""
-    folder = room.root / "reporter"
+def _lay_reporter(room: Room) -> None:
+    """Put the plugin and the empty config beside the room, where the process can read them."""
+    folder = room.own / "reporter"
     folder.mkdir()
     for name in (f"{REPORTER_MODULE}.py", EMPTY_CONFIG):
         shutil.copyfile(_PLUGIN / name, folder / name)
-    return folder
 
 
 def _not_started(action: Action, problem: OSError) -> ActionOutcome:
@@ -261,6 +256,12 @@ def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
         return ()
     message = f"{len(end.survivors)} of its processes could not be killed"
     return (Diagnostic("E619", message, hint="see with ps what holds them, and end them by hand"),)
+
+
+def _excess(end: ProcessEnd) -> tuple[Diagnostic, ...]:
+    if end.end != "overgrown":
+        return ()
+    return (Diagnostic("E620", f"killed: {end.excess}", hint="let it take less, or split the stage"),)
 
 
 def _text(data: bytes) -> str:

@@ -3,9 +3,11 @@
 import os
 import selectors
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
@@ -36,14 +38,15 @@ class OutputCaps:
     file_bytes: int = 4 << 30
 
 
-End: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded"]
+End: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded", "overgrown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd:
     """How a process ended and what it printed. `log` holds all of it where `head` and `tail` do not.
 
-    `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed.
+    `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed. `excess`
+    is what it took too much of, where it was killed for that.
     """
 
     end: End
@@ -54,6 +57,7 @@ class ProcessEnd:
     log: Path | None
     duration_s: float
     survivors: tuple[int, ...] = ()
+    excess: str = ""
 
 
 class _Capture:
@@ -106,10 +110,15 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     caps: OutputCaps | None = None,
     marker: str = "",
     pass_fds: tuple[int, ...] = (),
+    confine: Callable[[], None] | None = None,
+    gate: Callable[[Callable[[int], None]], None] | None = None,
+    fault: Callable[[int], str | None] = lambda _: None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
     stdin is /dev/null; stdout and stderr are one stream, in order. `marker` is the value of ORCH23_ROOM in `env`.
+    `confine` is called in a thread of its own that starts the process; `gate`, with what limits it, once it is there.
+    `fault` is asked now and then, with the number of its processes, what it takes too much of.
 
     Raises:
         OSError: it could not be started.
@@ -119,26 +128,32 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     capture = _Capture(caps, log)
     began = time.monotonic()
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+
     try:
         os.set_blocking(writing, True)
         try:
             with kinship.births():
-                process = subprocess.Popen(
-                    list(argv),
-                    cwd=cwd,
-                    env=dict(env),
-                    stdin=subprocess.DEVNULL,
-                    stdout=writing,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=pass_fds,
-                )
+                process = start() if confine is None else _started_confined(confine, start)
                 family = kinship.adopt(process.pid, marker, caps.file_bytes)
         finally:
             os.close(writing)
         survivors: tuple[int, ...] = ()
         try:
-            end = _follow(family, reading, capture, cancel, began + timeout_s)
+            if gate is not None:
+                gate(partial(kinship.limit, family))
+            end, excess = _follow(family, reading, capture, cancel, began + timeout_s, fault)
         finally:
             survivors = kinship.end(family)
             status = process.wait()
@@ -158,10 +173,40 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         log=capture.log,
         duration_s=time.monotonic() - began,
         survivors=survivors,
+        excess=excess,
     )
 
 
-def _follow(family: kinship.Family, reading: int, capture: _Capture, cancel: CancelSignal, deadline: float) -> End:
+def _started_confined(
+    confine: Callable[[], None], start: Callable[[], subprocess.Popen[bytes]]
+) -> subprocess.Popen[bytes]:
+    """Start a process from a thread that gives up first what the process shall go without, and then ends."""
+    outcome: list[subprocess.Popen[bytes] | BaseException] = []
+
+    def work() -> None:
+        try:
+            confine()
+            outcome.append(start())
+        except BaseException as problem:  # noqa: BLE001 - it is raised where it is waited for
+            outcome.append(problem)
+
+    thread = threading.Thread(target=work, name="orch23-confined")
+    thread.start()
+    thread.join()
+    (came,) = outcome
+    if isinstance(came, BaseException):
+        raise came
+    return came
+
+
+def _follow(
+    family: kinship.Family,
+    reading: int,
+    capture: _Capture,
+    cancel: CancelSignal,
+    deadline: float,
+    fault: Callable[[int], str | None],
+) -> tuple[End, str]:
     """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
     leader = os.pidfd_open(family.leader)
     try:
@@ -169,6 +214,7 @@ def _follow(family: kinship.Family, reading: int, capture: _Capture, cancel: Can
             selector.register(reading, selectors.EVENT_READ)
             selector.register(leader, selectors.EVENT_READ)
             exited_at: float | None = None
+            watched_at = time.monotonic()
             while True:
                 ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
                 now = time.monotonic()
@@ -178,12 +224,15 @@ def _follow(family: kinship.Family, reading: int, capture: _Capture, cancel: Can
                     selector.unregister(leader)
                     exited_at = now
                 if (end := _stop_reason(capture, cancel, deadline, exited_at, now)) is not None:
-                    return end
+                    return end, ""
                 watched = selector.get_map() or {}
                 if exited_at is not None and (reading not in watched or now >= exited_at + _AFTER_LEADER_S):
-                    return "exited"
-                if not ready and exited_at is None:
-                    kinship.watch(family)
+                    return "exited", ""
+                if exited_at is None and now >= watched_at + _WAKE_S:
+                    excess = fault(kinship.watch(family))
+                    if excess is not None:
+                        return "overgrown", excess
+                    watched_at = time.monotonic()
     finally:
         os.close(leader)
 

@@ -22,6 +22,7 @@ ROOM_EPOCH = 315_619_200
 MAX_NAME_BYTES = 200
 _BLOCK = 1 << 20
 _LOCKED = 0o700
+_OWN = ".own"
 
 
 class ContentSource(Protocol):
@@ -52,6 +53,11 @@ class Room:
     def tmp(self) -> Path:
         """Give the process's TMPDIR."""
         return self.root / "tmp"
+
+    @property
+    def own(self) -> Path:
+        """Give the folder beside the room for what is orch23's own: no process may write there."""
+        return self.root.with_name(f"{self.root.name}{_OWN}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ class Rooms:
         room = Room(self.folder / marker, marker)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            for part in (room.root, room.work, room.home, room.tmp):
+            for part in (room.own, room.root, room.work, room.home, room.tmp):
                 part.mkdir(mode=0o700)
             lost = self._copy(inputs, room.work)
             if not lost:
@@ -177,13 +183,14 @@ class Rooms:
     def discard(self, room: Room) -> None:
         """Remove a room with all in it, however deep, whatever the modes. What resists is left to `sweep`."""
         _remove_tree(room.root)
+        _remove_tree(room.own)
 
     def sweep(self) -> int:
         """Remove all rooms that an interrupted build left, and return their number. Only under the build's lock."""
         left = [entry.path for entry in os.scandir(self.folder)] if self.folder.is_dir() else []
         for path in left:
             _remove_tree(Path(path))
-        return len(left)
+        return sum(not path.endswith(_OWN) for path in left)
 
 
 def is_scratch(path: str, patterns: tuple[str, ...]) -> bool:

@@ -14,8 +14,8 @@ class Action:
 
     `argv[0] == "python"` means `interpreter`. `env` is all that is added to the environment that the executor
     makes from nothing. `output_folders` exist before it starts (as REAPI has it). `scratch` are name patterns that are
-    no part of the result. With `reports` set the process is given a channel on which a pytest plugin reports. Nothing
-    here is an absolute path but `interpreter`.
+    no part of the result. With `reports` set the process is given a channel on which a pytest plugin reports. Without
+    `sandbox` it is not confined. Nothing here is an absolute path but `interpreter`.
     """
 
     argv: tuple[str, ...]
@@ -28,9 +28,10 @@ class Action:
     timeout_s: float = 300.0
     network: bool = False
     reports: bool = False
+    sandbox: bool = True
 
     def digest(self) -> str:
-        """Return the identity of the action: what it does, apart from limits and absolute paths."""
+        """Return the identity of the action: what it does, apart from limits, the sandbox and absolute paths."""
         return digest_json(
             {
                 "argv": self.argv,
@@ -103,10 +104,14 @@ class InputsChanged:
 
 @dataclass(frozen=True, slots=True)
 class EngineUnavailable:
-    """The process could not be started, for a reason that is no fault of the stage's inputs."""
+    """The process could not be started, for a reason that is no fault of the stage's inputs.
+
+    `diagnostic` is what there is to tell of a sandbox that could not be had, which stops the build.
+    """
 
     reason: str
-    kind: Literal["spawn", "room"] = "spawn"
+    kind: Literal["spawn", "room", "sandbox"] = "spawn"
+    diagnostic: Diagnostic | None = None
 
 
 ActionOutcome: TypeAlias = Completed | TimedOut | Cancelled | InputsChanged | EngineUnavailable

@@ -306,6 +306,7 @@ class Stage:
     scratch: tuple[str, ...] = DEFAULT_SCRATCH
     cache: bool = True
     network: bool = False
+    sandbox: bool = True
     salt: str | None = None
     item: Item | None = None
     chain: ChainLink | None = None

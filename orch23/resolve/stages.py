@@ -42,7 +42,7 @@ from orch23.resolve.steps import read_conditions, read_step, read_verify
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout env python tools scratch cache network salt stop_conditions pools if
+    timeout env python tools scratch cache network sandbox salt stop_conditions pools if
 """
 STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
@@ -98,6 +98,7 @@ def make_stage(
         scratch=fields.texts("scratch") if fields.has("scratch") else DEFAULT_SCRATCH,
         cache=fields.flag("cache", default=not network),
         network=network,
+        sandbox=fields.choice("sandbox", ("on", "off"), "on") == "on",
         salt=_salt(fields),
         pools=fields.texts("pools"),
         item=item,

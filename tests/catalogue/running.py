@@ -7,7 +7,10 @@ from typing import Any
 from unittest.mock import patch
 
 from orch23.execute import kinship
+from orch23.execute.growth import Limits
 from orch23.execute.rooms import Room, RoomCaps, Rooms
+from orch23.execute.sandbox.bubblewrap import Bubblewrap
+from orch23.execute.sandbox.choice import Choice
 from orch23.model.digest import FileEntry
 from tests.catalogue.provoking import Trigger, Triggers, shown, told
 from tests.project import Project, scripted
@@ -96,6 +99,37 @@ def too_many_files(project: Project) -> set[str]:
     return {found.code for found in rooms.scan(room, {}).violations}
 
 
+@TRIGGERS.of("E620")
+def step_that_takes_too_much(project: Project) -> set[str]:
+    """Fill the disk; of a build's own cap it takes gigabytes."""
+    small = Limits(room_bytes=1 << 20, step_bytes=1)
+    with patch("orch23.execute.local.Limits", return_value=small):
+        return built(project, {"outputs": ["a"], "shell": "head -c 3000000 /dev/zero > a; sleep 60"})
+
+
+@TRIGGERS.of("E483")
+def machine_without_a_sandbox(project: Project) -> set[str]:
+    """Build where neither bubblewrap nor Landlock is there."""
+    with patch("orch23.cli.wiring.choose_once", return_value=Choice(None, (("bubblewrap", "it is not installed"),))):
+        return built(project, {"outputs": ["a"], "shell": "echo a > a"})
+
+
+@TRIGGERS.of("E484")
+def stage_without_a_sandbox(project: Project) -> set[str]:
+    """Switch the sandbox off, and do not allow it."""
+    return built(project, {"outputs": ["a"], "shell": "echo a > a", "sandbox": "off"})
+
+
+@TRIGGERS.of("E485")
+def sandbox_that_does_not_come_about(project: Project) -> set[str]:
+    """Take a bubblewrap that worked a moment ago, and does no more."""
+    broken = project.root / "bwrap"
+    project.write({"bwrap": "#!/bin/sh\necho 'bwrap: No space left on device' >&2\nexit 1\n"})
+    broken.chmod(0o755)
+    with patch("orch23.cli.wiring.choose_once", return_value=Choice(Bubblewrap(broken))):
+        return built(project, {"outputs": ["a"], "shell": "echo a > a"})
+
+
 @TRIGGERS.of("E619")
 def process_that_cannot_be_killed(project: Project) -> set[str]:
     """Have a process left; only one that is stuck in the kernel resists, and none can be made to."""
@@ -130,15 +164,11 @@ for _code in TESTS:
 
 @TRIGGERS.of("E307")
 def module_from_elsewhere(project: Project) -> set[str]:
-    """Import a module that stands in the room from outside of it."""
-    elsewhere = project.root.parent / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "app.py").write_text("X = 1\n")
-    test = (
-        f"import sys\n\nsys.path.insert(0, {str(elsewhere)!r})\nimport app\n\n\ndef test_a():\n    assert app.X == 1\n"
-    )
-    stage = {"inputs": ["test_a.py", "app.py"], "pytest": {"paths": ["test_a.py"]}}
-    return built(project, stage, {"test_a.py": test, "app.py": "X = 1\n"})
+    """Have a module in the room that is called like one of the standard library, which is loaded in its place."""
+    test = "import colorsys\n\n\ndef test_a():\n    assert colorsys.rgb_to_hsv\n"
+    early = "import sys, sysconfig\n\nsys.path.insert(0, sysconfig.get_path('stdlib'))\n"
+    stage = {"inputs": ["test_a.py", "colorsys.py"], "pytest": {"paths": ["test_a.py"]}}
+    return built(project, stage, {"test_a.py": early + test, "colorsys.py": "X = 1\n"})
 
 
 # ---- checks ---------------------------------------------------------------------------------------

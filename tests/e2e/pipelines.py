@@ -30,6 +30,14 @@ defaults:
 """.replace("PYTHON", sys.executable)  # by its path: what PATH has may be a slow wrapper
 
 
+REACHING_OUTSIDE = """
+from orch23.cli import wiring
+from orch23.execute.sandbox.choice import Choice
+wiring.choose_once = lambda: Choice(None)
+"""
+"""What a build in a process of its own runs first, if its steps are to reach outside: a machine without a sandbox."""
+
+
 def pipeline(stages: str, files: Mapping[str, str] | None = None, *, head: str = "") -> dict[str, str]:
     """Return the files of a pipeline whose models are `model.py`. `head` are further keys of its top level."""
     return {"pipeline.yaml": f"{DEFAULTS}{head}stages:\n{stages}", "model.py": MODEL, **(files or {})}

@@ -5,7 +5,10 @@ import pytest
 from tests.e2e.pipelines import calls, noted, pipeline, prompt, shell
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,  # whole builds: `make test` runs them, `make check` does not
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+]
 
 
 def steps(project: Project, *written: str, run_all: bool = True, more: str = "") -> None:

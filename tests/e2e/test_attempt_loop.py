@@ -7,6 +7,8 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, proposing, shell
 from tests.project import Project, scripted
 
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+
 
 def loop(project: Project, answer: str, *, more: str = "", verify: str = "grep good app.txt", head: str = "") -> None:
     """Write a pipeline of one stage whose prompt is answered by `answer` and whose result must have `good` in it."""

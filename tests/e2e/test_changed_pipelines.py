@@ -1,7 +1,11 @@
 """A pipeline is rewritten between two builds: what counts is what a stage makes of what, not how it is written."""
 
+import pytest
+
 from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt, proposing, shell
 from tests.project import Project
+
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
 
 TWO = """\
   a: {outputs: [x], shell: echo a > x}

@@ -45,6 +45,8 @@ def masked(text: str) -> str:
     text = re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "00:00:00.000", text)
     text = re.sub(r"(key |→ |-> )[0-9a-f]{12}\b", r"\1KEY", text)
     text = re.sub(r"\b[0-9a-f]{12}\b", "DIGEST", text)
+    text = re.sub(r"(sandbox: )(bubblewrap|landlock|none)\n", r"\1TIER\n", text)
+    text = re.sub(r"^.*(the sandbox is Landlock alone|steps run without a sandbox).*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"^(  . (?:verify\.)?(?:python|pytest))  [\d.]+$", r"\1  VERSION", text, flags=re.MULTILINE)
 
 

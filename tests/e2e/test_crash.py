@@ -19,7 +19,7 @@ from orch23.store.exchanges import Exchanges
 from orch23.store.journal import Journal
 from orch23.store.promote import Promoter
 from orch23.store.records import Records
-from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt, proposing, what_came
+from tests.e2e.pipelines import REACHING_OUTSIDE, calls, green, note, noted, pipeline, prompt, proposing, what_came
 from tests.project import Project
 
 _STEPS = (
@@ -30,6 +30,8 @@ _STEPS = (
     (Journal, "notice"),
     *((os, name) for name in ("rename", "replace", "unlink", "ftruncate")),
 )
+
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
 _KILLED = 137
 _STRIDE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 53  # of all steps; a prime meets all kinds
 
@@ -203,6 +205,7 @@ def test_a_process_that_is_killed_leaves_nothing_that_the_next_build_cannot_take
         project.replace("model.py", "sys.stdout.write(answer)\n", _HELD_MODEL.format(gate=gate))
     script = _DYING if moment == "a promotion" else _PLAIN
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "GATE": str(gate), "PYTHONPATH": _REPOSITORY}
+    environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
     argv = [sys.executable, "-c", script, "-C", str(project.root), "build", "-j1"]
     with subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         what_came(gate, process)
@@ -220,8 +223,8 @@ def test_a_process_that_is_killed_leaves_nothing_that_the_next_build_cannot_take
 
 
 _REPOSITORY = str(Path(__file__).parents[2])
-_PLAIN = "from orch23.cli.main import run; run()"
-_DYING = """
+_PLAIN = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
+_DYING = f"""{REACHING_OUTSIDE}
 import os, time
 from orch23.store.promote import Promoter
 real = Promoter._write

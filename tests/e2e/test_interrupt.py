@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.pipelines import calls, green, noted, pipeline, prompt, what_came
+from tests.e2e.pipelines import REACHING_OUTSIDE, calls, green, noted, pipeline, prompt, what_came
 from tests.project import Project
 
-_PROGRAM = "from orch23.cli.main import run; run()"
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
+
+_PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])
 _SIGNALS = [(signal.SIGINT, 130, "wait"), (signal.SIGTERM, 143, "held")]
 
@@ -59,6 +61,7 @@ def story(project: Project, held: str) -> Path:
 
 def start(project: Project) -> "subprocess.Popen[bytes]":
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY}
+    environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
     argv = [sys.executable, "-c", _PROGRAM, "-C", str(project.root), "build", "-j1"]
     return subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 

@@ -1,7 +1,11 @@
 """Files that are edited while a stage runs: the result stands for what it was made of, and the edit is never lost."""
 
+import pytest
+
 from tests.e2e.pipelines import ends, green, pipeline, prompt, proposing, shell
 from tests.project import Project
+
+pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
 
 ASK = "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, returns: text}}\n"
 

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, shell, what_came
+from tests.e2e.pipelines import REACHING_OUTSIDE, calls, ends, green, note, noted, pipeline, prompt, shell, what_came
 from tests.e2e.test_affected import git
 from tests.e2e.test_crash import build_and_die
 from tests.project import Outcome, Project
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,  # whole builds, many of them: `make test` runs them, `make check` does not
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+]
 
 LAYERS = ("api", "page", "store")
 MAKE = "mkdir -p app/$1; for w in $(cat src/$1.txt); do echo $w > app/$1/$w; done; echo $1 >> {notes}\n"
@@ -430,7 +433,9 @@ def test_an_interrupted_build_leaves_the_workspace_as_it_was(
     project.edit("make.sh", hold + project.read("make.sh"))
     before |= {"make.sh": project.read("make.sh").encode()}
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": str(Path(__file__).parents[2])}
-    argv = [sys.executable, "-c", "from orch23.cli.main import run; run()", "-C", str(project.root), "build", "-j1"]
+    environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
+    script = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
+    argv = [sys.executable, "-c", script, "-C", str(project.root), "build", "-j1"]
     with subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         what_came(gate, process)
         process.send_signal(number)

@@ -13,7 +13,10 @@ from orch23.plan.select import Selection
 from tests.e2e.pipelines import calls, green, note, noted, pipeline, prompt
 from tests.project import Outcome, Project, scripted
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,  # whole builds, many of them: `make test` runs them, `make check` does not
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+]
 
 HOSTED = """\
 version: 1

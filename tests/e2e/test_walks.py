@@ -9,7 +9,10 @@ import pytest
 from tests.e2e.pipelines import calls, ends, green, note, noted, pipeline, prompt, proposing, shell
 from tests.project import Project
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,  # whole builds, many of them: `make test` runs them, `make check` does not
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+]
 
 CHAIN = """\
   edit:

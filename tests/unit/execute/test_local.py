@@ -3,11 +3,14 @@
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orch23.execute.local import Launch, LocalExecutor
+from orch23.execute.launch import Launch, PlainLauncher
+from orch23.execute.local import LocalExecutor
 from orch23.execute.process import OutputCaps
 from orch23.execute.rooms import Rooms
 from orch23.model.action import (
@@ -208,11 +211,12 @@ def test_cancel_ends_what_runs_and_what_waits(world: World, tmp_path: Path) -> N
 
 
 def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
-    class Loud:
+    class Loud(PlainLauncher):
         tier = "loud"
 
-        def prepare(self, launch: Launch) -> Launch:
-            return Launch(("echo", str(launch.network), *launch.argv), launch.env, launch.room, launch.network)
+        @contextmanager
+        def prepare(self, launch: Launch) -> Iterator[Launch]:
+            yield replace(launch, argv=("echo", str(launch.network), *launch.argv))
 
     world = World(tmp_path / "rooms")
     executor = LocalExecutor(rooms=world.rooms, contents=world.kept, workers=1, launcher=Loud())

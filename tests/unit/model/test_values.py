@@ -32,7 +32,7 @@ ACTION_CHANGES: dict[str, object] = {
     "network": True,
     "reports": True,
 }
-NO_PART_OF_AN_ACTION: dict[str, object] = {"interpreter": "/opt/python", "timeout_s": 1.0}
+NO_PART_OF_AN_ACTION: dict[str, object] = {"interpreter": "/opt/python", "timeout_s": 1.0, "sandbox": False}
 
 
 @pytest.mark.parametrize("name", ACTION_CHANGES)

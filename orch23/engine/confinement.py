@@ -1,0 +1,80 @@
+"""Before the first stage starts: refuse stages whose processes can not, or may not, run as they are."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from orch23.engine.appraise import Appraised
+from orch23.engine.facts import has_process
+from orch23.engine.preview import Preview
+from orch23.model.decision import Run, VerifyOnly
+from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.errors import ConfigurationError
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confinement:
+    """What is known of the sandbox of a build.
+
+    `missing` gives the complaint that this machine has none, or None; it is asked only if something would be confined.
+    `refused` is the complaint of a stage that wants none.
+    """
+
+    pipeline: Pipeline
+    allowed: bool
+    missing: Callable[[], Diagnostic | None]
+    refused: Diagnostic
+
+    def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
+        """Refuse a build in which a stage would surely run that may not run like that.
+
+        `look` gives the preview of the build. It is asked for only where some stage could be refused.
+
+        Raises:
+            ConfigurationError: with every such stage.
+
+        """
+        nodes = [node for node in plan.nodes.values() if may_have_process(node)]
+        if self.allowed or not nodes:
+            return
+        missing = self.missing()
+        if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
+            return
+        complaints: dict[Diagnostic, list[str]] = {}
+        for stage, one in self._complaints(look(), missing):
+            names = complaints.setdefault(one, [])
+            if stage.family not in names:
+                names.append(stage.family)
+        if complaints:
+            raise ConfigurationError(*(self._told(one, names) for one, names in complaints.items()))
+
+    def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[Stage, Diagnostic]]:
+        for appraised in seen.appraised.values():
+            stage = appraised.resolved.stage
+            if not _runs_process(appraised):
+                continue
+            if not stage.sandbox:
+                yield stage, self.refused
+            elif missing is not None:
+                yield stage, missing
+
+    def _told(self, one: Diagnostic, names: list[str]) -> Diagnostic:
+        """Return a complaint at the first stage that it is of, with the others beside it."""
+        places = {
+            name: self.pipeline.locate("stages", name, *(("sandbox",) if one == self.refused else ())) for name in names
+        }
+        related = tuple(Related(f"`{name}` too", places[name]) for name in names[1:])
+        return replace(one, location=places[names[0]], subject=names[0], related=related)
+
+
+def may_have_process(node: Stage | ForeachStage) -> bool:
+    """Say whether a stage runs processes, or one that is not expanded yet may."""
+    if isinstance(node, Stage):
+        return has_process(node)
+    return node.kind in ("shell", "pytest") or "verify" in node.body
+
+
+def _runs_process(appraised: Appraised) -> bool:
+    resolved = appraised.resolved
+    return isinstance(appraised.decision, Run | VerifyOnly) and not resolved.broken and has_process(resolved.stage)

@@ -1,0 +1,98 @@
+"""The port of a sandbox: how a process that is about to be started is started confined instead."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from orch23.execute.process import ProcessEnd
+from orch23.execute.rooms import Room
+from orch23.model.diagnostic import Diagnostic
+
+
+class LaunchRefusedError(Exception):
+    """Nothing was started, since it could not, or may not, be started as the sandbox would have it."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        """Keep what is to be told."""
+        super().__init__(str(diagnostic))
+        self.diagnostic = diagnostic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is about to be started: command, environment, room, folders it must be able to read, and how.
+
+    `confine` is called in a thread of its own, which starts the process and ends: what it gives up, only the process
+    goes without. `gate` is called with what sets a process's limits, once the process is there. `judge` is told how it
+    ended, and says how that is to be understood; it may raise LaunchRefusedError.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    room: Room
+    interpreter: Path
+    network: bool = False
+    pass_fds: tuple[int, ...] = ()
+    confine: Callable[[], None] | None = None
+    gate: Callable[[Callable[[int], None]], None] | None = None
+    judge: Callable[[ProcessEnd], ProcessEnd] | None = None
+
+
+class Launcher(Protocol):
+    """The port of a sandbox."""
+
+    @property
+    def tier(self) -> str:
+        """Name the sandbox as it is shown."""
+
+    def seen(self, room: Room) -> Room:
+        """Return the room with the paths that a process in it has to use."""
+
+    def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
+        """Give the launch that runs this one confined; what it needs is held until the process has ended.
+
+        Raises:
+            LaunchRefusedError: it cannot, or may not, be run.
+            OSError: its program is not there, or there is no room or descriptor left.
+
+        """
+
+
+class PlainLauncher:
+    """No sandbox: the process may do what this user may."""
+
+    tier = "none"
+
+    def seen(self, room: Room) -> Room:
+        """Return the room as it is."""
+        return room
+
+    @contextmanager
+    def prepare(self, launch: Launch) -> Iterator[Launch]:
+        """Give the launch as it is."""
+        yield launch
+
+
+@dataclass(frozen=True, slots=True)
+class RefusingLauncher:
+    """Starts nothing, and says why."""
+
+    diagnostic: Diagnostic
+    tier = "none"
+
+    def seen(self, room: Room) -> Room:
+        """Return the room as it is."""
+        return room
+
+    def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
+        """Refuse.
+
+        Raises:
+            LaunchRefusedError: always.
+
+        """
+        del launch
+        raise LaunchRefusedError(self.diagnostic)

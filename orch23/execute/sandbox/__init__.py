@@ -1,0 +1,1 @@
+"""The tiers of the sandbox: bubblewrap, Landlock with seccomp, or a refusal."""

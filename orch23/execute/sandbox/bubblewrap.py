@@ -1,0 +1,191 @@
+"""Tier A: a process in namespaces of its own, made by bubblewrap, that sees its room at one constant path."""
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import select
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Self
+
+from orch23.execute.launch import Launch, LaunchRefusedError
+from orch23.execute.process import ProcessEnd
+from orch23.execute.rooms import Room
+from orch23.execute.sandbox import places, seccomp
+from orch23.execute.sandbox.programs import check_program
+from orch23.execute.sandbox.system_calls import machine
+from orch23.model.diagnostic import Diagnostic
+
+PROGRAMS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
+"""Where it is looked for: never on PATH, which may name what anybody has put there."""
+
+SEEN_ROOM: Final = "/room"
+"""Where every process sees its room."""
+
+_NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_IN_MEMORY: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - its own
+_GATE_WITHIN_S = 10.0
+_STATUS_BYTES = 1 << 12
+_OWN_FAILURE = 1
+_PROCESSES = 4096
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
+_CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
+_DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
+
+
+@dataclass(frozen=True, slots=True)
+class Bubblewrap:
+    """Starts processes by one bwrap. `closed` are places that no interpreter's prefix may open: home and project.
+
+    `nested` tells it to forbid user namespaces too, which the filter does anyway: an old bwrap cannot.
+    """
+
+    program: Path
+    closed: tuple[Path, ...] = ()
+    nested: bool = True
+    tier = "bubblewrap"
+
+    def seen(self, room: Room) -> Room:
+        """Return the room as it is seen from within."""
+        return Room(Path(SEEN_ROOM), room.marker)
+
+    @contextlib.contextmanager
+    def prepare(self, launch: Launch) -> Iterator[Launch]:
+        """Give bwrap's command in the place of the process's own.
+
+        Raises:
+            OSError: the program is not there, or no descriptor is left.
+
+        """
+        seen = self.seen(launch.room)
+        inside = seen.work / launch.cwd.relative_to(launch.room.work)
+        prefixes = places.prefixes(launch.interpreter, self.closed)
+        check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
+        sockets = seccomp.Sockets.SHARED if launch.network else seccomp.Sockets.OWN
+        with _Pipes(seccomp.program(sockets, machine())) as pipes:
+            options = (
+                *_NAMESPACES,
+                *(() if launch.network else ("--unshare-net",)),
+                *(("--disable-userns",) if self.nested else ()),
+                *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
+                *_mounts(launch, seen, prefixes),
+                *("--chdir", str(inside)),
+                *("--seccomp", str(pipes.filter), "--json-status-fd", str(pipes.status_far)),
+                *("--block-fd", str(pipes.block)),
+            )
+            yield replace(
+                launch,
+                argv=(str(self.program), *options, "--", *launch.argv),
+                pass_fds=(*launch.pass_fds, pipes.filter, pipes.status_far, pipes.block),
+                gate=pipes.open_gate,
+                judge=pipes.judge,
+            )
+
+
+def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path]) -> Iterator[str]:
+    """Give the options that make the tree of files. Of the host's /proc there are its switches, for reading alone."""
+    for path in places.SYSTEM:
+        if os.path.islink(path):
+            yield from ("--symlink", os.readlink(path), path)
+        elif os.path.isdir(path):
+            yield from ("--ro-bind", path, path)
+    yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
+    for folder, size in _IN_MEMORY:
+        yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
+    yield from ("--symlink", "/run", "/var/run")
+    # After those above, which would hide what lies below them.
+    settings = (*places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ()), places.PROCESSORS)
+    for path in (*settings, *map(str, prefixes)):
+        yield from ("--ro-bind-try", path, path)
+    yield from ("--bind", str(launch.room.root), str(seen.root))
+    yield from ("--ro-bind-try", str(launch.room.own / "reporter"), str(seen.own / "reporter"))
+    yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+class _Pipes:
+    """The descriptors of one bwrap: the filter it loads, what it says of its child, and what it waits for."""
+
+    def __init__(self, filter_program: bytes) -> None:
+        """Open them."""
+        with contextlib.ExitStack() as stack:
+            self.filter = _filled(stack, filter_program)
+            self._status, self.status_far = _pipe(stack)
+            self.block, self._release = _pipe(stack)
+            stack.pop_all()
+        self._said = b""
+        self._open = {self.filter, self._status, self.status_far, self.block, self._release}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in tuple(self._open):
+            self._close(descriptor)
+
+    def open_gate(self, limit: Callable[[int], None]) -> None:
+        """Set limits to the child of bwrap once it is there, and let it begin; the limits are inherited."""
+        for far in (self.filter, self.status_far, self.block):
+            self._close(far)
+        while not (child := _CHILD.search(self._said)) and self._listen(_GATE_WITHIN_S):
+            pass
+        if child:
+            limit(int(child[1]))
+            with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
+                resource.prlimit(int(child[1]), resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._release, b"x")
+        self._close(self._release)
+
+    def judge(self, end: ProcessEnd) -> ProcessEnd:
+        """Return how the process ended. As long as bwrap told no exit code of it, all that was printed is bwrap's own.
+
+        Raises:
+            LaunchRefusedError: the sandbox could not be made.
+
+        """
+        while self._listen(0):
+            pass
+        if end.end != "exited" or end.exit_code != _OWN_FAILURE or b'"exit-code"' in self._said:
+            return end
+        if end.head.startswith(b"bwrap: execvp "):
+            missing = end.head.rstrip().endswith(os.strerror(errno.ENOENT).encode())
+            return replace(end, exit_code=_NOT_FOUND if missing else _NOT_EXECUTABLE)
+        said = end.head.decode("utf-8", "replace").strip() or "bwrap ended without a word"
+        raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {said}", hint=_DOCTOR))
+
+    def _listen(self, patience_s: float) -> bool:
+        """Take what bwrap says; False where it says no more, at least not within that time."""
+        waiting = select.poll()
+        waiting.register(self._status, select.POLLIN)
+        if not waiting.poll(patience_s * 1000):
+            return False
+        data = os.read(self._status, _STATUS_BYTES)
+        self._said += data
+        return bool(data)
+
+    def _close(self, descriptor: int) -> None:
+        if descriptor in self._open:
+            self._open.discard(descriptor)
+            os.close(descriptor)
+
+
+def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
+    """Give a pipe that is closed with the stack."""
+    ends = os.pipe2(os.O_CLOEXEC)
+    for end in ends:
+        stack.callback(os.close, end)
+    return ends
+
+
+def _filled(stack: contextlib.ExitStack, data: bytes) -> int:
+    """Give the end of a pipe from which a few KiB can be read, which it takes at once."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    stack.callback(os.close, reading)
+    try:
+        os.write(writing, data)
+    finally:
+        os.close(writing)
+    return reading

@@ -1,0 +1,78 @@
+"""What a step may see of the machine: the system's programs and libraries, and its interpreter with its packages."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from orch23.execute.interpreters import read_config
+
+SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+"""Folders of programs and libraries; a link among them is given as a link."""
+
+SETTINGS: Final = (
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/protocols", "/etc/services"),
+    *("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls", "/etc/pki/ca-trust", "/etc/crypto-policies"),
+    "/etc/fonts",
+)
+"""What programs need of /etc; all of it can be read by everybody. Each costs a mount."""
+
+IN_THE_WAY: Final = (
+    *("/etc/gitconfig", "/etc/bash.bashrc", "/etc/profile", "/etc/inputrc", "/etc/terminfo", "/etc/login.defs"),
+    *("/etc/npmrc", "/etc/pip.conf", "/etc/networks", "/etc/rpc", "/etc/shells", "/etc/host.conf", "/etc/gai.conf"),
+    *("/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/magic", "/etc/java"),
+    *("/etc/os-release", "/etc/debian_version", "/etc/ca-certificates", "/etc/ca-certificates.conf"),
+)
+"""Settings without which programs go on, but not where they are there and cannot be read."""
+
+NETWORK_SETTINGS: Final = ("/etc/resolv.conf",)
+"""What names of other machines are looked up by."""
+
+PROCESSORS = "/sys/devices/system/cpu"
+"""Where programs count processors."""
+
+
+def prefixes(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return what an interpreter needs of the disk beyond the system's folders: its environment and its base.
+
+    A prefix that holds a closed place, such as the user's home, is not given: then it is the interpreter alone and the
+    libraries beside it.
+    """
+    found: dict[Path, None] = {}
+    for program in _links(interpreter):
+        for prefix in (program.parent.parent, *_home(program)):
+            for path in _parts(prefix, program, closed):
+                found.setdefault(path)
+    paths = [path for path in found if not any(path.is_relative_to(system) for system in SYSTEM) and path.exists()]
+    return tuple(path for path in paths if not any(path != other and path.is_relative_to(other) for other in paths))
+
+
+def _links(program: Path) -> Iterator[Path]:
+    """Give a program's path, and where each link on the way to the file points; the folders' own links resolved too."""
+    seen: set[Path] = set()
+    path = Path(os.path.normpath(program))
+    while path not in seen:
+        seen.add(path)
+        yield path
+        yield path.parent.resolve() / path.name
+        if path.is_symlink():
+            path = Path(os.path.normpath(path.parent.resolve() / path.readlink()))
+
+
+def _home(program: Path) -> Iterator[Path]:
+    """Give the base of a virtual environment, as its pyvenv.cfg names it and where that really is."""
+    home = read_config(program.parent.parent / "pyvenv.cfg").get("home")
+    if home:
+        base = Path(os.path.normpath(home)).parent
+        yield base
+        yield base.resolve()
+
+
+def _parts(prefix: Path, program: Path, closed: tuple[Path, ...]) -> Iterator[Path]:
+    if not any(place.is_relative_to(prefix) for place in closed):
+        yield prefix
+        return
+    yield program
+    yield from sorted(prefix.glob("lib/python3*"))
+    yield from sorted(prefix.glob("lib/libpython3*"))

@@ -1,0 +1,108 @@
+"""Try a tier of the sandbox on this machine: run something, write outside of the room, reach a listener of ours.
+
+What counts is what happened outside; that the attempts were made is all that is believed from within.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Final
+
+from orch23.execute.launch import Launch, Launcher, LaunchRefusedError
+from orch23.execute.process import ProcessEnd, run_process
+from orch23.execute.rooms import Room
+
+_WITHIN_S = 20.0
+_CANARY = b"untouched\n"
+
+_PROGRAM: Final = """\
+import _socket, sys
+canary, port, *inside = sys.argv[1:]
+def attempt(name, act):
+    try:
+        act()
+    except OSError:
+        print(name, "refused", flush=True)
+    else:
+        print(name, "done", flush=True)
+def write(path):
+    with open(path + "/inside" if path != canary else path, "w") as file:
+        file.write("x")
+def connect():
+    one = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    one.settimeout(5)
+    one.connect(("127.0.0.1", int(port)))
+attempt("inside", lambda: [write(folder) for folder in inside])
+attempt("outside", lambda: write(canary))
+attempt("connect", connect)
+"""
+
+
+def fault(launcher: Launcher) -> str | None:
+    """Return what a tier does not do on this machine, or None where it does all that it must."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="orch23-sandbox-") as folder:
+            return _tried(launcher, Path(folder))
+    except LaunchRefusedError as refused:
+        return refused.diagnostic.message
+    except OSError as problem:
+        return str(problem)
+
+
+def _tried(launcher: Launcher, folder: Path) -> str | None:
+    canary = folder / "canary"
+    canary.write_bytes(_CANARY)
+    room = Room(folder / "room", "self-test")
+    for part in (room.own, room.root, room.work, room.home, room.tmp):
+        part.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0)
+        end = _run(launcher, room, canary, listener.getsockname()[1])
+        reached = False
+        with contextlib.suppress(BlockingIOError):
+            listener.accept()[0].close()
+            reached = True
+    said = end.head.decode("utf-8", "replace").split("\n")
+    if (end.end, end.exit_code) != ("exited", 0) or "inside done" not in said or not (room.work / "inside").exists():
+        return _last_line(end)
+    if canary.read_bytes() != _CANARY or "outside refused" not in said:
+        return "a file outside of the room could be written"
+    if reached or "connect refused" not in said:
+        return "this machine's network could be reached"
+    return None
+
+
+def _run(launcher: Launcher, room: Room, canary: Path, port: int) -> ProcessEnd:
+    seen = launcher.seen(room)
+    interpreter = Path(sys.executable)
+    inside = map(str, (seen.work, seen.home, seen.tmp))
+    wanted = Launch(
+        argv=(str(interpreter), "-I", "-S", "-B", "-c", _PROGRAM, str(canary), str(port), *inside),
+        env={"PATH": os.defpath, "HOME": str(seen.home), "TMPDIR": str(seen.tmp), "LANG": "C.UTF-8"},
+        cwd=room.work,
+        room=room,
+        interpreter=interpreter,
+    )
+    with launcher.prepare(wanted) as launch:
+        end = run_process(
+            launch.argv,
+            cwd=launch.cwd,
+            env=launch.env,
+            timeout_s=_WITHIN_S,
+            cancel=threading.Event(),
+            log=room.own / "output.log",
+            pass_fds=launch.pass_fds,
+            confine=launch.confine,
+            gate=launch.gate,
+        )
+        return end if launch.judge is None else launch.judge(end)
+
+
+def _last_line(end: ProcessEnd) -> str:
+    """Say in a line why even honest work failed."""
+    lines = [line for line in end.head.decode("utf-8", "replace").splitlines() if line.strip()]
+    return f"an honest program ended with {end.exit_code}: {lines[-1] if lines else 'it said nothing'}"

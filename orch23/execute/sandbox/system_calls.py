@@ -1,0 +1,146 @@
+"""Linux system calls for which Python has no function, by their numbers."""
+
+import ctypes
+import os
+import platform
+from collections.abc import Mapping
+from typing import Final
+
+AUDIT_ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""What the kernel calls the machines that we know, to a filter."""
+
+_X86_64, _AARCH64 = 0, 1
+_MACHINES: Final = {"x86_64": _X86_64, "aarch64": _AARCH64}
+
+# name -> (number on x86_64, number on aarch64); None where there is no such call.
+NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "capset": (126, 91),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "connect": (42, 203),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsetxattr": (190, 7),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioctl": (16, 29),
+    "ioperm": (173, None),
+    "iopl": (172, None),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "landlock_add_rule": (445, 445),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_restrict_self": (446, 446),
+    "lookup_dcookie": (212, 18),
+    "lsetxattr": (189, 6),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
+    "modify_ldt": (154, None),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "mq_open": (240, 180),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
+    "msgrcv": (70, 188),
+    "msgsnd": (69, 189),
+    "nfsservctl": (180, 42),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "prlimit64": (302, 261),
+    "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "reboot": (169, 142),
+    "removexattr": (197, 14),
+    "removexattrat": (466, 466),
+    "request_key": (249, 218),
+    "seccomp": (317, 277),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "setpriority": (141, 140),
+    "settimeofday": (164, 170),
+    "setxattr": (188, 5),
+    "setxattrat": (463, 463),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmget": (29, 194),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "uselib": (134, None),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+
+
+def machine() -> str:
+    """Return what the kernel calls this machine."""
+    return platform.machine()
+
+
+def number(name: str, on: str | None = None) -> int | None:
+    """Return the number of a call on a machine, by default this one; None where it has none, or is not known."""
+    column = _MACHINES.get(on if on is not None else machine())
+    return None if column is None else NUMBERS[name][column]
+
+
+def call(name: str, *arguments: object) -> int:
+    """Make a call on behalf of the thread that asks for it, and return what it gave.
+
+    Raises:
+        OSError: it failed, or there is no such call here.
+
+    """
+    this = number(name)
+    if this is None:
+        raise OSError(38, f"{name} is not known on this machine")
+    return checked(name, ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(this), *arguments))
+
+
+def checked(name: str, result: int) -> int:
+    """Return what a C function gave.
+
+    Raises:
+        OSError: it gave -1.
+
+    """
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return int(result)

@@ -1,0 +1,298 @@
+"""The sandbox in whole builds: what is confined, what is refused, what may be allowed, and what is told of it."""
+
+import json
+import os
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from orch23.execute.sandbox.bubblewrap import Bubblewrap
+from orch23.execute.sandbox.choice import Choice, choose_once
+from orch23.execute.sandbox.restricted import Restricted
+from tests.project import Project, scripted
+from tests.sandbox.users import need
+
+SELF_TEST = "orch23.cli.wiring.choose_once"
+NONE = Choice(None, (("bubblewrap", "it is not installed"), ("Landlock", "the kernel has none")))
+ALLOWED = "--allow-unsandboxed"
+
+
+def pipeline(**stages: Any) -> dict[str, str]:
+    return scripted({name: {"outputs": [name], **stage} for name, stage in stages.items()}, {})
+
+
+@contextmanager
+def tier(choice: Choice) -> Iterator[None]:
+    with patch(SELF_TEST, return_value=choice):
+        yield
+
+
+def chosen(name: str) -> Choice:
+    need(name)
+    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Restricted())
+
+
+TIERS = ["bubblewrap", "landlock"]
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_stage_cannot_write_beside_its_room(project: Project, name: str) -> None:
+    (project.root / "precious").write_text("kept")
+    script = f"echo a > a; echo taken > {project.root}/precious"
+    with tier(chosen(name)):
+        assert project.write(pipeline(a={"shell": script})).build().code == 1
+    assert project.read("precious") == "kept"
+    assert not project.exists("a")
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_verification_is_confined_too(project: Project, name: str) -> None:
+    (project.root / "precious").write_text("kept")
+    verify = [{"shell": ["bash", "-c", f"echo taken > {project.root}/precious"]}]
+    files = scripted({"a": {"outputs": ["a"], "llm": {"returns": "text"}, "verify": verify}}, {"a": ["text"]})
+    with tier(chosen(name)):
+        assert project.write(files).build().code == 1
+    assert project.read("precious") == "kept"
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_tests_report_across_the_sandbox(project: Project, name: str) -> None:
+    test = "import app\n\n\ndef test_a(tmp_path):\n    (tmp_path / 'x').write_text('x')\n    assert app.X == 1\n"
+    stage = {"inputs": ["test_a.py", "app.py"], "pytest": {"paths": ["test_a.py"], "report": "r.json"}}
+    files = {**scripted({"check": stage}, {}), "test_a.py": test, "app.py": "X = 1\n"}
+    with tier(chosen(name)):
+        outcome = project.write(files).build()
+    assert outcome.code == 0, outcome.err
+    assert json.loads(project.read("r.json"))
+
+
+def test_in_bubblewrap_every_process_sees_one_path_and_only_its_inputs(project: Project) -> None:
+    script = "{ pwd; echo $HOME $TMPDIR; ls -A; ls /; } > a"
+    files = {**pipeline(a={"inputs": ["in"], "shell": script}), "in": "x", "other": "y"}
+    with tier(chosen("bubblewrap")):
+        outcome = project.write(files).build()
+        assert outcome.code == 0, outcome.err
+        first = project.read("a")
+        assert project.build("-f", "a").code == 0
+    assert first.startswith("/room/work\n/room/home /room/tmp\na\nin\nbin\n")
+    assert "orch23" not in first
+    assert project.read("a") == first
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_the_network_is_there_only_for_a_stage_that_says_so(project: Project, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        heard: list[bytes] = []
+
+        def accept() -> None:
+            with listener.accept()[0] as connection:
+                heard.append(connection.recv(100))
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo -n $0 >&3; echo a > "
+        stages = {"a": {"shell": f"{script} a"}, "b": {"shell": f"{script} b", "network": True}}
+        with tier(chosen(name)):
+            project.write(pipeline(**stages)).build("-k")
+        thread.join(10)
+    assert heard == [b"bash"]
+    assert (project.exists("a"), project.exists("b")) == (False, True)
+
+
+def test_names_are_looked_up_by_the_machines_own_settings_only_with_network(project: Project) -> None:
+    with tier(chosen("bubblewrap")):
+        stages = {n: {"shell": f"(ls /etc/resolv.conf || true) > {n}", "network": n == "b"} for n in ("a", "b")}
+        assert project.write(pipeline(**stages)).build().code == 0
+    assert (project.read("a"), project.read("b")) == ("", "/etc/resolv.conf\n")
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_program_that_is_not_there_is_told_as_ever(project: Project, name: str) -> None:
+    with tier(chosen(name)):
+        outcome = project.write(pipeline(a={"shell": ["no-such-program"]})).build()
+    assert outcome.code == 1
+    assert "E309" in outcome.err
+    assert "no-such-program: not found" in outcome.err
+
+
+def test_a_script_without_its_interpreter_is_not_found_in_bubblewrap(project: Project) -> None:
+    files = {**pipeline(a={"inputs": ["run"], "shell": ["./run"]}), "run": "#!/opt/nowhere/interpreter\n"}
+    project.write(files)
+    (project.root / "run").chmod(0o755)
+    with tier(chosen("bubblewrap")):
+        project.build()
+    assert project.events_of("attempt_finished")[-1]["data"]["exit_code"] == 127
+
+
+# ---- an interpreter wherever it is --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_the_interpreter_of_a_virtual_environment_in_the_project_is_seen(project: Project, name: str) -> None:
+    base = Path(os.path.realpath(sys.executable))
+    config = f"home = {base.parent}\nversion = {sys.version.split()[0]}\n"
+    project.write({**pipeline(a={"shell": ["python", "-c", "import sys; open('a', 'w').write(sys.prefix)"]})})
+    project.write({".venv/pyvenv.cfg": config, "secret": "x"})
+    (project.root / ".venv/bin").mkdir()
+    (project.root / ".venv/bin/python").symlink_to(base)
+    with tier(chosen(name)):
+        outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.read("a") == str(project.root / ".venv")
+
+
+# ---- off, and allowed ---------------------------------------------------------------------------------------------
+
+
+def test_a_stage_without_a_sandbox_is_refused_before_the_first_stage(project: Project) -> None:
+    off = {"shell": "echo b > b", "sandbox": "off"}
+    project.write(pipeline(a={"shell": "echo a > a"}, b=off, c={**off, "shell": "echo c > c"}))
+    outcome = project.build()
+    assert outcome.code == 78
+    assert "E484" in outcome.err
+    assert "b: it says `sandbox: off`" in re.sub(r"\s+", " ", outcome.err)
+    assert "`c` too" in outcome.err
+    assert ALLOWED in outcome.err
+    assert not any(project.exists(name) for name in "abc")
+    assert set(project.plan().values()) == {"run"}
+
+
+def test_a_stage_without_a_sandbox_runs_where_that_is_allowed(project: Project) -> None:
+    target = project.root.parent / "beside"
+    project.write(pipeline(b={"shell": f"echo b > b; echo b > {target}", "sandbox": "off"}))
+    with tier(chosen("bubblewrap")):
+        outcome = project.build(ALLOWED)
+    assert outcome.code == 0, outcome.err
+    assert target.read_text() == "b\n"
+
+
+def test_allowing_leaves_the_other_stages_confined(project: Project) -> None:
+    target = project.root.parent / "beside"
+    project.write(pipeline(a={"shell": f"echo a > a; echo a > {target}"}))
+    with tier(chosen("bubblewrap")):
+        assert project.build(ALLOWED).code == 1
+    assert not target.exists()
+
+
+def test_the_variable_allows_as_the_flag_does(project: Project) -> None:
+    project.write(pipeline(b={"shell": "echo b > b", "sandbox": "off"}))
+    assert project.build(env={"ORCH23_ALLOW_UNSANDBOXED": "1"}).code == 0
+
+
+def test_a_fresh_stage_without_a_sandbox_needs_nobodys_leave(project: Project) -> None:
+    project.write(pipeline(b={"shell": "echo b > b", "sandbox": "off"}))
+    assert project.build(ALLOWED).code == 0
+    assert project.build().code == 0
+
+
+def test_the_sandbox_is_no_part_of_the_key(project: Project) -> None:
+    project.write(pipeline(b={"shell": "echo b > b"}))
+    assert project.build().code == 0
+    project.write(pipeline(b={"shell": "echo b > b", "sandbox": "off"}))
+    assert project.plan() == {"b": "fresh"}
+
+
+def test_defaults_switch_it_off_for_all_stages(project: Project) -> None:
+    files = pipeline(a={"shell": "echo a > a"})
+    document = json.loads(files["pipeline.yaml"])
+    document["defaults"]["sandbox"] = "off"
+    project.write({**files, "pipeline.yaml": json.dumps(document)})
+    assert "E484" in project.build().err
+
+
+def test_a_stage_that_first_turns_out_to_run_later_is_refused_then(project: Project) -> None:
+    """Nothing is known of it before the first stage: it is not started even so."""
+    project.write(pipeline(a={"shell": "date +%N > a"}))
+    files = pipeline(a={"shell": "date +%N > a"}, b={"inputs": ["a"], "shell": "cp a b", "sandbox": "off"})
+    project.write(files)
+    assert project.build(ALLOWED).code == 0
+    project.write({"pipeline.yaml": files["pipeline.yaml"].replace("+%N", "+%s%N")})
+    outcome = project.build()
+    assert outcome.code == 78
+    assert "E484" in outcome.err
+
+
+@pytest.mark.parametrize("value", ["true", "no", "maybe"])
+def test_other_words_are_refused(project: Project, value: str) -> None:
+    text = f"version: 1\nstages:\n  a: {{outputs: [a], shell: echo, sandbox: {value}}}\n"
+    assert project.write({"pipeline.yaml": text}).build().code == 65
+
+
+# ---- a machine without any ----------------------------------------------------------------------------------------
+
+
+def test_without_any_tier_nothing_runs_and_the_way_out_is_told(project: Project) -> None:
+    project.write(pipeline(a={"shell": "echo a > a"}))
+    with tier(NONE):
+        outcome = project.build()
+        assert outcome.code == 78
+        for told in ("E483", "it is not installed", "the kernel has none", "apt-get install bubblewrap", ALLOWED):
+            assert told in re.sub(r"\s+", " ", outcome.err)
+        assert project.plan() == {"a": "run"}
+        assert not project.exists("a")
+        allowed = project.build(ALLOWED)
+    assert allowed.code == 0
+    assert "sandbox: none" in allowed.err
+    assert "steps run without a sandbox" in allowed.err
+    assert project.events_of("run_started")[-1]["data"]["sandbox"] == "none"
+
+
+def test_without_any_tier_a_pipeline_without_processes_is_built(project: Project) -> None:
+    project.write(scripted({"a": {"outputs": ["a"], "llm": {"returns": "text"}}}, {"a": ["text"]}))
+    with patch(SELF_TEST, side_effect=AssertionError("nobody has to know")):
+        outcome = project.build()
+    assert outcome.code == 0
+    assert "sandbox: unused" in outcome.err
+
+
+def test_without_any_tier_what_is_fresh_stays_fresh(project: Project) -> None:
+    project.write(pipeline(a={"shell": "echo a > a"}))
+    assert project.build().code == 0
+    with tier(NONE):
+        assert project.build().code == 0
+
+
+# ---- told ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_the_tier_is_on_the_screen_and_in_the_journal(project: Project, name: str) -> None:
+    with tier(chosen(name)):
+        outcome = project.write(pipeline(a={"shell": "echo a > a"})).build()
+    assert f"sandbox: {name}" in outcome.err
+    assert project.events_of("run_started")[-1]["data"]["sandbox"] == name
+    assert ("Landlock alone" in outcome.err) == (name == "landlock")
+
+
+def found(project: Project) -> dict[str, Any]:
+    facts = project.run("doctor", "--json").json()["facts"]
+    return next(fact for fact in facts if fact["name"] == "sandbox")
+
+
+def test_the_doctor_tries_the_sandbox(project: Project) -> None:
+    need("bubblewrap")
+    assert choose_once().tier == "bubblewrap"
+    assert found(project)["ok"]
+    assert "bubblewrap (/usr/bin/bwrap)" in found(project)["value"]
+
+
+def test_the_doctor_says_why_it_is_no_better_one(project: Project) -> None:
+    missing = (("bubblewrap", "it is not installed"),)
+    with patch("orch23.cli.examination.choose_once", return_value=Choice(Restricted(), missing)):
+        fact = found(project)
+    assert not fact["ok"]
+    assert fact["value"].startswith("Landlock")
+    assert "it is not installed; install bubblewrap" in fact["hint"]
+    with patch("orch23.cli.examination.choose_once", return_value=NONE):
+        fact = found(project)
+    assert fact["value"] == "none: steps are refused"
+    assert ALLOWED in fact["hint"]

@@ -1,0 +1,216 @@
+"""Attacks on files outside of the room: writing, removing, reading. Each writes to a victim of its own."""
+
+import ctypes
+import mmap
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+from attacking import attack, system_call
+
+
+def victim(world, name):
+    return f"{world['victims']}/{name}"
+
+
+def own(name):
+    return Path(os.environ["TMPDIR"], name)
+
+
+@attack("changed")
+def write_over(world):
+    Path(victim(world, "write_over")).write_text("taken")
+
+
+@attack("changed")
+def append(world):
+    with open(victim(world, "append"), "a") as file:
+        file.write("taken")
+
+
+@attack("changed")
+def truncate(world):
+    os.truncate(victim(world, "truncate"), 0)
+
+
+@attack("changed")
+def remove(world):
+    os.unlink(victim(world, "remove"))
+
+
+@attack("changed")
+def rename_away(world):
+    os.rename(victim(world, "rename_away"), victim(world, "rename_away") + ".gone")
+
+
+@attack("changed")
+def rename_over(world):
+    own("mine").write_text("taken")
+    own("mine").rename(victim(world, "rename_over"))
+
+
+@attack("changed")
+def write_through_a_link(world):
+    own("link").symlink_to(victim(world, "write_through_a_link"))
+    own("link").write_text("taken")
+
+
+@attack("changed")
+def write_through_a_hard_link(world):
+    os.link(victim(world, "write_through_a_hard_link"), own("hard"))
+    own("hard").write_text("taken")
+
+
+@attack("changed")
+def write_by_dots(world):
+    Path(os.getcwd() + "/" + "../" * 40 + victim(world, "write_by_dots")).write_text("taken")
+
+
+@attack("changed")
+def write_by_own_root(world):
+    Path("/proc/self/root" + victim(world, "write_by_own_root")).write_text("taken")
+
+
+@attack("changed")
+def write_by_neighbours_root(world):
+    Path(f"/proc/{world['neighbour']}/root" + victim(world, "write_by_neighbours_root")).write_text("taken")
+
+
+@attack("changed")
+def write_by_neighbours_folder(world):
+    Path(f"/proc/{world['neighbour']}/cwd/victims/write_by_neighbours_folder").write_text("taken")
+
+
+@attack("changed", plain="nobody")
+def write_by_the_root_of_init(world):
+    Path("/proc/1/root" + victim(world, "write_by_the_root_of_init")).write_text("taken")
+
+
+@attack("changed")
+def map_and_write(world):
+    with open(victim(world, "map_and_write"), "r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
+        pages[0:5] = b"taken"
+
+
+@attack("changed")
+def send_a_file(world):
+    own("source").write_text("taken")
+    os.sendfile(os.open(victim(world, "send_a_file"), os.O_WRONLY), os.open(own("source"), os.O_RDONLY), 0, 5)
+
+
+@attack("changed")
+def remove_with_a_program(world):
+    subprocess.run(["/bin/rm", "-f", victim(world, "remove_with_a_program")], check=False)
+
+
+@attack("changed")
+def write_with_a_shell(world):
+    subprocess.run(["/bin/sh", "-c", f"echo taken > {victim(world, 'write_with_a_shell')}"], check=False)
+
+
+@attack("changed")
+def change_the_mode(world):
+    os.chmod(victim(world, "change_the_mode"), 0o777)
+
+
+@attack("changed")
+def change_the_times(world):
+    os.utime(victim(world, "change_the_times"), (1, 1))
+
+
+@attack("changed", plain="root")
+def change_the_owner(world):
+    os.chown(victim(world, "change_the_owner"), 1234, 1234)
+
+
+@attack("changed")
+def set_an_attribute(world):
+    os.setxattr(victim(world, "set_an_attribute"), "user.taken", b"1")
+
+
+@attack("changed", plain="root")
+def open_by_handle(world):
+    handle = ctypes.create_string_buffer(struct.pack("=Ii", 128, 0) + b"\0" * 128)
+    mount = ctypes.c_int()
+    path = os.fsencode(victim(world, "open_by_handle"))
+    system_call(303, 264, ctypes.c_int(-100), path, handle, ctypes.byref(mount), ctypes.c_int(0))
+    root = os.open(world["victims"], os.O_RDONLY)
+    os.write(system_call(304, 265, ctypes.c_int(root), handle, ctypes.c_int(os.O_WRONLY)), b"taken")
+
+
+@attack("changed", plain="root")
+def leave_by_chroot(world):
+    folder = os.open("/", os.O_RDONLY)
+    own("inner").mkdir()
+    os.chroot(own("inner"))
+    os.fchdir(folder)
+    for _ in range(40):
+        os.chdir("..")
+    os.chroot(".")
+    Path(victim(world, "leave_by_chroot")).write_text("taken")
+
+
+def _append_to(place):
+    def write(world):
+        with open(world["places"][place], "a") as file:
+            file.write("taken")
+
+    return write
+
+
+for _place in ("project", "git", "store", "pipeline", "home", "startup"):
+    attack("changed", name=f"write_to_{_place}")(_append_to(_place))
+
+
+def _make_in(folder):
+    return lambda world: Path(folder, world["unique"]).write_text("taken")
+
+
+_PUBLIC = ("/tmp", "/var/tmp", "/dev/shm")
+MADE_IN = (*_PUBLIC, "/", "/run", "/etc", "/usr/local/bin", "/usr/lib", "/root", "/var/spool/cron", "/dev", "/home")
+for _folder in MADE_IN:
+    _name = f"make_in_{_folder.strip('/').replace('/', '_') or 'the_top'}"
+    attack("made", name=_name, plain="any" if _folder in _PUBLIC else "nobody")(_make_in(_folder))
+
+
+@attack("made_in_other_room")
+def make_in_another_room(world):
+    Path(world["other_room"], "work", "taken").write_text("taken")
+
+
+@attack("made_in_rooms")
+def make_beside_the_room(world):
+    Path(world["rooms"], "taken").write_text("taken")
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------
+
+
+def _read(place):
+    return lambda world: Path(world["places"][place]).read_text()
+
+
+for _place in ("project", "store", "home", "key", "shared_memory"):
+    attack("secret", name=f"read_{_place}")(_read(_place))
+
+
+@attack("secret")
+def read_another_room(world):
+    return Path(world["other_room"], "work", "secret").read_text()
+
+
+@attack("secret")
+def read_with_a_program(world):
+    return subprocess.run(["/bin/cat", world["places"]["key"]], check=False, capture_output=True, text=True).stdout
+
+
+@attack("secret", plain="nobody")
+def read_by_the_root_of_init(world):
+    return Path("/proc/1/root" + world["places"]["key"]).read_text()
+
+
+@attack("secret")
+def read_by_a_link(world):
+    own("way").symlink_to(world["places"]["key"])
+    return own("way").read_text()

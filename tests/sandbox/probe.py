@@ -1,0 +1,319 @@
+"""Run the table of attacks inside one tier and judge from outside who got out: `python -m tests.sandbox.probe TIER`.
+
+Needs nothing but Python and orch23's own code, so that it also runs as a user who can see little else. Prints JSON.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import resource
+import secrets
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from orch23.execute.launch import Launcher, PlainLauncher
+from orch23.execute.local import LocalExecutor
+from orch23.execute.rooms import Room, Rooms
+from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
+from orch23.execute.sandbox.restricted import Restricted
+from orch23.model.action import Action, Completed
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+
+HERE = Path(__file__).resolve().parent
+SECRET_NAME = "PROBE_SECRET"
+_NEIGHBOUR = """
+import ctypes, os, sys, time
+secret = ctypes.create_string_buffer(os.environ["PROBE_SECRET"].encode())
+print(ctypes.addressof(secret), flush=True)
+time.sleep(1000)
+"""
+
+
+def launcher(tier: str, closed: tuple[Path, ...] = ()) -> Launcher:
+    """Return a tier by its name, without trying it."""
+    if tier == "bubblewrap":
+        return Bubblewrap(next(Path(name) for name in PROGRAMS if Path(name).exists()), closed)
+    return Restricted(closed) if tier == "landlock" else PlainLauncher()
+
+
+def table() -> dict[str, Any]:
+    """Return all attacks."""
+    sys.path.insert(0, str(HERE))
+    try:
+        attacking = importlib.import_module("attacking")
+        for name in attacking.TABLES:
+            importlib.import_module(name)
+    finally:
+        sys.path.remove(str(HERE))
+    return dict(attacking.ATTACKS)
+
+
+class Memory:
+    """Inputs and results of actions, in memory."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.kept: dict[Digest, bytes] = {}
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        target.write_bytes(self.files[path])
+        return True
+
+    def put_bytes(self, data: bytes) -> Digest:
+        self.kept[digest_bytes(data)] = data
+        return digest_bytes(data)
+
+    def put_file(self, path: Path) -> Digest:
+        return self.put_bytes(path.read_bytes())
+
+
+class World:
+    """What lies and runs outside of the room, and what became of it."""
+
+    def __init__(self, folder: Path, names: list[str], stack: contextlib.ExitStack) -> None:
+        self.folder, self.names, self.stack = folder, names, stack
+        self.secret = os.environ.get(SECRET_NAME) or secrets.token_hex(16)
+        self.unique = f"probe-{secrets.token_hex(8)}"
+        self.heard: list[bytes] = []
+        self.victims = folder / "victims"
+        self.victims.mkdir(parents=True)
+        for name in names:
+            (self.victims / name).write_text("canary")
+            (self.victims / name).chmod(0o600)
+        self.places = {
+            "project": folder / "project/spec.md",
+            "git": folder / "project/.git/config",
+            "store": folder / "project/.orch23/cas/blob",
+            "pipeline": folder / "project/pipeline.yaml",
+            "home": folder / "home/notes.txt",
+            "startup": folder / "home/.profile",
+            "key": folder / "home/.ssh/id_ed25519",
+            "shared_memory": Path("/dev/shm", self.unique + "-canary"),
+        }
+        for place in self.places.values():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(self.secret)
+            place.chmod(0o600)
+        stack.callback(self.places["shared_memory"].unlink, missing_ok=True)
+        self.rooms = folder / "project/.orch23/rooms"
+        self.other = Room(self.rooms / "other", "other")
+        self.other.work.mkdir(parents=True)
+        (self.other.work / "secret").write_text(self.secret)
+        self.prey = {name: self._sleeper() for name in names}
+        self.neighbour, self.address = self._neighbour()
+        self.segment = self._segment()
+        inherited = os.open(self.places["key"], os.O_RDONLY)
+        os.set_inheritable(inherited, True)
+        stack.callback(os.close, inherited)
+        self.ports = self._listen()
+        self.before = self._state()
+
+    def told(self, tier: str) -> dict[str, Any]:
+        """Return what the attacks are told."""
+        return {
+            "sandboxed": tier != "none",
+            "unique": self.unique,
+            "victims": str(self.victims),
+            "places": {name: str(path) for name, path in self.places.items()},
+            "rooms": str(self.rooms),
+            "other_room": str(self.other.root),
+            "neighbour": self.neighbour,
+            "address": self.address,
+            "builder": os.getpid(),
+            "segment": self.segment,
+            "secret_inside": "x" * len(self.secret),
+            "prey": {name: process.pid for name, process in self.prey.items()},
+            **self.ports,
+        }
+
+    # ---- processes, memory, sockets --------------------------------------------------------------
+
+    def _sleeper(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
+        self.stack.callback(process.wait)
+        self.stack.callback(process.kill)
+        return process
+
+    def _neighbour(self) -> tuple[int, int]:
+        with self.places["key"].open() as stdin:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _NEIGHBOUR, self.secret],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                env={SECRET_NAME: self.secret},
+                cwd=self.folder,
+            )
+        self.stack.callback(process.wait)
+        self.stack.callback(process.kill)
+        assert process.stdout is not None
+        self.stack.callback(process.stdout.close)
+        return process.pid, int(process.stdout.readline())
+
+    def _segment(self) -> int:
+        libc = ctypes.CDLL(None, use_errno=True)
+        segment = int(libc.shmget(0, ctypes.c_size_t(4096), 0o1600))
+        assert segment >= 0
+        self.stack.callback(libc.shmctl, segment, 0, None)  # IPC_RMID
+        libc.shmat.restype = ctypes.c_void_p
+        address = libc.shmat(segment, None, 0)
+        ctypes.memmove(address, self.secret.encode(), len(self.secret))
+        libc.shmdt(ctypes.c_void_p(address))
+        return segment
+
+    def _listen(self) -> dict[str, Any]:
+        tcp = socket.create_server(("0.0.0.0", 0))
+        tcp6 = socket.socket(type=socket.SOCK_DGRAM)
+        tcp6.bind(("127.0.0.1", 0))
+        path, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        path.bind(str(self.folder / "s"))
+        path.listen()
+        abstract.bind("\0" + self.unique)
+        abstract.listen()
+        datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        datagrams.bind(str(self.folder / "d"))
+        for one in (tcp, tcp6, path, abstract, datagrams):
+            self.stack.callback(one.close)
+        for listener in (tcp, path, abstract):
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        for receiver in (tcp6, datagrams):
+            threading.Thread(target=self._receive, args=(receiver,), daemon=True).start()
+        return {
+            "tcp": tcp.getsockname()[1],
+            "udp": tcp6.getsockname()[1],
+            "path_socket": str(self.folder / "s"),
+            "path_datagrams": str(self.folder / "d"),
+            "address_of_machine": _address(),
+        }
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection = listener.accept()[0]
+                threading.Thread(target=self._receive, args=(connection,), daemon=True).start()
+
+    def _receive(self, one: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(4096):
+                self.heard.append(data)
+
+    # ---- judging ---------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, object]:
+        """Return all that no attack may change: victims and places, priorities, limits."""
+        found: dict[str, object] = {name: _look(self.victims / name) for name in self.names}
+        found |= {f"write_to_{name}": _look(path) for name, path in self.places.items()}
+        for name, process in self.prey.items():
+            found[f"slowed {name}"] = os.getpriority(os.PRIO_PROCESS, process.pid) if process.poll() is None else None
+            found[f"limited {name}"] = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        return found
+
+    def escaped(self, name: str, judge: str, loot: str | None) -> bool:
+        """Say whether an attack got out."""
+        if judge == "changed":
+            now = _look(self.places[name[9:]] if name.startswith("write_to_") else self.victims / name)
+            return now != self.before[name]
+        process = self.prey[name]
+        match judge:
+            case "secret":
+                return loot is not None and self.secret in loot
+            case "said":
+                return loot is not None
+            case "killed":
+                return process.poll() is not None
+            case "slowed":
+                return os.getpriority(os.PRIO_PROCESS, process.pid) != self.before[f"slowed {name}"]
+            case "limited":
+                return resource.prlimit(process.pid, resource.RLIMIT_NOFILE) != self.before[f"limited {name}"]
+            case "reached":
+                return f"{name};" in b"".join(self.heard).decode(errors="replace")
+        made = {
+            "made": Path("/", *_folder_of(name), self.unique),
+            "made_in_other_room": self.other.work / "taken",
+            "made_in_rooms": self.rooms / "taken",
+            "made_cron_job": Path("/etc/cron.d", self.unique),
+            "made_by_systemd": Path(f"/tmp/{self.unique}-systemd"),
+        }[judge]
+        there = os.path.lexists(made)
+        with contextlib.suppress(OSError):
+            made.unlink()
+        return there
+
+
+def _folder_of(name: str) -> tuple[str, ...]:
+    folders = {folder.strip("/").replace("/", "_") or "the_top": folder for folder in _made_in()}
+    return tuple(folders.get(name.removeprefix("make_in_"), "/nowhere").strip("/").split("/"))
+
+
+def _made_in() -> tuple[str, ...]:
+    return tuple(sys.modules["attacks_on_files"].MADE_IN)
+
+
+def _look(path: Path) -> object:
+    try:
+        status = path.lstat()
+        attributes = sorted(os.listxattr(path)) if stat.S_ISREG(status.st_mode) else []
+        return (path.read_bytes(), status.st_mode, status.st_mtime_ns, status.st_uid, attributes)
+    except FileNotFoundError:
+        return None
+
+
+def _address() -> str:
+    """Return an address of this machine beside the loopback; the loopback where it has none."""
+    with socket.socket(type=socket.SOCK_DGRAM) as one, contextlib.suppress(OSError):
+        one.connect(("192.0.2.1", 9))  # sends nothing
+        return str(one.getsockname()[0])
+    return "127.0.0.1"
+
+
+@contextlib.contextmanager
+def executor(tier: str, memory: Memory, rooms: Path, closed: tuple[Path, ...]) -> Iterator[LocalExecutor]:
+    """Give an executor whose actions run in a tier."""
+    one = LocalExecutor(rooms=Rooms(rooms, memory), contents=memory, workers=2, launcher=launcher(tier, closed))
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def probe(tier: str) -> dict[str, object]:
+    """Run all attacks inside a tier; without one, those that must get out then. Return who did."""
+    attacks = table()
+    user = ("any", "root") if os.getuid() == 0 else ("any",)
+    names = [name for name, one in attacks.items() if tier != "none" or one.plain in user]
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-", dir="/var/tmp")))
+        world = World(folder, names, stack)
+        files = {path.name: path.read_bytes() for path in HERE.glob("attack*.py")}
+        memory = Memory({**files, "world.json": json.dumps(world.told(tier)).encode()})
+        inputs = {path: FileEntry(digest_bytes(data)) for path, data in memory.files.items()}
+        action = Action(
+            argv=("python", "attacking.py", *names), inputs=inputs, interpreter=sys.executable, timeout_s=120
+        )
+        closed = (folder / "home", folder / "project")
+        with executor(tier, memory, world.rooms, closed) as running:
+            outcome = running.submit(action).result()
+        assert isinstance(outcome, Completed), outcome
+        assert f"tried {len(names)}\n" in outcome.result.output.text, outcome.result.output.text
+        assert not outcome.result.violations, outcome.result.violations
+        loot = {
+            path.removeprefix("loot/"): memory.kept[entry.digest].decode(errors="replace")
+            for path, entry in outcome.result.written.items()
+            if path.startswith("loot/")
+        }
+        time.sleep(0.2)  # what was sent at the very end is still on its way to our listeners
+        escaped = [name for name in names if world.escaped(name, attacks[name].judge, loot.get(name))]
+    return {"tier": tier, "user": os.getuid(), "tried": names, "escaped": escaped, "said": outcome.result.output.text}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(probe(sys.argv[1])))

@@ -1,0 +1,38 @@
+"""A sandbox does not break honest work: thirty things that programs do, in each tier and as two users."""
+
+import json
+
+import pytest
+
+from tests.sandbox.users import need, run_as
+
+pytestmark = pytest.mark.slow  # a compiler, a version control, servers, pools
+
+# docs/safety.md says so: Landlock cannot tell one socket on a path from another, so none can be connected to; and
+# only who may make a network of its own has a loopback that is nobody else's.
+_PATHS = {"processes_by_forkserver", "a_manager", "a_server_on_a_path"}
+_NETWORK = {"a_loopback_server", "datagrams_on_the_loopback"}
+
+
+def failing(tier: str, user: str, package: str) -> dict[str, str]:
+    done = run_as(user, "-m", "tests.sandbox.working", tier, HONEST_PACKAGE=package)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])
+def test_nothing_honest_breaks_in_bubblewrap(user: str, package: str) -> None:
+    need("bubblewrap")
+    assert failing("bubblewrap", user, package) == {}
+
+
+@pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])
+def test_landlock_breaks_sockets_alone(user: str, package: str) -> None:
+    need("landlock")
+    failed = failing("landlock", user, package)
+    assert failed.keys() <= _PATHS | _NETWORK, failed
+
+
+def test_all_of_it_works_without_a_sandbox() -> None:
+    assert failing("none", "self", "pytest") == {}

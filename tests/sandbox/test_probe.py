@@ -1,0 +1,63 @@
+"""Over a hundred attacks from inside each tier of the sandbox, judged from outside, as root and as an ordinary user."""
+
+import json
+import os
+import secrets
+
+import pytest
+
+from tests.sandbox.probe import table
+from tests.sandbox.users import TIERS, need, run_as
+
+pytestmark = pytest.mark.slow  # a hundred processes each: `make test` runs them, `make check` does not
+
+USERS = ("self", "nobody")
+KNOWN = {
+    "bubblewrap": set(),
+    # docs/safety.md says so of Landlock: metadata, /dev/shm, and what /proc shows of other processes to everybody.
+    "landlock": {
+        "change_the_mode",
+        "change_the_times",
+        "make_in_dev_shm",
+        "read_shared_memory",
+        "read_command_line_of_neighbour",
+    },
+}
+
+
+def probed(tier: str, user: str) -> dict[str, list[str]]:
+    done = run_as(user, "-m", "tests.sandbox.probe", tier, PROBE_SECRET=secrets.token_hex(16))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+def test_there_are_enough_attacks() -> None:
+    assert len(table()) >= 100
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("tier", TIERS)
+def test_nobody_gets_out(tier: str, user: str) -> None:
+    need(tier)
+    found = probed(tier, user)
+    assert set(found["tried"]) == set(table())
+    assert set(found["escaped"]) <= KNOWN[tier]
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_the_probe_sees_whoever_gets_out(user: str) -> None:
+    """Without a sandbox every attack that needs nothing but this user's rights succeeds, and is seen."""
+    found = probed("none", user)
+    assert len(found["escaped"]) >= 50
+    unreachable = {"connect_to_the_address_of_the_machine"} if not os.path.exists("/proc/net/route") else set()
+    assert set(found["tried"]) - set(found["escaped"]) <= unreachable | _refused_by_the_machine(user)
+
+
+def _refused_by_the_machine(user: str) -> set[str]:
+    """Return what a machine may refuse by itself: a container has fewer privileges and namespaces than a host."""
+    namespaces = {"new_user_namespace", "clone_a_user_namespace", "clone3_a_user_namespace"}
+    attributes = {"set_an_attribute"}  # not every file system has them
+    tracing = {"trace_neighbour", "read_memory_of_neighbour", "read_memory_by_proc", "take_descriptor_of_neighbour"}
+    ours = {name for name, one in table().items() if one.plain == "root"} if user == "self" else set()
+    return namespaces | attributes | tracing | ours

@@ -1,0 +1,67 @@
+"""What of the disk an interpreter needs."""
+
+from pathlib import Path
+
+import pytest
+
+from orch23.execute.sandbox.places import prefixes
+from orch23.execute.sandbox.programs import check_program
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    path.chmod(0o755)
+    return path
+
+
+def environment(folder: Path, base: Path) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text(f"home = {base.parent}\n")
+    (folder / "bin/python").symlink_to(base)
+    return folder / "bin/python"
+
+
+def test_a_virtual_environment_and_its_base_are_seen(tmp_path: Path) -> None:
+    base = program(tmp_path / "versions/3.11/bin/python3.11")
+    python = environment(tmp_path / "project/.venv", base)
+    assert prefixes(python, (tmp_path / "project",)) == (tmp_path / "project/.venv", tmp_path / "versions/3.11")
+
+
+def test_links_between_folders_are_followed_and_kept(tmp_path: Path) -> None:
+    base = program(tmp_path / "store/cpython-3.12.8/bin/python3.12")
+    (tmp_path / "store/cpython-3.12").symlink_to("cpython-3.12.8")
+    python = environment(tmp_path / "venv", tmp_path / "store/cpython-3.12/bin/python3.12")
+    assert set(prefixes(python, ())) == {tmp_path / "venv", tmp_path / "store/cpython-3.12", base.parent.parent}
+
+
+def test_of_a_prefix_that_holds_a_closed_place_only_the_interpreter_is_seen(tmp_path: Path) -> None:
+    home = tmp_path / "me"
+    python = program(home / "bin/python3")
+    (home / "lib/python3.11").mkdir(parents=True)
+    (home / ".ssh").mkdir()
+    assert set(prefixes(python, (home,))) == {python, home / "lib/python3.11"}
+
+
+def test_what_the_system_has_is_not_named_again() -> None:
+    assert prefixes(Path("/usr/bin/python3"), ()) == ()
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/a").symlink_to("b")
+    (tmp_path / "bin/b").symlink_to("a")
+    assert prefixes(tmp_path / "bin/a", ()) == (tmp_path,)
+
+
+def test_programs_are_looked_for_as_a_shell_does(tmp_path: Path) -> None:
+    program(tmp_path / "one/tool")
+    (tmp_path / "plain").write_text("")
+    check_program("tool", f"/nowhere:{tmp_path}/one", tmp_path)
+    check_program("one/tool", "", tmp_path)
+    for name, path in (("tool", "/nowhere"), ("./tool", ""), ("", "")):
+        with pytest.raises(FileNotFoundError) if name else pytest.raises(OSError):
+            check_program(name, path, tmp_path)
+    for name in ("./plain", "./one"):
+        with pytest.raises(PermissionError):
+            check_program(name, "", tmp_path)

@@ -1,0 +1,155 @@
+"""The filter of system calls, run by a small machine of our own for both kinds of processor."""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from orch23.execute.sandbox.seccomp import Sockets, program
+from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, NUMBERS, number
+
+MACHINES = ("x86_64", "aarch64")
+ALLOWED, KILLED, EPERM, ENOSYS, EOPNOTSUPP = 0x7FFF0000, 0x80000000, 0x50001, 0x50026, 0x5005F
+NEWUSER, NEWNET, SIGCHLD, UNIX, INET, PACKET, NETLINK, STREAM, DATAGRAM = 1 << 28, 1 << 30, 17, 1, 2, 17, 16, 1, 2
+
+
+def verdict(code: bytes, machine: str, call: int, *arguments: int, architecture: int | None = None) -> int:
+    """Run a classic BPF program as the kernel does, on the data of one call."""
+    padded = (*arguments, *(0,) * (6 - len(arguments)))
+    known = AUDIT_ARCHITECTURES[machine] if architecture is None else architecture
+    data = struct.pack("<IIQ6Q", call, known, 0, *(one & (1 << 64) - 1 for one in padded))
+    instructions = list(struct.iter_unpack("=HBBI", code))
+    register = at = 0
+    while True:
+        operation, jump_true, jump_false, value = instructions[at]
+        at += 1
+        match operation:
+            case 0x20:
+                register = struct.unpack_from("<I", data, value)[0]
+            case 0x54:
+                register &= value
+            case 0x15:
+                at += jump_true if register == value else jump_false
+            case 0x35:
+                at += jump_true if register >= value else jump_false
+            case 0x45:
+                at += jump_true if register & value else jump_false
+            case 0x06:
+                return int(value)
+            case _:
+                raise AssertionError(operation)
+
+
+def asked(name: str, *arguments: int, machine: str, sockets: Sockets = Sockets.OWN, alone: bool = True) -> int | None:
+    this = number(name, machine)
+    return None if this is None else verdict(program(sockets, machine, alone=alone), machine, this, *arguments)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["mount", "ptrace", "bpf", "keyctl", "setns", "reboot", "io_uring_setup", "fsopen"])
+def test_what_nobody_honest_needs_is_refused(name: str, machine: str) -> None:
+    assert asked(name, machine=machine) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("clone", (SIGCHLD,), ALLOWED),
+        ("clone", (0x3D0F00,), ALLOWED),  # a thread
+        ("clone", (NEWUSER | SIGCHLD,), EPERM),
+        ("clone", (NEWUSER | SIGCHLD | 1 << 32,), EPERM),
+        ("clone3", (1, 2), ENOSYS),
+        ("unshare", (NEWNET,), EPERM),
+        ("unshare", (0x80,), EPERM),  # of time
+        ("unshare", (0x400,), ALLOWED),  # of open files
+        ("mknodat", (0, 0, 0o060600), EPERM),
+        ("mknodat", (0, 0, 0o020600), EPERM),
+        ("mknodat", (0, 0, 0o010600), ALLOWED),
+        ("mknod", (0, 0o060600), EPERM),
+        ("ioctl", (0, 0x5412), EPERM),
+        ("ioctl", (0, 0x5412 | 1 << 32), EPERM),  # the kernel looks at the low half alone
+        ("ioctl", (0, 0x5401), ALLOWED),
+    ],
+)
+def test_arguments_decide(name: str, arguments: tuple[int, ...], expected: int, machine: str) -> None:
+    assert asked(name, *arguments, machine=machine) in (expected, None)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("sockets", "allowed", "refused"),
+    [
+        (
+            Sockets.OWN,
+            [(UNIX, STREAM), (UNIX, DATAGRAM), (INET, STREAM), (10, DATAGRAM), (NETLINK, 3, 0)],
+            [(PACKET, 3)],
+        ),
+        (
+            Sockets.SHARED,
+            [(INET, STREAM), (10, DATAGRAM), (NETLINK, 3, 0)],
+            [(UNIX, STREAM), (40, 1), (NETLINK, 3, 15)],
+        ),
+        (
+            Sockets.NONE,
+            [(UNIX, STREAM)],
+            [(UNIX, DATAGRAM), (UNIX, DATAGRAM | 0o2000000), (INET, STREAM), (NETLINK, 3, 0)],
+        ),
+    ],
+)
+def test_families_of_sockets(sockets: Sockets, allowed: list, refused: list, machine: str) -> None:
+    assert [asked("socket", *one, machine=machine, sockets=sockets) for one in allowed] == [ALLOWED] * len(allowed)
+    assert [asked("socket", *one, machine=machine, sockets=sockets) for one in refused] == [EPERM] * len(refused)
+    assert asked("connect", 3, machine=machine, sockets=sockets) == (EPERM if sockets is Sockets.NONE else ALLOWED)
+    pair = asked("socketpair", UNIX, DATAGRAM, machine=machine, sockets=sockets)
+    assert pair == (ALLOWED if sockets is Sockets.OWN else EPERM)
+    assert asked("socketpair", UNIX, STREAM, machine=machine, sockets=sockets) == ALLOWED
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_shares_namespaces_may_reach_no_other_process(machine: str) -> None:
+    for name in ("shmget", "shmat", "msgget", "mq_open"):
+        assert asked(name, machine=machine) == ALLOWED
+        assert asked(name, machine=machine, alone=False) == EPERM
+    assert asked("setxattr", machine=machine, alone=False) == EOPNOTSUPP
+    assert asked("prlimit64", 0, 7, machine=machine, alone=False) == ALLOWED
+    assert asked("prlimit64", 4711, 7, machine=machine, alone=False) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_another_machines_numbers_are_death(machine: str) -> None:
+    code = program(Sockets.OWN, machine)
+    assert verdict(code, machine, 0, architecture=0x40000003) == KILLED  # i386
+
+
+def test_the_third_machine_of_x86_64_is_not_there() -> None:
+    assert verdict(program(Sockets.OWN, "x86_64"), "x86_64", 0x40000000) == ENOSYS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_everything_else_is_allowed(machine: str) -> None:
+    code = program(Sockets.OWN, machine)
+    known = {number(name, machine) for name in NUMBERS}
+    assert {verdict(code, machine, call) for call in range(600) if call not in known} == {ALLOWED}
+
+
+def test_a_machine_that_is_not_known_has_no_filter() -> None:
+    with pytest.raises(ValueError, match="riscv64"):
+        program(Sockets.OWN, "riscv64")
+
+
+@pytest.mark.parametrize(
+    ("machine", "header"),
+    [("x86_64", "x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "asm-generic/unistd.h")],
+)
+def test_the_numbers_are_the_kernels(machine: str, header: str) -> None:
+    path = Path("/usr/include", header)
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    found = {m[1]: int(m[2]) for m in re.finditer(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", path.read_text())}
+    ours = {name: number(name, machine) for name in NUMBERS}
+    newer = {"setxattrat", "removexattrat"}
+    assert {n: v for n, v in ours.items() if n not in newer or n in found} == {
+        n: found.get(n) for n in ours if n not in newer or n in found
+    }

@@ -1,0 +1,89 @@
+"""What a step takes of the machine while it runs is noticed, and is the end of it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orch23.execute.growth import Growth, Limits
+from orch23.execute.local import LocalExecutor
+from orch23.execute.rooms import Rooms
+from orch23.model.action import Action, ActionResult, Completed
+
+LIMITS = Limits(room_bytes=8 << 20, room_entries=500, processes=20, step_bytes=1 << 20, step_entries=50)
+
+
+class Nothing:
+    """A store that keeps nothing, and a source that has nothing."""
+
+    def copy_into(self, *_):
+        return True
+
+    def put_file(self, path):
+        raise AssertionError(path)
+
+    put_bytes = put_file
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> Iterator[LocalExecutor]:
+    one = LocalExecutor(rooms=Rooms(tmp_path, Nothing()), contents=Nothing(), workers=1, limits=LIMITS)
+    yield one
+    one.close()
+
+
+def run(executor: LocalExecutor, script: str) -> ActionResult:
+    action = Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable, timeout_s=30, scratch=("*",))
+    outcome = executor.submit(action).result()
+    assert isinstance(outcome, Completed), outcome
+    return outcome.result
+
+
+@pytest.mark.parametrize("where", ["$PWD", "$TMPDIR", "$HOME"])
+def test_a_room_that_fills_the_disk_is_stopped(executor: LocalExecutor, where: str) -> None:
+    result = run(executor, f"i=0; while :; do i=$((i+1)); head -c 2000000 /dev/zero > {where}/$i; sleep 0.01; done")
+    assert [(d.code, d.message) for d in result.violations] == [
+        ("E620", "killed: its room held more than 8388608 bytes")
+    ]
+    assert result.exit_code == 128 + 9
+
+
+def test_too_many_files_are_noticed_though_they_are_empty(executor: LocalExecutor) -> None:
+    result = run(executor, "i=0; while :; do : > $TMPDIR/$((i+=1)); done")
+    assert [d.message for d in result.violations] == ["killed: its room held more than 500 files"]
+
+
+def test_too_many_processes_are_the_end_of_all_of_them(executor: LocalExecutor) -> None:
+    result = run(executor, "for i in $(seq 40); do sleep 77.125 & done; wait")
+    assert [d.message for d in result.violations] == ["killed: it had more than 20 processes at once"]
+    for name in os.listdir("/proc"):
+        if name.isdigit() and Path(f"/proc/{name}").exists():
+            try:
+                assert Path(f"/proc/{name}/cmdline").read_bytes() != b"sleep\x0077.125\0"
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+
+
+def test_a_step_that_prints_all_the_time_is_watched_too(executor: LocalExecutor) -> None:
+    result = run(executor, "for i in $(seq 40); do sleep 77.125 & done; while :; do echo x; sleep 0.01; done")
+    assert [d.code for d in result.violations] == ["E620"]
+
+
+def test_a_room_is_not_measured_as_long_as_nothing_is_taken(tmp_path: Path, monkeypatch) -> None:
+    growth = Growth(tmp_path, Limits())
+    monkeypatch.setattr(os, "scandir", None)
+    assert growth.fault(1) is None
+
+
+def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("d" * 200, dir_fd=here)
+        below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    growth = Growth(tmp_path, Limits(step_entries=-(1 << 60)))
+    assert growth.fault(1) == "its folders are nested too deep to be measured"
