@@ -12,6 +12,8 @@ import sys
 import traceback
 
 from orch23.cli import main as cli
+from orch23.cli import wiring
+from orch23.execute.sandbox.choice import Choice
 
 MODES = ("count", "kill", "half", "fail_once", "fail_on", "power")
 PRELOADED = (
@@ -37,6 +39,8 @@ def serve() -> None:
         importlib.import_module(name)
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
     os.environ.clear()
+    os.environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
+    setattr(wiring, "choose_once", lambda: Choice(None))  # noqa: B010 - not exported; steps note outside of their rooms that they ran
     for line in sys.stdin:
         asked = json.loads(line)
         reading, writing = os.pipe()  # a pipe is no file: what is printed always arrives

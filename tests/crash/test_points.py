@@ -13,7 +13,11 @@ from tests.crash.harness import KILLED, Server, asked_again, violations
 from tests.crash.scenes import SCENES, scene_of
 from tests.project import Project
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+]
 
 _THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 _STRIDE = 1 if _THOROUGH else 61  # of all calls; a prime meets all kinds

@@ -17,7 +17,11 @@ from tests.crash.scenes import scene_of
 from tests.e2e.pipelines import shell
 from tests.project import Project
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("steps_reach_outside"),  # they note outside of their rooms that they ran
+]
 
 _BEFORE = 4  # so many calls before a promotion's rename its bytes are written
 
