@@ -53,7 +53,8 @@ def escape(project: Project, server: Server, weaken: str) -> str:
 def survivor(project: Project, server: Server, weaken: str) -> str:
     """Leave a daemon behind that is in no group of its step any more."""
     tag = uuid.uuid4().hex
-    daemon = f'(setsid sh -c "sleep 300 && echo {tag}" > /dev/null 2>&1 &) ; echo a > a.txt'
+    daemon = f'(setsid sh -c "touch $TMPDIR/there; sleep 300 && echo {tag}" > /dev/null 2>&1 &)'
+    daemon += "; until [ -e $TMPDIR/there ]; do sleep 0.01; done; echo a > a.txt"
     project.write(shell(f"  a: {{outputs: [a.txt], shell: '{daemon}'}}\n"))
     server.build(project, weaken=weaken)
     left = _tagged(tag)
