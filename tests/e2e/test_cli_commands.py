@@ -156,6 +156,14 @@ def test_reset_forgets_results_and_keeps_answers_and_logs(project: Project) -> N
     assert answer["data"]["replayed"] is True
 
 
+def test_reset_takes_back_no_output_that_somebody_edited(two: Project) -> None:
+    two.build()
+    two.edit("out.txt", "edited\n")
+    two.run("reset", "--outputs")
+    assert two.read("out.txt") == "edited\n"
+    assert not two.exists("last.txt")
+
+
 def test_reset_mends_what_a_build_cannot(two: Project) -> None:
     two.build()
     two.write({".orch23/VERSION": "99\n"})
