@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orch23.execute.copying import git_program, merge
@@ -75,7 +75,8 @@ def update_outlook(
         hint = f"`orch23 init {name}` writes it anew"
         message = f"{_PREFIX}{name}{_SUFFIX} does not say where the template comes from"
         raise NotFoundError(Diagnostic(codes.NOT_HERE, message, hint=hint))
-    source = find_source(address, root)
+    # Its name here stays, wherever its repository has moved.
+    source = replace(find_source(address, root), name=name)
     with fetched(source, environ) as folder:
         wanted = (Wanted(ref=former, last=last), Wanted(ref=ref, last=last, data=data))
         base, theirs = rendered(source, wanted, folder, root, environ)

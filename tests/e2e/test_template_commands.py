@@ -242,6 +242,17 @@ def test_a_name_that_the_project_has_not_is_told_those_it_has(housed: Project) -
     assert housed.run("template", "update", "../house").code == 66
 
 
+def test_a_template_whose_repository_has_moved_keeps_its_name_in_the_project(
+    housed: Project, repository: TemplateRepository
+) -> None:
+    two(repository)
+    moved = repository.folder.rename(repository.folder.with_name("moved"))
+    housed.replace(ANSWERS, repository.url, moved.as_uri())
+    assert housed.run("template", "update", "house").code == 0
+    assert [path.name for path in housed.root.glob(".orch23-*.yml")] == [ANSWERS]
+    assert "_commit: '2.0'\n" in housed.read(ANSWERS)
+
+
 def test_a_name_longer_than_a_file_can_have_is_one_that_the_project_has_not(housed: Project) -> None:
     assert housed.run("template", "update", "x" * 300).code == 66
 
