@@ -41,8 +41,9 @@ def affected(
 ) -> int:
     """Name the stages whose keys differ since a git revision, and those after them.
 
-    The pipeline, its prompts, schemas and sources as they were then are compared with the working tree. Checks
-    nothing out, writes nothing.
+    The pipeline, its prompts, schemas and sources as they were then are compared with the working tree, and what
+    was made with the lock file of then. `changed` is a stage of another key; what reads the result of one that is
+    not built yet may be affected, and is `downstream`. Checks nothing out, writes nothing.
     """
     from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
     from orch23.execute.git import open_revision  # noqa: PLC0415 - heavy

@@ -8,6 +8,7 @@ from orch23.model.affected import AffectedStage
 from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
+from orch23.model.record import Record
 from orch23.plan.graph import reads_of
 from orch23.plan.writers import writes_of
 
@@ -59,12 +60,6 @@ def _is_compared(then: Keyed, now: Keyed, name: str, writer: Node) -> bool:
     if isinstance(node, ForeachStage) or not then.made.lock.records:
         return False
     written, reads = writes_of(writer), (*reads_of(node), *_list_of(now.plan, name))
-    if (
-        node.chain is not None
-        and len(now.plan.chains[node.chain.chain]) > 1
-        and _meet(_list_of(now.plan, name), written)
-    ):
-        return False  # another order of the list is another version to start from
     before = then.plan.nodes[name]
     versioned = (*versions_of(now.plan, node), *(versions_of(then.plan, before) if isinstance(before, Stage) else ()))
     if _meet(versioned, written):
@@ -80,14 +75,25 @@ def _parts_of(plan: Plan, name: str) -> tuple[str, ...]:
 
 
 def _other_versions(then: Keyed, now: Keyed, name: str) -> tuple[str, ...]:
-    """Return the earlier items of a stage's chain that made other versions than then, whatever their keys are."""
-    node, records_then, records = now.plan.nodes[name], then.made.lock.records, now.made.lock.records
+    """Return the items before a stage in its chain, if they are others than then, or those with another version."""
+    earlier, earlier_then = _earlier(now.plan, name), _earlier(then.plan, name)
+    if earlier != earlier_then:
+        return tuple(dict.fromkeys((*earlier, *earlier_then)))
+    both = ((one, then.made.lock.records.get(one), now.made.lock.records.get(one)) for one in earlier)
+    return tuple(one for one, a, b in both if a is not None and b is not None and _differ(a, b))
+
+
+def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
+    """Return the earlier items of a stage's chain that may make what it starts from or reads."""
+    node = plan.nodes[name]
     if not isinstance(node, Stage) or node.chain is None:
         return ()
-    earlier = now.plan.chains[node.chain.chain][: node.chain.index]
-    both = ((one, records_then[one], records[one]) for one in earlier if one in records_then and one in records)
-    others = (one for one, a, b in both if (dict(a.outputs), a.deleted) != (dict(b.outputs), b.deleted))
-    return tuple(one for one in others if _reads(now.plan, name, now.plan.nodes[one]))
+    before = plan.chains[node.chain.chain][: node.chain.index]
+    return tuple(one for one in before if _reads(plan, name, plan.nodes[one]))
+
+
+def _differ(one: Record, other: Record) -> bool:
+    return (dict(one.outputs), one.deleted) != (dict(other.outputs), other.deleted)
 
 
 def _reads(plan: Plan, name: str, writer: Node) -> bool:
