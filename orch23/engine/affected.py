@@ -57,7 +57,7 @@ def _one(
 def _is_compared(then: Keyed, now: Keyed, name: str, writer: Node) -> bool:
     """Say whether the comparison of a stage's manifests has told what is different in all that a writer makes."""
     node = now.plan.nodes[name]
-    if isinstance(node, ForeachStage) or not then.made.lock.records:
+    if isinstance(node, ForeachStage):
         return False
     written, reads = writes_of(writer), (*reads_of(node), *_list_of(now.plan, name))
     before = then.plan.nodes[name]

@@ -420,6 +420,28 @@ def test_the_items_of_a_chain_in_another_order_may_be_affected(project: Project)
     assert {"each@y": "downstream", "each@z": "downstream", "total": "changed"}.items() <= affected(project).items()
 
 
+def test_the_items_of_a_chain_after_one_that_was_not_built_then_may_be_affected(project: Project) -> None:
+    chain(project)
+    git(project, "rm", "-q", "--cached", "pipeline.lock")
+    lost(project, ".orch23")
+    for path in ("pipeline.lock", "app.txt", "total.txt"):
+        project.delete(path)
+    green(project.build("each@x"))
+    commit(project)
+    project.edit("src/y.txt", "new\n")
+    green(project.build())
+    assert affected(project)["each@z"] == "downstream"
+
+
+def test_an_item_that_reads_what_its_chain_writes_does_not_see_the_last_version(project: Project) -> None:
+    project.write({f"src/{name}.txt": f"{name}\n" for name in "xy"})
+    text = CHAIN.replace("from: items.json", "in: [{id: x, from: src/x.txt}, {id: y, from: src/y.txt}]")
+    made(project, "", text.replace('.txt"]\n    outputs', '.txt", "app*.txt"]\n    outputs'))
+    project.edit("src/y.txt", "new\n")
+    green(project.build())
+    assert affected(project) == {"each@y": "changed", "total": "changed"}
+
+
 # ---- with what it compares -------------------------------------------------------------------------
 
 
