@@ -45,13 +45,6 @@ class Moment:
         """Return the paths that a pattern means, without what the pipeline makes."""
         return tuple(path for path in self.files.listing(pattern) if path not in self.made.paths)
 
-    def list_at(self, path: str) -> bytes | None:
-        """Return the list that a foreach runs over; None also where today's is not there to compare with."""
-        today = self.made.today
-        if today is not None and path in self.made.paths and today.read(path) is None:
-            return None
-        return self.read(path)
-
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
@@ -142,7 +135,7 @@ class Keying:
 
     def _expand(self, plan: Plan, node: ForeachStage, moment: Moment) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
         source, place = node.foreach.source, plan.pipeline.locate("stages", node.name, "foreach")
-        data = moment.list_at(source) if source is not None else b""
+        data = moment.read(source) if source is not None else b""
         if data is None:
             return plan, ()
         text = None if source is None else data.decode("utf-8", errors="replace")

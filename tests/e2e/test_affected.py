@@ -371,6 +371,17 @@ def test_items_of_a_list_that_nobody_has_any_more_may_be_affected(project: Proje
     assert affected(project) == {"plan": "changed", "each@x": "downstream", "each@y": "downstream"}
 
 
+def test_a_list_of_today_that_is_elsewhere_leaves_its_items_untold(project: Project) -> None:
+    """A colleague has built, and committed the lock file: here is the list of then alone."""
+    made(project, "build\nitems", LISTED, json.dumps([{"id": "x", "n": 1}]))
+    clone = cloned(project)
+    built(clone, json.dumps([{"id": "x", "n": 2}]))
+    commit(clone)
+    git(project, "fetch", "-q", "../clone")
+    git(project, "reset", "-q", "--hard", "FETCH_HEAD")
+    assert affected(project, since="HEAD~1") == {"plan": "changed", "each": "downstream", "total": "downstream"}
+
+
 CHAIN = """\
 version: 1
 name: chain
