@@ -42,7 +42,7 @@ def init(
     keep: bool,
     overwrite: bool,
 ) -> int:
-    """Start from a template: a pipeline that runs, with its prompts, specs and answers.
+    """Start from a template: a pipeline that runs.
 
     TEMPLATE is one of `orch23 template list`, or a git URL. Files that are there are never replaced unasked.
     """

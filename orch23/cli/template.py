@@ -119,7 +119,7 @@ def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str 
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @click.pass_obj
 def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, dry_run: bool) -> int:
-    """Merge a newer version of a template into the project; your edits stay.
+    """Merge a newer version of a template; your edits stay.
 
     NAME is a template of this project; without it, all of them. Where an edit and the template disagree, both are
     written into the file, between marks, and the place is told.

@@ -55,7 +55,7 @@ def test_the_life_of_it(tdd: Project) -> None:
         "import sys; sys.path.insert(0, sys.argv[1]); from textstats.words import words; print(words('a well-done'))"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program, tdd.root / PLACE / "src"], capture_output=True, text=True, check=True
+        [sys.executable, "-B", "-c", program, tdd.root / PLACE / "src"], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "['a', 'well-done']\n"
 

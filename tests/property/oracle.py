@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -374,7 +375,9 @@ class Oracle:
         self.made: set[str] = set()
         self.waiting: dict[str, tuple[Task, Kept, str]] = {}
         self.coming: dict[str, str | None] = {}
-        self.prompt = jinja2.Environment(keep_trailing_newline=True).from_string(PROMPT_TEXT % sketch.rev)
+        environment = jinja2.Environment(keep_trailing_newline=True)
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)  # docs/prompts.md: as it is
+        self.prompt = environment.from_string(PROMPT_TEXT % sketch.rev)
 
     # ---- the order ----
 
