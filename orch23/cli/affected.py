@@ -1,11 +1,12 @@
 """The command `affected`."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from orch23.cli.console import Console
-from orch23.cli.options import Wanted, hands_wanted, json_option, pipeline_argument, variable_options
+from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 from orch23.report.affected import affected_json, affected_text
 
@@ -13,16 +14,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orch23.cli.wiring import Project
+    from orch23.engine.made import BytesOf
     from orch23.execute.git import Revision
     from orch23.model.affected import Affected
+    from orch23.model.digest import FileEntry
     from orch23.model.pipeline import Pipeline
-    from orch23.model.record import LockFile
+    from orch23.model.record import LockFile, Record
 
 
 @click.command()
 @pipeline_argument
 @click.option("--since", "revision", metavar="REV", required=True, help="A commit, branch or tag of git.")
 @variable_options
+@model_options
 @json_option
 @click.option("--exit-code", is_flag=True, help="End with 1 if a stage is affected.")
 @click.pass_obj
@@ -37,8 +41,9 @@ def affected(
 ) -> int:
     """Name the stages whose keys differ since a git revision, and those after them.
 
-    The pipeline, its prompts, schemas and sources as they were then are compared with the working tree. Checks
-    nothing out, writes nothing.
+    The pipeline, its prompts, schemas and sources as they were then are compared with the working tree, and what
+    was made with the lock file of then. `changed` is a stage of another key; what reads the result of one that is
+    not built yet may be affected, and is `downstream`. Checks nothing out, writes nothing.
     """
     from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
     from orch23.execute.git import open_revision  # noqa: PLC0415 - heavy
@@ -52,25 +57,35 @@ def affected(
 
 def _compare(project: "Project", revision: "Revision", name: str) -> "Affected":
     from orch23.engine.affected import affected_stages  # noqa: PLC0415 - heavy
-    from orch23.engine.moment import Keying, Moment, made_by  # noqa: PLC0415 - heavy
+    from orch23.engine.made import Made, made_by  # noqa: PLC0415 - heavy
+    from orch23.engine.moment import Keying, Moment  # noqa: PLC0415 - heavy
     from orch23.engine.session import lock_path  # noqa: PLC0415 - heavy
     from orch23.model.affected import Affected  # noqa: PLC0415 - heavy
+    from orch23.model.record import LockFile  # noqa: PLC0415 - heavy
     from orch23.store.author_files import AuthorFiles  # noqa: PLC0415 - heavy
     from orch23.store.lock_file import read_lock  # noqa: PLC0415 - heavy
 
     pipeline, root, machinery = project.pipeline, project.store.root, project.machinery
     place = lock_path(root, pipeline.file)
+    lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
     before = _pipeline_at(project, revision)
-    made = made_by((before, pipeline), (read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())))
+    settled = _settled(project)
+    lock = LockFile({**lock.records, **settled})
     keying = Keying(
         facts_of=machinery.facts_of,
         sources_of=lambda moment: AuthorFiles(root, moment),
         read_yaml=machinery.read_yaml,
     )
-    today = project.store.workspace
-    now = keying.keyed(pipeline, Moment(today, today, made))
-    then = keying.keyed_then(before, Moment(revision, today, made)) if before is not None else None
-    stages, removed = affected_stages(then, now)
+    disk, paths, bytes_of = (
+        project.store.workspace,
+        made_by((before, pipeline), (lock, lock_then)),
+        _bytes_of(project, revision),
+    )
+    made_now = partial(Made, paths=paths, lock=lock, files=disk, bytes_of=bytes_of)
+    now = keying.keyed(pipeline, lambda plan: Moment(disk, made_now(plan=plan)))
+    made_then = partial(Made, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.made)
+    then = None if before is None else keying.keyed_then(before, lambda plan: Moment(revision, made_then(plan=plan)))
+    stages, removed = affected_stages(then, now, settled)
     return Affected(
         name=pipeline.name,
         file=pipeline.file,
@@ -81,6 +96,39 @@ def _compare(project: "Project", revision: "Revision", name: str) -> "Affected":
         removed=removed,
         comparable=then is not None,
     )
+
+
+def _settled(project: "Project") -> "dict[str, Record]":
+    """Return the results that a plan takes as today's, by stage; none where it would have complaints."""
+    from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
+    from orch23.engine.preview import preview  # noqa: PLC0415 - heavy
+    from orch23.model.decision import Fresh, Restore  # noqa: PLC0415 - heavy
+    from orch23.model.errors import MissingBytesError, Orch23Error  # noqa: PLC0415 - heavy
+
+    try:
+        decisions = preview(open_reading(project)).decisions
+    except (Orch23Error, MissingBytesError):
+        return {}
+    return {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
+
+
+def _bytes_of(project: "Project", revision: "Revision") -> "BytesOf":
+    """Return where the bytes of a made file are looked for: in the store, on disk, in git. Nothing is fetched."""
+    from orch23.model.digest import digest_bytes  # noqa: PLC0415 - heavy
+    from orch23.model.errors import MissingBytesError, NotFoundError  # noqa: PLC0415 - heavy
+
+    def bytes_of(path: str, entry: "FileEntry") -> bytes | None:
+        try:
+            return project.store.sources.read(path, entry)
+        except MissingBytesError:
+            pass
+        try:
+            data = revision.read(path)
+        except NotFoundError:  # a partial clone
+            return None
+        return data if data is not None and digest_bytes(data) == entry.digest else None
+
+    return bytes_of
 
 
 def _pipeline_at(project: "Project", revision: "Revision") -> "Pipeline | None":

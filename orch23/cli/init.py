@@ -47,6 +47,7 @@ def init(
     TEMPLATE is one of `orch23 template list`, or a git URL. Files that are there are never replaced unasked.
     """
     from orch23.cli.laying import lay, told_conflicts  # noqa: PLC0415 - heavy
+    from orch23.report.diagnostics import visible  # noqa: PLC0415 - heavy
     from orch23.templates.source import find_source  # noqa: PLC0415 - heavy
     from orch23.templates.updating import Answering, init_outlook  # noqa: PLC0415 - heavy
 
@@ -62,7 +63,7 @@ def init(
     if not laid:
         return told_conflicts(console, outlook, root)
     if outlook.rendered.message:
-        console.tell(f"{outlook.rendered.message}\n")
+        console.tell(f"{visible(outlook.rendered.message)}\n")
     provider = suggested.get("provider")
     if provider is not None and outlook.rendered.answers.get("provider") != provider and "provider" not in answers:
         console.tell(f"`--data provider={provider}` would ask {provider}, which is set up here\n")

@@ -11,6 +11,7 @@ from orch23.load.schema import schema
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import render, visible
+from orch23.store.durable import write_atomic
 from orch23.store.opening import open_store
 from orch23.templates.changes import Change, File, Kind
 from orch23.templates.codes import IN_THE_WAY, TO_DECIDE
@@ -42,7 +43,8 @@ def _write(root: Path, changes: Sequence[Change]) -> None:
         with store.build_lock():
             store.sweep()
             apply(root, changes)
-            (root / SCHEMA).write_text(json.dumps(schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+            write_atomic(root / SCHEMA, text.encode())
     except OSError as error:
         message = f"cannot write {error.filename}: {error.strerror}; the same command goes on where it stopped"
         raise click.UsageError(message) from error

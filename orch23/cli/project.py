@@ -36,9 +36,15 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
             return here / argument, (*arguments[:position], *arguments[position + 1 :])
     default = here / DEFAULT_FILE
     if not default.is_file():
-        hint = "name a pipeline: `orch23 build pipelines/quickstart.yaml`"
+        hint = f"name a pipeline: `orch23 build {_a_pipeline(here)}`"
         raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_FILE} here", hint=hint))
     return default, arguments
+
+
+def _a_pipeline(here: Path) -> str:
+    """Return the path of a pipeline where templates lay them, or of one that there could be."""
+    found = sorted(path.name for path in here.glob("pipelines/*.yaml") if path.name.count(".") == 1)
+    return f"pipelines/{found[0] if found else 'quickstart.yaml'}"
 
 
 def _has_table(path: Path) -> bool:

@@ -149,7 +149,9 @@ def read_yaml(text: str) -> Json:
     """
     value, problems = parse_yaml_data(text, "")
     if problems:
-        raise ValueError(str(problems[0]))
+        first = problems[0]
+        place = f"line {first.location.line}, column {first.location.column}: " if first.location else ""
+        raise ValueError(f"{place}{first.message}" + (f" ({first.hint})" if first.hint else ""))
     return value
 
 

@@ -21,14 +21,7 @@ from orch23.engine.together import Success, Together
 from orch23.engine.work import InputsChangedError, Worker
 from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import (
-    ConfigurationError,
-    ExitCode,
-    LimitError,
-    MissingBytesError,
-    ProviderError,
-    SafetyError,
-)
+from orch23.model.errors import ConfigurationError, ExitCode, LimitError, MissingBytesError, ProviderError, SafetyError
 from orch23.model.event import Observer
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import ForeachStage, Stage
@@ -167,12 +160,14 @@ class Build:
         world = self.session.world
         node = world.plan.nodes[name]
         bad = tuple(u for u in world.plan.upstream[name] if u in self._ends and self._ends[u].status not in PASSABLE)
-        if bad and not (isinstance(node, Stage) and self.session.appraiser.is_edited_chain(node)):
+        if bad and name not in self._wanted:  # nobody asked for it, so nobody hears of it
+            self._leave_out(name, "not_built")
+        elif bad and not (isinstance(node, Stage) and self.session.appraiser.is_edited_chain(node)):
             self._end(name, StageEnd(status="blocked", text=f"blocked by {', '.join(bad)}", by=bad))
         elif isinstance(node, ForeachStage):
             self._expand(node)
         elif name not in self._wanted:
-            self._pass_over(name)
+            self._pass_over(name, self.session.lock.records.get(name))
         elif self._over_failure_limit():
             self._end(name, _NOT_RUN)
         else:
@@ -182,12 +177,14 @@ class Build:
         limit = self.session.pipeline.stop.max_failed_stages
         return not self.options.keep_going and limit is not None and self._failed >= limit
 
-    def _pass_over(self, name: str) -> None:
+    def _pass_over(self, name: str, record: Record | None) -> None:
         """Take a stage that was not asked for as its last record says."""
-        record = self.session.lock.records.get(name)
         if record is not None:
             self.session.world.settle(name, record)
-        self._ends[name] = StageEnd(status="not_built" if record is None else "passed_over")
+        self._leave_out(name, "not_built" if record is None else "passed_over")
+
+    def _leave_out(self, name: str, status: str) -> None:
+        self._ends[name] = StageEnd(status=status)
         self._frontier.let_pass(name)
 
     def _expand(self, node: ForeachStage) -> None:

@@ -31,7 +31,7 @@ class Frontier:
             return
         self._passed.add(name)
         for after in self._plan.downstream.get(name, ()):
-            if name in _awaited(self._plan, after):
+            if _awaits(self._plan, after, name):
                 self._waiting[after] -= 1
                 if self._waiting[after] == 0:
                     heapq.heappush(self._ready, self._position[after])
@@ -44,3 +44,9 @@ class Frontier:
 def _awaited(plan: Plan, name: str) -> tuple[str, ...]:
     node = plan.nodes[name]
     return source_producers(plan, node) if isinstance(node, ForeachStage) else plan.upstream[name]
+
+
+def _awaits(plan: Plan, after: str, name: str) -> bool:
+    """Say whether a node waits for one upstream of it: a stage does for each of what may be thousands."""
+    node = plan.nodes[after]
+    return not isinstance(node, ForeachStage) or name in source_producers(plan, node)

@@ -1,9 +1,10 @@
 """The project at one moment, on disk or at a revision: which manifests its stages have, from its sources alone."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TypeAlias
 
+from orch23.engine.made import Files, Made
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError
@@ -11,7 +12,6 @@ from orch23.model.manifest import Manifest
 from orch23.model.paths import match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
-from orch23.model.record import LockFile
 from orch23.plan.graph import build_plan, extend, reads_of
 from orch23.plan.writers import writes_of
 from orch23.resolve.expand import expand
@@ -20,61 +20,48 @@ from orch23.resolve.resolution import Facts, resolve_stage
 from orch23.resolve.slices import YamlReader
 
 
-class Files(Protocol):
-    """Files by path: those on disk, or those of a revision."""
-
-    def entry(self, path: str) -> FileEntry | None:
-        """Return what is at a path, or None if that is no regular file."""
-
-    def read(self, path: str) -> bytes | None:
-        """Return the bytes at a path, or None if that is no regular file."""
-
-    def listing(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths of the regular files that a pattern means, sorted."""
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Files as they were, with what the pipeline makes as it is today: what is made is no change of its own."""
+    """Files as they were, and what the pipeline had made of them."""
 
-    then: Files
-    today: Files
-    made: frozenset[str]
+    files: Files
+    made: Made
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path, or None if that is no regular file."""
-        return self._at(path).entry(path)
+        return (self.made if path in self.made.paths else self.files).entry(path)
 
     def read(self, path: str) -> bytes | None:
-        """Return the bytes at a path, or None if that is no regular file."""
-        return self._at(path).read(path)
+        """Return the bytes at a path, or None if that is no regular file, or nobody has them."""
+        return (self.made if path in self.made.paths else self.files).read(path)
 
     def listing(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths that a pattern means, sorted."""
+        """Return the paths that a pattern may mean, sorted: with made files that are not there."""
         wanted = normal(pattern)
-        made = {path for path in self.made if match(wanted, path) and self.today.entry(path) is not None}
+        made = {path for path in self.made.paths if match(wanted, path)}
         return tuple(sorted({*self.sources(pattern), *made}))
 
     def sources(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that a pattern means, without what the pipeline makes."""
-        return tuple(path for path in self.then.listing(pattern) if path not in self.made)
-
-    def _at(self, path: str) -> Files:
-        return self.today if path in self.made else self.then
+        return tuple(path for path in self.files.listing(pattern) if path not in self.made.paths)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A moment as one stage sees it: fills the `Tree` port of resolving. Versions of chains are made: none is told."""
+    """A moment as one stage sees it: fills the `Tree` port of resolving. Versions of chains are made: none is told.
+
+    What its own chain writes, or one that it comes before, is taken as today's: which version it sees is not told.
+    """
 
     moment: Moment
     stage: Stage
+    versioned: tuple[str, ...]
 
     def entry(self, path: str) -> FileEntry | None:
-        return None if self._is_own(path) else self.moment.entry(path)
+        return None if self._is_own(path) else self._at(path).entry(path)
 
     def matching(self, pattern: str) -> tuple[str, ...]:
-        return tuple(path for path in self.moment.listing(pattern) if not self._is_own(path))
+        return tuple(path for path in self.moment.listing(pattern) if self.entry(path) is not None)
 
     def listed(self, pattern: str) -> tuple[str, ...]:
         return self.moment.sources(pattern)
@@ -84,17 +71,28 @@ class _Seen:
 
     def read(self, path: str, entry: FileEntry) -> bytes:
         del entry
-        return self.moment.read(path) or b""
+        return self._at(path).read(path) or b""
+
+    def _at(self, path: str) -> Moment | Made:
+        made = self.moment.made
+        if made.today is not None and path in made.paths and match_any(self.versioned, path):
+            return made.today
+        return self.moment
 
     def _is_own(self, path: str) -> bool:
         return self.stage.chain is None and match_any(self.stage.outputs, path)
 
 
+MomentOf: TypeAlias = Callable[[Plan], Moment]
+"""Return a moment by its plan, which says whose version of a file is the last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A plan, expanded as far as today's lists allow, with the manifest of each of its nodes."""
+    """A plan, expanded as far as the lists allow, with the manifest of each of its nodes and what these had made."""
 
     plan: Plan
+    made: Made
     manifests: Mapping[str, Manifest]
 
 
@@ -106,7 +104,7 @@ class Keying:
     sources_of: Callable[[Moment], Sources]
     read_yaml: YamlReader
 
-    def keyed(self, pipeline: Pipeline, moment: Moment) -> Keyed:
+    def keyed(self, pipeline: Pipeline, moment_of: MomentOf) -> Keyed:
         """Return every manifest of a pipeline at a moment.
 
         Raises:
@@ -114,22 +112,23 @@ class Keying:
             ConfigurationError: an interpreter or a declared tool is missing.
 
         """
-        plan = self._expanded(pipeline, moment)
+        plan = self._expanded(pipeline, moment_of)
+        moment = moment_of(plan)
         sources = self.sources_of(moment)
-        return Keyed(plan, {name: self._manifest(plan, name, moment, sources) for name in plan.order})
+        return Keyed(plan, moment.made, {name: self._manifest(plan, name, moment, sources) for name in plan.order})
 
-    def keyed_then(self, pipeline: Pipeline, moment: Moment) -> Keyed | None:
+    def keyed_then(self, pipeline: Pipeline, moment_of: MomentOf) -> Keyed | None:
         """Return the same of a moment that is past; None where it had complaints, or wants what is gone."""
         try:
-            return self.keyed(pipeline, moment)
+            return self.keyed(pipeline, moment_of)
         except (InvalidInputError, ConfigurationError):
             return None
 
-    def _expanded(self, pipeline: Pipeline, moment: Moment) -> Plan:
+    def _expanded(self, pipeline: Pipeline, moment_of: MomentOf) -> Plan:
         plan, problems = build_plan(pipeline)
         for node in pipeline.stages if plan is not None else ():
             if isinstance(node, ForeachStage) and plan is not None:
-                plan, problems = self._expand(plan, node, moment)
+                plan, problems = self._expand(plan, node, moment_of(plan))
         if plan is None:
             raise InvalidInputError(*problems)
         return plan
@@ -142,23 +141,23 @@ class Keying:
         text = None if source is None else data.decode("utf-8", errors="replace")
         found = expand(node, text, variables=plan.pipeline.vars, read_yaml=self.read_yaml, place=place)
         more, problems = extend(plan, node.name, found.stages) if not found.problems else (None, found.problems)
-        return (plan, ()) if more is None and source in moment.made else (more, problems)
+        return (plan, ()) if more is None and source in moment.made.paths else (more, problems)
 
     def _manifest(self, plan: Plan, name: str, moment: Moment, sources: Sources) -> Manifest:
         node, variables = plan.nodes[name], plan.pipeline.vars
         if isinstance(node, ForeachStage):
             return _unexpanded(node, moment, variables)
         facts = self.facts_of(node)
-        tree = _Seen(moment, node)
+        tree = _Seen(moment, node, versions_of(plan, node))
         return resolve_stage(node, tree, facts, sources, variables=variables, read_yaml=self.read_yaml).manifest
 
 
-def made_by(pipelines: Collection[Pipeline | None], locks: Collection[LockFile]) -> frozenset[str]:
-    """Return the paths that stages make: literal outputs, and what records say of those that are not."""
-    nodes = [node for pipeline in pipelines if pipeline is not None for node in pipeline.stages]
-    declared = {path for node in nodes if isinstance(node, Stage) for path in node.outputs}
-    recorded = {path for lock in locks for record in lock.records.values() for path in record.outputs}
-    return frozenset({path for path in declared if not path.endswith("/")} | recorded)
+def versions_of(plan: Plan, node: Stage) -> tuple[str, ...]:
+    """Return the patterns of files of which a stage does not see the last version: of its chain, of those after it."""
+    own = () if node.chain is None else (node.chain.chain,)
+    chains = (*own, *sorted(plan.above.get(node.name, ())))
+    names = (name for chain in chains for name in (*plan.chains.get(chain, ()), chain) if name in plan.nodes)
+    return tuple(dict.fromkeys(pattern for name in names for pattern in writes_of(plan.nodes[name])))
 
 
 def _unexpanded(node: ForeachStage, moment: Moment, variables: Mapping[str, Json]) -> Manifest:
@@ -169,6 +168,6 @@ def _unexpanded(node: ForeachStage, moment: Moment, variables: Mapping[str, Json
     own = writes_of(node)
     for pattern in reads_of(node):
         for path in moment.listing(pattern):
-            if path not in moment.made and not match_any(own, path):
+            if path not in moment.made.paths and not match_any(own, path):
                 found[f"input:{path}"] = str(moment.entry(path))
     return found

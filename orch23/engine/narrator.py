@@ -13,6 +13,8 @@ from orch23.model.record import Record
 from orch23.providers.prices import plain
 from orch23.store.promote import Promoted
 
+_MOST_NAMES = 8  # all of them, of each item, would be a journal of the square of their number
+
 
 @dataclass(slots=True)
 class Narrator:
@@ -46,7 +48,9 @@ class Narrator:
     def held(self, name: str, key: str, missing: Sequence[str]) -> None:
         """Tell that a stage is green, and waits with its files for others. Its time ends here."""
         self._took[name] = self._took_s(name)
-        self.tell("stage_held", f"waits for {', '.join(missing)}", name, {"key": key, "for": list(missing)})
+        named, more = list(missing[:_MOST_NAMES]), len(missing) - _MOST_NAMES
+        text = f"waits for {', '.join(named)}{f' and {more} more' if more > 0 else ''}"
+        self.tell("stage_held", text, name, {"key": key, "for": named, "waits_for": len(missing)})
 
     def _took_s(self, name: str) -> float:
         return round(self.clock() - self._began[name], 3) if name in self._began else 0.0

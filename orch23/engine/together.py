@@ -47,7 +47,8 @@ class Together:
 
         """
         if len(group) == 1:
-            return self._promote({name: success})
+            members = {name: success}
+            return self._promote(members, self._change(members))
         if success.how != "fresh":
             self.committer.hold(name, success.record)
         self._waiting[name] = success
@@ -56,11 +57,12 @@ class Together:
             self.narrator.held(name, success.end.key, missing)
             return {}
         members = {other: self._waiting.pop(other) for other in group}
-        stuck = self._stuck(members, self._change(members))
+        change = self._change(members)
+        stuck = self._stuck(members, change)
         if stuck:
             self._waiting |= {other: one for other, one in members.items() if other not in stuck}
             return stuck
-        return self._promote(members)
+        return self._promote(members, change)
 
     def held_back(self, ends: Ends, groups: Mapping[str, Collection[str]]) -> Ends:
         """Return how all ended that waits in vain. What lock file and workspace hold already is fresh all the same."""
@@ -76,8 +78,7 @@ class Together:
     def _change(self, members: Mapping[str, Success]) -> Change:
         return self.committer.change({name: one.record for name, one in members.items() if one.how != "fresh"})
 
-    def _promote(self, members: Mapping[str, Success]) -> Ends:
-        change = self._change(members)
+    def _promote(self, members: Mapping[str, Success], change: Change) -> Ends:
         promoted = self.committer.promote({name: one.record for name, one in members.items()}, change)
         ends = {}
         for name, one in members.items():

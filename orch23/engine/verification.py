@@ -80,7 +80,7 @@ class Verifier:
         return refusal("verify_failed", problems) if problems else None
 
     def _step(self, step: VerifyStep, result: Files, room: Files) -> tuple[Failure | None, str | None]:
-        """Return what is wrong, if anything, and what the process of the step printed, if it is one."""
+        """Return what is wrong, if anything, and what the processes of the step printed, if it has any."""
         match step:
             case CheckStep():
                 return self._check(step, result), None
@@ -91,26 +91,32 @@ class Verifier:
                 ran = self.runner.run(step, room)
                 return (None, ran.result.output.text) if isinstance(ran, Ran) else (ran, ran.printed)
             case CommandsStep():
-                return self._commands(step, room), None
+                return self._commands(step, room)
             case _ as never:
                 assert_never(never)
 
-    def _commands(self, step: CommandsStep, room: Files) -> Failure | None:
+    def _commands(self, step: CommandsStep, room: Files) -> tuple[Failure | None, str]:
         """Run every command of a model, each on a copy of its own; what all of them printed is one failure.
 
         What is no failed command (its time was up, it left its bounds) is that failure, at once.
         """
         passed: list[Ran] = []
         failed: list[Failure] = []
+        printed = ""
         for one in steps_of(step):
             ran = self.runner.run(one, room)
+            command, text = (
+                (ran.command, ran.result.output.text) if isinstance(ran, Ran) else (ran.brief.command, ran.printed)
+            )
+            printed += f"$ {command}\n{text or ''}\n"
             if isinstance(ran, Ran):
                 passed.append(ran)
             elif ran.kind == "verify_failed":
                 failed.append(ran)
             else:
-                return ran
-        return acceptance_failed(failed, [(ran.command, ran.result.output.text) for ran in passed]) if failed else None
+                return ran, printed
+        told = [(ran.command, ran.result.output.text) for ran in passed]
+        return (acceptance_failed(failed, told) if failed else None), printed
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
         check = CHECKS[step.name]

@@ -14,6 +14,7 @@ from orch23.engine.verification import Verifier
 from orch23.engine.world import StageTree
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
 from orch23.model.event import Observer
 from orch23.model.paths import is_glob, meets
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
@@ -196,8 +197,8 @@ class Worker:
     def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:
         """Complain of inputs of items that nobody makes, and of slices that are not there.
 
-        A slice is looked for in the files of the list's maker and in what is there before it; what others make later
-        is not known yet.
+        A slice is looked for in the files of the list's maker and in what the maker sees of others, on the disk yet or
+        not; what others make later is not known yet.
         """
         workspace = self.session.store.workspace
         exists = {path: workspace.entry(path) is not None for path in literal_reads(plan)}
@@ -209,8 +210,7 @@ class Worker:
             for one in (*stage.inputs, *stage.verify.inputs):
                 if not isinstance(one, SliceInput) or any(meets(pattern, one.path) for pattern in writers):
                     continue
-                own = files.get(one.path)
-                data = workspace.read(one.path) if own is None else self.session.world.read(one.path, own)
+                data = self._known(maker, one.path, files)
                 if data is None:
                     continue
                 try:
@@ -219,6 +219,14 @@ class Worker:
                     text = f"`{one.path}#{one.selector}`: {error}"
                     missing.append(Diagnostic("E833", text, hint=error.hint, subject=stage.name))
         return missing
+
+    def _known(self, maker: str, path: str, files: Files) -> bytes | None:
+        """Return what is at a path once a stage has made these files; None where nothing is, or nobody has it."""
+        entry = files.get(path) or self.session.world.view(maker, path)
+        try:
+            return None if entry is None else self.session.world.read(path, entry)
+        except MissingBytesError:
+            return None
 
 
 def _text_of(tree: StageTree, path: str, entry: FileEntry) -> Callable[[], str]:

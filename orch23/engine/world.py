@@ -22,8 +22,8 @@ class World:
     """What is settled so far, over what is on disk.
 
     `results` holds the record of every settled stage and, in a dry-run, the predicted record of those that are not;
-    `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256. `promised` is what a
-    dry-run says that restored stages put on the disk.
+    `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256. `promised` is what
+    will be on the disk: in a dry-run by restored stages, in a build by those that are held.
     """
 
     plan: Plan
@@ -75,7 +75,7 @@ class World:
     # ---- paths ----------------------------------------------------------------------------
 
     def on_disk(self, path: str) -> FileEntry | None:
-        """Return what is at a path or, in a dry-run, will be there once the stages decided so far are restored."""
+        """Return what is at a path or will be there once what is promised is kept."""
         return self.promised[path] if path in self.promised else self.store.workspace.entry(path)
 
     def known_bytes(self, path: str, entry: FileEntry) -> bool:

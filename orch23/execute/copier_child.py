@@ -24,7 +24,8 @@ def main(argv: list[str]) -> int:
         results.append(rendered(call))
         if "error" in results[-1]:
             break
-    Path(argv[1]).write_text(json.dumps(results), encoding="utf-8")
+    # A default may be a date, which JSON has not.
+    Path(argv[1]).write_text(json.dumps(results, default=str), encoding="utf-8")
     return 0
 
 
@@ -49,6 +50,8 @@ def rendered(call: dict[str, Any]) -> dict[str, Any]:
     except errors.InteractiveSessionError as error:
         return told("unanswered", error)
     except ProcessExecutionError as error:
+        if "submodule" in error.argv:
+            return told("broken", "it has submodules, and they are not fetched")
         return told("git", error.stderr.strip() or error)
     except ValueError as error:
         ours = isinstance(error, errors.CopierError)
@@ -65,13 +68,14 @@ def answered(worker: Any, call: dict[str, Any]) -> dict[str, Any]:
         name: {key: str(value) for key, value in asked.items() if key in {"help", "default", "choices"}}
         for name, asked in worker.template.questions_data.items()
     }
+    open_names = [name for name in questions if name not in worker.template.secret_questions]
     known = {*call["data"], *worker.answers.last, *worker.answers.hidden}
     opening = (worker.template.envops.get("variable_start_string", "{{"), "{%", "[%")
     message = worker.template.message_after_copy
     return {
         "version": worker.template.commit,
         "questions": questions,
-        "answers": {name: worker.answers.combined[name] for name in questions if name in worker.answers.combined},
+        "answers": {name: worker.answers.combined[name] for name in open_names if name in worker.answers.combined},
         "unanswered": [name for name in questions if name not in known],
         "message": message if not any(mark in message for mark in opening) else "",
     }

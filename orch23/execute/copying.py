@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import site
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -89,11 +90,14 @@ def render(
         f"url.{mirrored}.insteadOf": url,
         "core.hooksPath": "/dev/null",
         "init.defaultBranch": "main",
-        "protocol.file.allow": "always",
+        "protocol.allow": "never",
+        "protocol.file.allow": "user",  # of the mirror; of a submodule it would be any folder of the machine
         "advice.detachedHead": "false",
     }
     child = _hermetic(environ, folder)
+    del child["GIT_ALLOW_PROTOCOL"]  # it would be more than `protocol.*`, which tells submodules apart
     child["GIT_CONFIG_COUNT"] = str(len(settings))
+    child["PYTHONUSERBASE"] = site.getuserbase()  # copier may be installed below the user's home, which is another now
     for number, (name, value) in enumerate(settings.items()):
         child |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     asking = any(call.ask for call in calls)

@@ -8,7 +8,11 @@ from orch23.model.manifest import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedStage:
-    """A stage (or item) that is affected: of another key, new, or after one that is (`after`)."""
+    """A stage (or item) that is affected: of another key (`changed`), new (`added`), or perhaps (`downstream`).
+
+    `after` are the affected stages whose results it may read; of one that is downstream those alone of which it is not
+    known how they differ.
+    """
 
     stage: str
     why: Literal["changed", "added", "downstream"]

@@ -21,7 +21,6 @@ FailureKind: TypeAlias = Literal[
     "llm_output_invalid",
     "write_scope_violation",
     "stale_context",
-    "write_failed",
     "verify_failed",
     "acceptance_failed",
     "timeout",

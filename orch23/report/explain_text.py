@@ -6,6 +6,7 @@ from orch23.report.explain_view import Aspect, Cause, Explanation, Question, Tex
 from orch23.report.marks import Style, Tone
 from orch23.report.plan_text import sign
 from orch23.report.reasons import brief_value, why
+from orch23.report.typed import keep_or_give_up
 
 _SIGNS = {"same": " ", "changed": "~", "added": "+", "removed": "-"}
 
@@ -20,7 +21,7 @@ def explain_text(told: Explanation, style: Style) -> str:
     if isinstance(line.decision, Fresh):
         out.append("  its outputs are what a record of today's key says")
     if isinstance(line.decision, Edited):
-        out.append(f"  `orch23 accept {visible(line.stage)}` keeps the edit, `--overwrite-edited` gives it up")
+        out.append(f"  {keep_or_give_up(line)}")
     if told.causes:
         out += [_cause(cause, line.stage) for cause in told.causes]
     out += _key(told, style)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from orch23.model.event import Event
-from orch23.model.pipeline import DEFAULT_FILE, Pipeline
+from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.figures import count
 from orch23.report.marks import Style
 from orch23.report.stage_line import number_of, sign, text_of, texts_of
+from orch23.report.typed import pipeline_words
 
 _HEAD_LINES = 6
 _TAIL_LINES = 18
@@ -59,7 +60,7 @@ def _pinned(pipeline: Pipeline, event: Event) -> list[str]:
     if not recorded or number_of(event.data, "calls"):
         return []
     answers = f"{count(recorded, 'answer')} {'is' if recorded == 1 else 'are'}"
-    again = " ".join(["orch23 build", *_file(pipeline), "--resample", visible(event.role)])
+    again = " ".join(["orch23 build", *pipeline_words(pipeline.file), "--resample", visible(event.role)])
     return [f"  nobody was asked: its {answers} recorded; `{again}` asks anew"]
 
 
@@ -77,7 +78,7 @@ def _ways_out(event: Event, excerpt: str) -> list[str]:
 def _edited(pipeline: Pipeline, event: Event, style: Style) -> str:
     name = _named(pipeline, event)
     paths = visible(" ".join(texts_of(event.data, "paths")))
-    give_up = " ".join(["orch23 build", *_file(pipeline), "--overwrite-edited"])
+    give_up = " ".join(["orch23 build", *pipeline_words(pipeline.file), "--overwrite-edited"])
     lines = [
         f"  edited by hand: {paths}" if paths else f"  {visible(event.message)}",
         f"  next: `orch23 accept {name}` verifies the edit and keeps it; `{give_up}` gives it up",
@@ -92,7 +93,7 @@ def _held(pipeline: Pipeline, ends: Sequence[Event], style: Style) -> list[str]:
         if text_of(event.data, "status") == "held":
             groups.setdefault(event.role.partition("@")[0], []).append(event)
     mark, tone = sign("held", style.marks)
-    build = " ".join(["orch23 build", *_file(pipeline)])
+    build = " ".join(["orch23 build", *pipeline_words(pipeline.file)])
     blocks = []
     for family, events in groups.items():
         red = dict.fromkeys(name for event in events for name in texts_of(event.data, "by"))
@@ -113,11 +114,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _named(pipeline: Pipeline, event: Event) -> str:
     """Return a stage as a command line names it: after its pipeline, unless that is the one that needs no naming."""
-    return " ".join([*_file(pipeline), visible(event.role)])
-
-
-def _file(pipeline: Pipeline) -> list[str]:
-    return [] if pipeline.file == DEFAULT_FILE else [visible(pipeline.file)]
+    return " ".join([*pipeline_words(pipeline.file), visible(event.role)])
 
 
 def _cut(lines: list[str]) -> list[str]:

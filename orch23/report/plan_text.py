@@ -9,6 +9,7 @@ from orch23.report.figures import count, counts
 from orch23.report.marks import Marks, Style, Tone
 from orch23.report.plan_view import PlanLine, PlanView
 from orch23.report.reasons import in_short, why
+from orch23.report.typed import keep_or_give_up
 
 _MOST_PATHS = 8
 
@@ -89,8 +90,7 @@ def _line(line: PlanLine, width: int, style: Style, *, verbose: bool) -> list[st
     if verbose:
         out += [f"   {'':<{width}}  {'':<8} {clause}" for clause in clauses[1:]]
     if isinstance(line.decision, Edited):
-        way_out = f"`orch23 accept {visible(line.stage)}` keeps the edit, `--overwrite-edited` gives it up"
-        out.append(f"   {'':<{width}}  {'':<8} {way_out}")
+        out.append(f"   {'':<{width}}  {'':<8} {keep_or_give_up(line)}")
     return out
 
 

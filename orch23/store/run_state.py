@@ -169,7 +169,7 @@ class Folding:
             self._stages[event.role] = after
             if after.status == "failed":  # the others still run: until the end it is told where it stood
                 self._run = replace(self._run, focus=replace(after, state=before.state, phase=before.phase))
-            elif after.state not in ("INIT", "SUCCESS"):
+            elif after.state not in ("INIT", "SUCCESS") and after.status != "held":  # nobody works on what is held
                 self._run = replace(self._run, focus=after)
 
     def state(self) -> RunState:

@@ -30,6 +30,14 @@ MergeTexts: TypeAlias = Callable[[bytes, bytes, bytes], tuple[bytes | None, tupl
 """Mine, base, theirs -> the merged text (None if it is not to merge) and the lines at which conflicts begin."""
 
 
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How texts come together, and the free path beside a path, for a file that is no text."""
+
+    texts: MergeTexts
+    beside: Callable[[str], str]
+
+
 class Kind(StrEnum):
     """What becomes of a file."""
 
@@ -74,11 +82,11 @@ def of_init(rendered: Mapping[str, File], there: Mapping[str, There], existing: 
 
 
 def of_update(
-    base: Mapping[str, File], theirs: Mapping[str, File], there: Mapping[str, There], merge: MergeTexts
+    base: Mapping[str, File], theirs: Mapping[str, File], there: Mapping[str, There], merging: Merging
 ) -> tuple[Change, ...]:
     """Return what a newer version changes in a project that has an older one, and edits of its own."""
     paths = sorted(base.keys() | theirs.keys())
-    changes = (_updated(path, base.get(path), theirs.get(path), there.get(path), merge) for path in paths)
+    changes = (_updated(path, base.get(path), theirs.get(path), there.get(path), merging) for path in paths)
     return tuple(one for part in changes for one in part)
 
 
@@ -98,7 +106,7 @@ def _laid(path: str, file: File, mine: There, existing: Existing) -> Change:
             return Change(path=path, kind=Kind.CONFLICT, before=mine)
 
 
-def _updated(path: str, base: File | None, theirs: File | None, mine: There, merge: MergeTexts) -> tuple[Change, ...]:
+def _updated(path: str, base: File | None, theirs: File | None, mine: There, merging: Merging) -> tuple[Change, ...]:
     if theirs in (base, mine):
         return (Change(path=path, kind=Kind.SAME, before=mine),)
     if isinstance(mine, Blocked):
@@ -113,15 +121,15 @@ def _updated(path: str, base: File | None, theirs: File | None, mine: There, mer
         return (Change(path=path, kind=Kind.KEEP, before=mine, note="the template has it no longer; you edited it"),)
     if base is not None and mine.data == base.data:
         return (Change(path=path, kind=Kind.UPDATE, before=mine, after=theirs),)
-    return _merged(path, base, theirs, mine, merge)
+    return _merged(path, base, theirs, mine, merging)
 
 
-def _merged(path: str, base: File | None, theirs: File, mine: File, merge: MergeTexts) -> tuple[Change, ...]:
+def _merged(path: str, base: File | None, theirs: File, mine: File, merging: Merging) -> tuple[Change, ...]:
     if mine.data == theirs.data:
         return (Change(path=path, kind=Kind.SAME, before=mine),)
-    data, lines = merge(mine.data, base.data if base is not None else b"", theirs.data)
+    data, lines = merging.texts(mine.data, base.data if base is not None else b"", theirs.data)
     if data is None:
-        beside = Change(path=path + BESIDE, kind=Kind.CREATE, after=theirs)
+        beside = Change(path=merging.beside(path), kind=Kind.CREATE, after=theirs)
         return (Change(path=path, kind=Kind.CONFLICT, before=mine, note=f"no text; see {beside.path}"), beside)
     kept = data == mine.data
     kind = Kind.CONFLICT if lines else Kind.KEEP if kept else Kind.MERGE

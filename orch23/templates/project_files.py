@@ -71,6 +71,8 @@ def _look(root: Path, path: str) -> There:
         return Blocked("a folder above it is a file")
     except SafetyError:
         return Blocked("a folder above it is a link")
+    except OSError as error:
+        return Blocked(f"cannot be read: {error.strerror}")
     return Blocked("is a link" if stat.S_ISLNK(mode) else "is a folder" if stat.S_ISDIR(mode) else "is no regular file")
 
 

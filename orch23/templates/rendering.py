@@ -23,6 +23,8 @@ from orch23.templates.changes import File
 from orch23.templates.project_files import read_rendered
 from orch23.templates.source import Source
 
+# Ends the answers of last time, so that those which a template has written anew can be told from them.
+_LAST = b"\n# of last time\n"
 _OURS = re.compile(r"v([0-9]+)")
 
 
@@ -89,7 +91,7 @@ def rendered(
         into = folder / str(number) / (root.name or "project")
         into.mkdir(parents=True)
         if one.last is not None:
-            (into / source.answers_file).write_bytes(one.last)
+            (into / source.answers_file).write_bytes(one.last + _LAST)
         calls.append(
             CopierCall(
                 source=source.address,
@@ -124,7 +126,8 @@ def _read(source: Source, wanted: Wanted, into: Path, result: Mapping[str, Any])
         unanswered=tuple(result["unanswered"]),
         message=result["message"],
     )
-    if wanted.last is None and source.answers_file not in made.files:
+    kept = made.files.get(source.answers_file)
+    if kept is None or (wanted.last is not None and kept.data == wanted.last + _LAST):
         return _with_answers(source, made)
     return made
 
@@ -132,7 +135,8 @@ def _read(source: Source, wanted: Wanted, into: Path, result: Mapping[str, Any])
 def _with_answers(source: Source, made: Rendered) -> Rendered:
     """Give a template that keeps no answers a file for them, so that it can be updated too. JSON is YAML."""
     kept = {"_commit": made.version, "_src_path": source.address, **made.answers}
-    text = "".join(f"{json.dumps(name)[1:-1]}: {json.dumps(value)}\n" for name, value in kept.items())
+    lines = (f"{json.dumps(name)[1:-1]}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in kept.items())
+    text = "".join(lines)
     return Rendered(
         version=made.version,
         files={**made.files, source.answers_file: File(text.encode())},

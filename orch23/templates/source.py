@@ -13,6 +13,7 @@ from orch23.templates.codes import NO_TEMPLATE, NOT_FETCHED
 _SHORT = {"gh:": "https://github.com/", "gl:": "https://gitlab.com/"}
 _REMOTE = re.compile(r"(?:https?|ssh|git|file)://.+|[\w.-]+@[\w.-]+:.+")
 _PASSWORD = re.compile(r"[a-z+]+://[^/@:]*:[^/@]*@")
+_LONGEST_NAME = 100  # a file is named by it
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -56,7 +57,7 @@ def find_source(named: str, here: Path) -> Source:
         hint = "leave it to git's credential helper: the URL is written into the project"
         raise NotFoundError(Diagnostic(NOT_FETCHED, "the URL holds a password", hint=hint))
     last = re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git")
-    name = _NOT_IN_NAMES.sub("-", last).strip("-.") or "template"
+    name = _NOT_IN_NAMES.sub("-", last).strip("-.")[:_LONGEST_NAME] or "template"
     return Source(name=name, address=url if url.endswith(".git") else f"git+{url}", url=url)
 
 
@@ -68,7 +69,8 @@ def _url(named: str, here: Path) -> str | None:
             return f"{long}{named.removeprefix(short).strip('/').removesuffix('.git')}.git"
     if _REMOTE.fullmatch(named):
         return named
-    path = here / Path(named).expanduser()
-    if "/" in named and path.exists():
-        return path.resolve().as_uri()
-    return None
+    try:
+        path = here / Path(named).expanduser()
+        return path.resolve().as_uri() if "/" in named and path.exists() else None
+    except (OSError, RuntimeError):  # longer than a path can be; the home of nobody
+        return None

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orch23.execute.copying import git_program, merge
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, UsageError
 from orch23.templates import codes
-from orch23.templates.changes import Change, Existing, File, Kind, There, of_init, of_update
+from orch23.templates.changes import BESIDE, Change, Existing, File, Kind, Merging, of_init, of_update
 from orch23.templates.project_files import look
 from orch23.templates.rendering import Rendered, Wanted, fetched, rendered
 from orch23.templates.source import Source, find_source
@@ -75,7 +75,8 @@ def update_outlook(
         hint = f"`orch23 init {name}` writes it anew"
         message = f"{_PREFIX}{name}{_SUFFIX} does not say where the template comes from"
         raise NotFoundError(Diagnostic(codes.NOT_HERE, message, hint=hint))
-    source = find_source(address, root)
+    # Its name here stays, wherever its repository has moved.
+    source = replace(find_source(address, root), name=name)
     with fetched(source, environ) as folder:
         wanted = (Wanted(ref=former, last=last), Wanted(ref=ref, last=last, data=data))
         base, theirs = rendered(source, wanted, folder, root, environ)
@@ -86,10 +87,15 @@ def update_outlook(
             done = merge((mine, old, new), labels, folder, git)
             return done.data, done.lines
 
+        def beside(path: str) -> str:
+            names = (f"{path}{BESIDE}{number}" for number in ("", *range(2, 1000)))
+            return next(name for name in names if name not in theirs.files and look(root, [name])[name] is None)
+
+        merging = Merging(texts=merged, beside=beside)
         there = look(root, base.files.keys() | theirs.files.keys())
         # What the template was told is its own: it is written, not merged.
         there[source.answers_file] = base.files.get(source.answers_file)
-        changes = of_update(base.files, theirs.files, there, merged)
+        changes = of_update(base.files, theirs.files, there, merging)
     return Outlook(source=source, rendered=theirs, changes=_answers_last(changes, source), former=base.version)
 
 
@@ -115,9 +121,11 @@ def project_marks(root: Path) -> dict[str, File]:
 
 
 def _answers(root: Path, name: str) -> bytes:
-    there: There = look(root, [f"{_PREFIX}{name}{_SUFFIX}"])[f"{_PREFIX}{name}{_SUFFIX}"] if "/" not in name else None
-    if isinstance(there, File):
-        return there.data
+    if name in templates_of(root):
+        path = f"{_PREFIX}{name}{_SUFFIX}"
+        there = look(root, [path])[path]
+        if isinstance(there, File):
+            return there.data
     raise no_template(root, name)
 
 

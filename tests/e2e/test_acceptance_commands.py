@@ -50,6 +50,21 @@ def test_a_failed_command_is_told_to_the_next_attempt(project: Project) -> None:
     assert len(calls(project)) == 2
 
 
+def test_what_each_command_printed_is_kept_whether_it_failed_or_passed(project: Project) -> None:
+    project.write(
+        pipeline(CODE, {"code.md.j2": prompt("code", ANSWER), PLAN: plan(SAYS, "python -c 'print(\"also\")'")})
+    )
+    green(project.build())
+    kept = f"logs/{project.journals()[-1].stem}/code@a"
+    failed, passed = (project.read(f"{kept}/attempt-{n}/verify-1.txt") for n in (1, 2))
+    assert "Traceback" in failed
+    assert "it says 3\n" in failed
+    assert "it says 4\n" in passed
+    for told in failed, passed:
+        assert [line.split()[1:3] for line in told.splitlines() if line.startswith("$ ")] == [["python", "-c"]] * 2
+        assert told.endswith("also\n\n")
+
+
 def test_acceptance_that_retry_does_not_name_is_final(project: Project) -> None:
     text = CODE.replace("{max: 2}", "{max: 2, when: [verify_failed]}")
     project.write(pipeline(text, {"code.md.j2": prompt("code", ANSWER), PLAN: plan(SAYS)}))

@@ -2,13 +2,14 @@
 
 import json
 import os
+import shutil
 import subprocess
 from typing import Any
 
 import pytest
 
 from tests.e2e.pipelines import green
-from tests.project import Project
+from tests.project import Project, scripted
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
 
@@ -146,10 +147,15 @@ def test_a_reader_of_what_a_stage_that_is_gone_made_is_affected(site: Project) -
             "  c: {inputs: ['out/*.txt'], outputs: [c.txt], shell: cat out/*.txt > c.txt}\n"
         }
     )
+    commit(site)
     green(site.build())
     commit(site)
     site.replace("pipeline.yaml", "  b: {outputs: [out/b.txt], shell: echo b > out/b.txt}\n", "")
-    assert affected(site) == {"c": "downstream"}
+    assert affected(site) == {"c": "changed"}
+    assert affected(site, since="HEAD~1") == {"c": "downstream"}, "no lock says what b made"
+    green(site.build())
+    assert not site.exists("out/b.txt")
+    assert affected(site) == {"c": "changed"}
 
 
 def test_a_foreach_over_a_made_list_is_told_as_far_as_it_is_known(site: Project) -> None:
@@ -176,6 +182,291 @@ def test_a_foreach_over_a_made_list_is_told_as_far_as_it_is_known(site: Project)
     commit(site)
     site.edit("items.json", json.dumps(ITEMS, indent=2))
     assert affected(site) == {"plan": "changed", "each@x": "downstream", "each@y": "downstream"}
+
+
+# ---- what was made, by the lock file of the revision -----------------------------------------------
+
+MADE = """\
+version: 1
+name: made
+stages:
+  take: {inputs: [in.json], outputs: [build/data.json], shell: cp in.json build/data.json}
+  whole: {inputs: [build/data.json], outputs: [build/whole.json], shell: cp build/data.json build/whole.json}
+  a: {inputs: ["build/data.json#/a"], outputs: [build/a.txt], shell: echo a > build/a.txt}
+  b: {inputs: ["build/data.json#/b"], outputs: [build/b.txt], shell: echo b > build/b.txt}
+  last: {inputs: [build/a.txt], outputs: [build/last.txt], shell: cp build/a.txt build/last.txt}
+"""
+LATE = ("whole", "a", "b", "last")
+FIRST, SECOND = '{"a": 1, "b": 1}', '{"a": 2, "b": 1}'
+
+
+def made(project: Project, ignored: str = "", text: str = MADE, given: str = FIRST) -> Project:
+    """Return a project that is built, and committed with its lock file."""
+    project.write({"pipeline.yaml": text, "in.json": given, ".gitignore": f".orch23\nlogs\n{ignored}\n"})
+    git(project, "init", "-q")
+    green(project.build())
+    commit(project)
+    return project
+
+
+def built(project: Project, given: str, *argv: str) -> None:
+    """Give another input, and build."""
+    project.edit("in.json", given)
+    green(project.build(*argv))
+
+
+def lost(project: Project, *folders: str) -> None:
+    for folder in folders:
+        shutil.rmtree(project.root / folder)
+
+
+def cloned(project: Project) -> Project:
+    git(project, "clone", "-q", ".", "../clone")
+    return Project(project.root.parent / "clone")
+
+
+@pytest.mark.parametrize("ignored", ["", "build"])
+def test_what_is_built_meanwhile_is_compared_and_the_rest_may_be_affected(project: Project, ignored: str) -> None:
+    """The bytes of then are in git, or in the store."""
+    made(project, ignored)
+    assert affected(project) == {}
+    project.edit("in.json", SECOND)
+    assert affected(project) == {"take": "changed", **dict.fromkeys(LATE, "downstream")}
+    green(project.build("take"))
+    assert affected(project) == {"take": "changed", "whole": "changed", "a": "changed", "last": "downstream"}
+    outcome = project.run("affected", "--since", "HEAD", "--json")
+    found = {one["stage"]: one for one in document(outcome.out)["stages"]}
+    reasons = {name: [(r["code"], r["subject"]) for r in one["reasons"]] for name, one in found.items()}
+    assert reasons["whole"] == [("input_changed", "build/data.json")]
+    assert reasons["a"] == [("input_changed", "build/data.json#/a")]
+    assert found["a"]["after"] == ["take"]
+    assert "build/data.json changed" in project.run("affected", "--since", "HEAD").out
+    green(project.build())
+    assert affected(project) == {"take": "changed", "whole": "changed", "a": "changed"}, "a makes what it made"
+    commit(project)
+    assert affected(project, since="HEAD~1") == {"take": "changed", "whole": "changed", "a": "changed"}
+
+
+def test_a_result_that_is_to_be_restored_is_known(project: Project) -> None:
+    made(project)
+    built(project, SECOND)
+    commit(project)
+    project.edit("in.json", FIRST)
+    assert project.plan()["take"] == "restore"
+    assert affected(project) == {"take": "changed", "whole": "changed", "a": "changed"}
+    assert affected(project, since="HEAD~1") == {}
+
+
+def test_a_clean_clone_with_outputs_says_the_same(project: Project) -> None:
+    made(project)
+    built(project, SECOND)
+    commit(project)
+    clone = cloned(project)
+    assert affected(clone, since="HEAD~1") == {"take": "changed", "whole": "changed", "a": "changed"}
+    assert affected(clone) == {}
+    assert not clone.exists(".orch23")
+
+
+def test_a_clean_clone_without_outputs_leaves_none_out(project: Project) -> None:
+    """Digests are known by the lock files; parts of files that nobody has may differ."""
+    made(project, "build")
+    built(project, SECOND)
+    commit(project)
+    clone = cloned(project)
+    parts = dict.fromkeys(("a", "b", "last"), "downstream")
+    assert affected(clone, since="HEAD~1") == {"take": "changed", "whole": "changed", **parts}
+    assert affected(clone) == {}
+
+
+def test_a_part_of_a_file_that_nobody_has_any_more_may_be_affected(project: Project) -> None:
+    made(project, "build")
+    built(project, SECOND)
+    lost(project, ".orch23")
+    assert set(project.plan().values()) == {"fresh"}
+    assert affected(project) == {"take": "changed", "whole": "changed", "a": "downstream", "b": "downstream"}
+
+
+def test_without_a_lock_then_all_that_reads_what_is_affected_may_be(project: Project) -> None:
+    made(project)
+    git(project, "rm", "-q", "--cached", "pipeline.lock")
+    git(project, "commit", "-q", "-m", "c")
+    built(project, SECOND)
+    assert affected(project) == {"take": "changed", **dict.fromkeys(LATE, "downstream")}
+
+
+def test_what_was_not_built_then_is_no_change_when_it_is(project: Project) -> None:
+    project.write({"pipeline.yaml": MADE, "in.json": FIRST, ".gitignore": ".orch23\nlogs\n"})
+    git(project, "init", "-q")
+    green(project.build("take"))
+    commit(project)
+    green(project.build())
+    assert affected(project) == {}
+    built(project, SECOND)
+    assert affected(project) == {**dict.fromkeys(("take", "whole", "a"), "changed"), "last": "downstream"}
+
+
+def test_what_is_not_built_any_more_is_no_change(project: Project) -> None:
+    made(project, "build")
+    lost(project, "build", ".orch23")
+    project.delete("pipeline.lock")
+    assert affected(project) == {}
+
+
+def test_where_a_plan_has_complaints_nothing_is_settled(project: Project) -> None:
+    made(project)
+    built(project, SECOND)
+    project.replace("pipeline.yaml", "  last: {inputs: [", "  last: {inputs: [nobody.txt, ")
+    assert "E822" in project.run("plan").err
+    changed = dict.fromkeys(("take", "whole", "a"), "changed")
+    assert affected(project) == {**changed, **dict.fromkeys(("b", "last"), "downstream")}
+
+
+def test_another_result_of_the_same_key_is_seen_by_its_readers(project: Project) -> None:
+    """A model may answer otherwise when it is asked again."""
+    outside = project.root.parent / "outside.json"
+    outside.write_text(FIRST)
+    made(project, "build", MADE.replace("cp in.json", f"cp {outside}"))
+    outside.write_text(SECOND)
+    green(project.build("--force", "take"))
+    assert affected(project) == {"whole": "changed", "a": "changed"}
+    lost(project, ".orch23")
+    assert affected(project) == {"whole": "changed", "a": "downstream", "b": "downstream"}
+
+
+LISTED = """\
+version: 1
+name: listed
+stages:
+  plan: {inputs: [in.json], outputs: [build/p.json], shell: cp in.json build/p.json}
+  each:
+    foreach: {from: build/p.json, key: id}
+    outputs: ["items/${{ item.id }}.txt"]
+    shell: [cp, /dev/null, "items/${{ item.id }}.txt"]
+  total: {inputs: ["items/*.txt"], outputs: [total.txt], shell: ls items > total.txt}
+"""
+
+
+@pytest.mark.parametrize("ignored", ["", "build\nitems"])
+def test_the_items_of_then_are_those_of_the_list_of_then(project: Project, ignored: str) -> None:
+    one, two, three = ({"id": name, "n": 1} for name in "xyz")
+    made(project, ignored, LISTED, json.dumps([one, two]))
+    built(project, json.dumps([{**one, "n": 2}, three]), "plan")
+    found = document(project.run("affected", "--since", "HEAD", "--json").out)
+    assert {one["stage"]: one["why"] for one in found["stages"]} == {
+        "plan": "changed",
+        "each@x": "changed",
+        "each@z": "added",
+        "total": "changed",
+    }
+    assert found["removed"] == ["each@y"]
+    built(project, json.dumps([two, one], indent=2))
+    assert affected(project) == {"plan": "changed"}
+
+
+def test_items_of_a_list_that_nobody_has_any_more_may_be_affected(project: Project) -> None:
+    items = [{"id": name, "n": 1} for name in "xy"]
+    made(project, "build\nitems", LISTED, json.dumps(items))
+    built(project, json.dumps(items, indent=2))
+    lost(project, ".orch23")
+    assert affected(project) == {"plan": "changed", "each@x": "downstream", "each@y": "downstream"}
+
+
+def test_a_list_of_today_that_is_elsewhere_leaves_its_items_untold(project: Project) -> None:
+    """A colleague has built, and committed the lock file: here is the list of then alone."""
+    made(project, "build\nitems", LISTED, json.dumps([{"id": "x", "n": 1}]))
+    clone = cloned(project)
+    built(clone, json.dumps([{"id": "x", "n": 2}]))
+    commit(clone)
+    git(project, "fetch", "-q", "../clone")
+    git(project, "reset", "-q", "--hard", "FETCH_HEAD")
+    assert affected(project, since="HEAD~1") == {"plan": "changed", "each": "downstream", "total": "downstream"}
+
+
+CHAIN = """\
+version: 1
+name: chain
+stages:
+  each:
+    foreach: {from: items.json, key: id, order: sequential}
+    inputs: ["src/${{ item.id }}.txt"]
+    outputs: [app.txt]
+    shell: [sh, -c, 'cat "$1" >> app.txt', sh, "${{ item.from }}"]
+  total: {inputs: [app.txt], outputs: [total.txt], shell: cp app.txt total.txt}
+"""
+
+
+def chain(project: Project) -> Project:
+    """Return a project of which the first item of a chain copies a file that is no input."""
+    outside = project.root.parent / "outside.txt"
+    outside.write_text("outside\n")
+    items = [{"id": "x", "from": str(outside)}, {"id": "y", "from": "src/y.txt"}, {"id": "z", "from": "src/z.txt"}]
+    text = CHAIN.replace("from: items.json", f"in: {json.dumps(items)}")
+    project.write({f"src/{name}.txt": f"{name}\n" for name in "xyz"})
+    return made(project, "", text)
+
+
+def test_the_items_of_a_chain_after_one_that_is_affected_may_be(project: Project) -> None:
+    chain(project)
+    assert affected(project) == {}
+    project.edit("src/y.txt", "new\n")
+    assert affected(project) == {"each@y": "changed", "each@z": "downstream", "total": "downstream"}
+    green(project.build())
+    assert affected(project) == {"each@y": "changed", "each@z": "downstream", "total": "changed"}
+
+
+def test_the_items_of_a_chain_after_another_version_of_the_same_key_may_be_affected(project: Project) -> None:
+    chain(project)
+    (project.root.parent / "outside.txt").write_text("other\n")
+    green(project.build("--force", "each@x"))
+    green(project.build())
+    assert affected(project) == {"each@y": "downstream", "each@z": "downstream", "total": "changed"}
+
+
+def test_the_items_of_a_chain_in_another_order_may_be_affected(project: Project) -> None:
+    chain(project)
+    text = project.read("pipeline.yaml")
+    y, z = ('{"id": "y", "from": "src/y.txt"}', '{"id": "z", "from": "src/z.txt"}')
+    project.edit("pipeline.yaml", text.replace(f"{y}, {z}", f"{z}, {y}"))
+    green(project.build())
+    assert {"each@y": "downstream", "each@z": "downstream", "total": "changed"}.items() <= affected(project).items()
+
+
+def test_the_items_of_a_chain_after_one_that_was_not_built_then_may_be_affected(project: Project) -> None:
+    chain(project)
+    git(project, "rm", "-q", "--cached", "pipeline.lock")
+    lost(project, ".orch23")
+    for path in ("pipeline.lock", "app.txt", "total.txt"):
+        project.delete(path)
+    green(project.build("each@x"))
+    commit(project)
+    project.edit("src/y.txt", "new\n")
+    green(project.build())
+    assert affected(project)["each@z"] == "downstream"
+
+
+def test_an_item_that_reads_what_its_chain_writes_does_not_see_the_last_version(project: Project) -> None:
+    project.write({f"src/{name}.txt": f"{name}\n" for name in "xy"})
+    text = CHAIN.replace("from: items.json", "in: [{id: x, from: src/x.txt}, {id: y, from: src/y.txt}]")
+    made(project, "", text.replace('.txt"]\n    outputs', '.txt", "app*.txt"]\n    outputs'))
+    project.edit("src/y.txt", "new\n")
+    green(project.build())
+    assert affected(project) == {"each@y": "changed", "total": "changed"}
+
+
+# ---- with what it compares -------------------------------------------------------------------------
+
+
+def test_another_model_is_asked_in_both_moments(project: Project) -> None:
+    stage = {"outputs": ["a.txt"], "llm": {"returns": "text"}, "inputs": ["in.md"]}
+    project.write(scripted({"ask": stage}, {"ask": ["an answer\n"]}))
+    project.write({"in.md": "a question\n", ".gitignore": ".orch23\nlogs\n"})
+    git(project, "init", "-q")
+    green(project.build())
+    commit(project)
+    assert affected(project, "--model", "another") == {}
+    project.replace("pipeline.yaml", '"model": "scripted"', '"model": "another"')
+    assert affected(project) == {"ask": "changed"}
+    assert affected(project, "--model", "another") == {}
 
 
 @pytest.mark.parametrize(

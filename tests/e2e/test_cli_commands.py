@@ -81,6 +81,31 @@ def test_the_selection_is_the_same_for_plan_and_build(two: Project) -> None:
     assert two.ran() == ["after"]
 
 
+def test_a_build_of_one_stage_tells_nothing_of_others_that_could_not_go_on_anyway(project: Project) -> None:
+    both = {"inputs": ["out.txt", "other.txt"], "outputs": ["last.txt"], "shell": "cat out.txt other.txt > last.txt"}
+    other = {"outputs": ["other.txt"], "shell": "echo > other.txt"}
+    items = {**COPY, "foreach": {"from": "list.json#/items", "key": "k"}, "outputs": ["made/${{ item.k }}"]}
+    lister = {"outputs": ["list.json"], "shell": "exit 1"}
+    stages = {"copy": COPY, "other": other, "both": both, "lister": lister, "items": items}
+    project.write({"in.txt": "one\n", "pipeline.yaml": json.dumps({"version": 1, "stages": stages})})
+    outcome = project.build("copy")
+    assert outcome.code == 0
+    assert "blocked" not in outcome.err
+    assert "1 stage: 1 built" in outcome.err
+    assert "blocked" in project.build().err
+
+
+def test_a_list_that_is_no_yaml_is_told_with_its_place_and_no_code_within_the_code(project: Project) -> None:
+    each = {"foreach": {"from": "list.yaml#/items", "key": "k"}, "outputs": ["${{ item.k }}"], "shell": "true"}
+    project.write(
+        {"list.yaml": "items:\n  - [\n", "pipeline.yaml": json.dumps({"version": 1, "stages": {"each": each}})}
+    )
+    told = project.run("plan")
+    assert told.code == 65
+    assert "`list.yaml` is not valid YAML: line " in told.err
+    assert "E801" not in told.err
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
@@ -154,6 +179,14 @@ def test_reset_forgets_results_and_keeps_answers_and_logs(project: Project) -> N
     assert project.build().code == 0
     (answer,) = project.events_of("llm_response")
     assert answer["data"]["replayed"] is True
+
+
+def test_reset_takes_back_no_output_that_somebody_edited(two: Project) -> None:
+    two.build()
+    two.edit("out.txt", "edited\n")
+    two.run("reset", "--outputs")
+    assert two.read("out.txt") == "edited\n"
+    assert not two.exists("last.txt")
 
 
 def test_reset_mends_what_a_build_cannot(two: Project) -> None:

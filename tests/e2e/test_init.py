@@ -356,6 +356,16 @@ def test_a_repository_that_cannot_be_had_is_told(project: Project, url: str) -> 
     assert "secret" not in refused.err
 
 
+@pytest.mark.parametrize("path", ["../" + "x" * 300, "~nobody-of-this-name/x"])
+def test_a_path_that_cannot_be_is_no_template(project: Project, path: str) -> None:
+    assert "error[E671]" in init(project, path).err
+
+
+def test_a_repository_of_a_very_long_name_is_kept_under_a_shorter_one(project: Project, tmp_path: Path) -> None:
+    assert init(project, house(tmp_path / ("x" * 250)).url).code == 0
+    assert project.exists(f".orch23-{'x' * 100}.answers.yml")
+
+
 @pytest.mark.parametrize("url", ["ext::sh -c touch% /tmp/x", "--upload-pack=touch", "file://x --upload-pack=y"])
 def test_a_url_runs_nothing(project: Project, url: str) -> None:
     assert project.run("init", "--defaults", "--", url).code == 66
@@ -416,6 +426,34 @@ def test_a_template_brings_no_links(project: Project, tmp_path: Path) -> None:
     refused = init(project, repository.url)
     assert refused.code == 2
     assert "'link', which is no regular file" in refused.err
+
+
+def test_a_template_brings_nothing_of_another_repository_of_the_machine(project: Project, tmp_path: Path) -> None:
+    private = house(tmp_path / "private")
+    repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"})
+    git(repository.folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", private.url, "files/sub")
+    repository.commit("1.0")
+    refused = init(project, repository.url)
+    assert refused.code == 65
+    assert "error[E678]: the template `house` cannot be rendered: it has submodules" in refused.err
+    assert everything(project) == {}
+
+
+def test_the_last_words_of_a_template_steer_no_terminal(project: Project, tmp_path: Path) -> None:
+    says = {"_message_after_copy": "first\n\x1b[2Jsecond"}
+    repository = TemplateRepository(tmp_path / "house").version({"notes.md": "one\n"}, "1.0", settings=says)
+    assert init(project, repository.url).err == "first\n\\x1b[2Jsecond\n"
+
+
+def test_the_schema_is_not_written_through_a_link(project: Project, tmp_path: Path) -> None:
+    init(project, "quickstart")
+    schema = project.root / ".orch23/pipeline.schema.json"
+    text = schema.read_text()
+    schema.unlink()
+    (tmp_path / "elsewhere").write_text("mine\n")
+    schema.symlink_to(tmp_path / "elsewhere")
+    assert init(project, "quickstart").code == 0
+    assert ((tmp_path / "elsewhere").read_text(), schema.is_symlink(), schema.read_text()) == ("mine\n", False, text)
 
 
 @pytest.mark.parametrize("text", ["a: [", "name: {type: nonsense, default: 1}", "_envops: {undefined: os.system}"])

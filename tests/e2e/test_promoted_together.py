@@ -245,6 +245,35 @@ def test_a_second_foreach_that_is_joined_item_by_item_waits_for_all(project: Pro
     assert "test" not in noted(project)
 
 
+def test_a_list_is_tried_with_the_slices_that_another_item_made_and_that_wait(project: Project) -> None:
+    """`page` makes a list of sections of what `api` makes: it is held to the new sections, not to those on the disk."""
+    project.write(
+        shell(
+            """\
+  layers:
+    foreach: {in: [api, page], as: layer, promote: together}
+    inputs: ['src/${{ layer }}.json', "${{ ['app/api.json'] if layer == 'page' else [] }}"]
+    outputs: ['app/${{ layer }}.json']
+    shell: cp src/${{ layer }}.json app/${{ layer }}.json
+  each:
+    foreach: {from: 'app/page.json#/list', as: part}
+    inputs: ["${{ part | under('app/api.json#/parts') }}"]
+    outputs: ["${{ part | under('parts') }}"]
+    shell: [touch, "${{ part | under('parts') }}"]
+""",
+            {"src/api.json": '{"parts": {"one": 1}}', "src/page.json": '{"list": ["one"]}'},
+        )
+    )
+    green(project.build())
+    project.write({"src/api.json": '{"parts": {"two": 2}}', "src/page.json": '{"list": ["two"]}'})
+    green(project.build())
+    assert sorted(project.files("parts")) == ["parts/two"]
+    project.edit("src/page.json", '{"list": ["one"]}')
+    refused = project.build()
+    assert refused.code == 1
+    assert "[E833] each@one: `app/api.json#/parts/one`" in refused.err
+
+
 def test_an_item_sees_what_another_made_before_either_is_promoted(project: Project) -> None:
     story(project, foreach=", key: id, needs: after")
     project.replace(

@@ -131,6 +131,34 @@ def test_what_is_no_text_is_left_and_the_templates_put_beside_it(project: Projec
     assert "error[E679]: logo was left as it is (no text; see logo.new)" in updated.err
 
 
+def test_what_is_put_beside_takes_the_place_of_nothing(project: Project, tmp_path: Path) -> None:
+    repository = TemplateRepository(tmp_path / "house").version({"logo": b"\0one"}, "1.0")
+    project.run("init", repository.url, "--defaults")
+    project.write({"logo": b"\0mine", "logo.new": "precious\n", "logo.new2/x": "a folder\n"})
+    repository.version({"logo": b"\0two"}, "2.0")
+    updated = project.run("template", "update")
+    assert (updated.code, "see logo.new3" in updated.err) == (6, True)
+    files = project.files()
+    assert (files["logo"], files["logo.new"], files["logo.new3"]) == (b"\0mine", b"precious\n", b"\0two")
+
+
+def test_a_template_that_keeps_no_answers_is_updated_from_the_version_of_last_time(
+    project: Project, tmp_path: Path
+) -> None:
+    secret = {"token": {"type": "str", "secret": True, "default": "none"}}
+    repository = TemplateRepository(tmp_path / "house").version({"x": "1\n"}, "1.0", settings=secret, answers=False)
+    assert project.run("init", repository.url, "--defaults", "--data", "token=hush", "--data", "word=ö").code == 0
+    repository.version({"x": "2\n"}, "2.0", settings=secret, answers=False)
+    assert project.run("template", "update").code == 0
+    assert project.read(ANSWERS).startswith('_commit: "2.0"\n')
+    assert 'word: "ö"\n' in project.read(ANSWERS)
+    assert "hush" not in project.read(ANSWERS)
+    project.edit("x", "mine\n")
+    again = project.run("template", "update", "--data", "word=hey")
+    assert (again.code, project.read("x")) == (0, "mine\n")
+    assert 'word: "hey"\n' in project.read(ANSWERS)
+
+
 def test_an_answer_can_be_given_anew(housed: Project) -> None:
     updated = housed.run("template", "update", "--data", "word=hey")
     assert (updated.code, updated.out.splitlines()[0]) == (0, "house 1.0")
@@ -212,6 +240,21 @@ def test_a_name_that_the_project_has_not_is_told_those_it_has(housed: Project) -
     refused = housed.run("template", "update", "quickstart")
     assert (refused.code, "it has house" in refused.err) == (66, True)
     assert housed.run("template", "update", "../house").code == 66
+
+
+def test_a_template_whose_repository_has_moved_keeps_its_name_in_the_project(
+    housed: Project, repository: TemplateRepository
+) -> None:
+    two(repository)
+    moved = repository.folder.rename(repository.folder.with_name("moved"))
+    housed.replace(ANSWERS, repository.url, moved.as_uri())
+    assert housed.run("template", "update", "house").code == 0
+    assert [path.name for path in housed.root.glob(".orch23-*.yml")] == [ANSWERS]
+    assert "_commit: '2.0'\n" in housed.read(ANSWERS)
+
+
+def test_a_name_longer_than_a_file_can_have_is_one_that_the_project_has_not(housed: Project) -> None:
+    assert housed.run("template", "update", "x" * 300).code == 66
 
 
 def test_answers_that_do_not_say_where_they_are_from_are_told(housed: Project) -> None:

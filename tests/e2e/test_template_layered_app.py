@@ -120,28 +120,42 @@ def git(project: Project, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=project.root, env=env, capture_output=True, check=True)
 
 
-def test_affected_names_the_layers_that_feedback_may_reach_and_the_plan_those_that_it_does(app: Project) -> None:
+def affected(project: Project) -> dict[str, str]:
+    found = project.run("affected", PIPELINE, "--since", "HEAD", "--json").json()["stages"]
+    return {one["stage"]: one["why"] for one in found}
+
+
+@pytest.mark.parametrize("ignored", [".orch23\nlogs\n", ".orch23\nlogs\nworkspace\n"])
+def test_affected_names_the_layers_that_feedback_reaches_once_there_is_an_architecture(
+    app: Project, ignored: str
+) -> None:
+    """Before that it says which stages may be; whether what was made is committed makes no difference."""
     green(app.build(PIPELINE))
-    app.write({".gitignore": ".orch23\nlogs\n"})
+    app.write({".gitignore": ignored})
     git(app, "init", "-q")
     git(app, "add", "-A")
     git(app, "commit", "-q", "-m", "c")
-    assert app.run("affected", PIPELINE, "--since", "HEAD", "--json").json()["stages"] == []
+    assert affected(app) == {}
     feedback(app)
-    found = app.run("affected", PIPELINE, "--since", "HEAD", "--json")
-    why = {one["stage"]: one["why"] for one in found.json()["stages"]}
-    assert why.pop("intent") == "changed"
-    assert set(why.values()) == {"downstream"}
-    assert {f"layers@{name}" for name in LAYERS} <= set(why)
-    assert "scaffold" not in why
+    layers = [f"layers@{name}" for name in LAYERS]
+    after = ("architecture", *layers, "code_map", "changes", "acceptance")
+    assert affected(app) == {"intent": "changed", **dict.fromkeys(after, "downstream")}
 
     green(app.build(PIPELINE, "architecture"))
     assert asked(app) == ["intent", "architecture"]
+    found = affected(app)
+    assert found == {
+        **dict.fromkeys(("intent", "architecture", "changes", "code_map"), "changed"),
+        **{f"layers@{name}": "changed" for name in OF_ENTITIES},
+        "layers@backend_app": "downstream",  # proved anew, on other code below it
+        "acceptance": "downstream",
+    }
     planned = app.plan(PIPELINE)
-    assert {name for name in LAYERS if planned[f"layers@{name}"] == "run"} == set(OF_ENTITIES)
+    assert {name for name in layers if found[name] == "changed"} == {n for n in layers if planned[n] == "run"}
     assert planned["layers@backend_app"] == "maybe"
     green(app.build(PIPELINE))
     assert layers_asked(app) == set(OF_ENTITIES)
+    assert affected(app) == dict.fromkeys(found, "changed")
 
 
 # ---- what it leaves on disk ------------------------------------------------------------------------

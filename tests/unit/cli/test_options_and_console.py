@@ -79,6 +79,14 @@ def test_a_pipeline_may_stand_anywhere_among_the_stages(tmp_path: Path) -> None:
     assert split_arguments(("each@k.yaml",), tmp_path) == (tmp_path / "pipeline.yaml", ("each@k.yaml",))
 
 
+def test_who_names_no_pipeline_is_told_of_one_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    for name in ("work.yaml", "work.answers.yaml", "a.template.yaml"):
+        (tmp_path / "pipelines" / name).touch()
+    with pytest.raises(NotFoundError, match=r"build pipelines/work\.yaml`"):
+        split_arguments((), tmp_path)
+
+
 def test_the_root_is_found_above(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)

@@ -27,6 +27,14 @@ def test_while_a_stage_is_held_its_time_stands_still() -> None:
     assert ended.level == "info"
 
 
+def test_of_many_that_are_waited_for_the_first_are_named_and_all_are_counted() -> None:
+    screen = Screen()
+    Narrator(screen, lambda: 0.0).held("a@0", "k", [f"a@{n}" for n in range(1, 1001)])
+    (held,) = screen.events
+    assert held.message == "waits for a@1, a@2, a@3, a@4, a@5, a@6, a@7, a@8 and 992 more"
+    assert (held.data["waits_for"], len(held.data["for"])) == (1000, 8)  # type: ignore[arg-type]
+
+
 def test_what_was_never_started_took_no_time() -> None:
     screen = Screen()
     Narrator(screen, lambda: 5.0).ended("a", StageEnd(status="fresh", text="fresh"), None)

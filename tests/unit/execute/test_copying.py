@@ -1,6 +1,7 @@
 """git and copier as templates start them: merges, mirrors, and what is said when they fail."""
 
 import os
+import site
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,17 @@ def test_a_child_that_dies_is_an_error_of_the_template(tmp_path: Path) -> None:
     (done,) = render([call], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
     assert done["error"] == "broken"
     assert "IsADirectoryError" in done["message"]
+
+
+def test_copier_is_found_where_the_users_own_packages_are_though_the_home_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python").write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\necho '[]' > {tmp_path}/results.json\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert render([], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ) == []
+    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
+    assert (seen["HOME"], seen["PYTHONUSERBASE"]) == (str(tmp_path), site.getuserbase())
 
 
 def test_a_template_without_an_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from orch23.model.decision import Edited, Fresh, Run
 from orch23.model.diagnostic import Location
 from orch23.model.manifest import Reason
@@ -73,6 +75,12 @@ def test_a_fresh_stage_and_a_first_run_say_so() -> None:
     assert "it has no earlier result" in explain_text(first, PLAIN)
     edited = Explanation(line=PlanLine(stage="s", kind="shell", decision=Edited(("a",))))
     assert "`orch23 accept s` keeps the edit" in explain_text(edited, PLAIN)
+
+
+@pytest.mark.parametrize(("file", "words"), [("pipeline.yaml", "s"), ("pipelines/p.yaml", "pipelines/p.yaml s")])
+def test_an_edit_is_accepted_in_the_pipeline_that_was_asked_about(file: str, words: str) -> None:
+    line = PlanLine(stage="s", kind="shell", decision=Edited(("a",)), place=Location(file, 3, 3))
+    assert f"`orch23 accept {words}` keeps the edit" in explain_text(Explanation(line=line), PLAIN)
 
 
 def test_the_json_has_the_same_facts() -> None:

@@ -240,6 +240,25 @@ def test_a_stage_that_is_held_is_neither_done_nor_failed() -> None:
     assert ended.stages["code"] == held
 
 
+def test_what_is_held_back_does_not_hide_what_failed() -> None:
+    a, b = (of("attempt_started", "a@1", attempt=1), of("attempt_started", "a@2", attempt=1))
+    passed = of("attempt_finished", "a@1", passed=True, attempt=1)
+    red_ = of("attempt_finished", "a@2", passed=False, attempt=1, kind="verify_failed", exit_code=3, excerpt="no")
+    events = [
+        START,
+        of("stage_started", "a@1"),
+        a,
+        passed,
+        of("stage_held", "a@1"),
+        of("stage_started", "a@2"),
+        b,
+        red_,
+    ]
+    events += [of("stage_finished", "a@2", status="failed"), of("stage_finished", "a@1", status="held")]
+    state = fold([*events, Event("run_finished", "failed", data={"status": "failed"})]).to_json()
+    assert (state["state"], state["test_passed"], state["last_test_exit_code"]) == ("FAILED", False, 3)
+
+
 @pytest.mark.parametrize(
     "events",
     [

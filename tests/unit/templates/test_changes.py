@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.templates.changes import Blocked, Change, Existing, File, Kind, There, of_init, of_update
+from orch23.templates.changes import Blocked, Change, Existing, File, Kind, Merging, There, of_init, of_update
 
 A, B, C = File(b"a\n"), File(b"b\n"), File(b"c\n")
 RUN = File(b"a\n", executable=True)
@@ -29,7 +29,7 @@ def no_text(mine: bytes, base: bytes, theirs: bytes) -> tuple[None, tuple[int, .
 def update(base: File | None, theirs: File | None, mine: There, merge=clean) -> tuple[Change, ...]:
     had = {} if base is None else {"x": base}
     has = {} if theirs is None else {"x": theirs}
-    return of_update(had, has, {"x": mine}, merge)
+    return of_update(had, has, {"x": mine}, Merging(merge, lambda path: f"{path}.new"))
 
 
 @pytest.mark.parametrize(
