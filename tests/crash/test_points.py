@@ -20,8 +20,8 @@ pytestmark = [
 ]
 
 _THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-_STRIDE = 1 if _THOROUGH else 61  # of all calls; a prime meets all kinds
-_ERROR_STRIDE = 1 if _THOROUGH else 97
+_STRIDE = 1 if _THOROUGH else 127  # of all calls; a prime meets all kinds
+_ERROR_STRIDE = 1 if _THOROUGH else 211
 _MOST_CALLS_OF_AN_ANSWER = 12
 """So many calls lie between the end of an answer and its being durable: only a death in these may lose it."""
 
