@@ -32,9 +32,10 @@ setup: $(BIN)/python ## a developer's environment in .venv: orch23 editable, wit
 demo: $(VENV)/.orch23 ## build pipelines/quickstart.yaml: no key, recorded answers
 	$(BIN)/orch23 build pipelines/quickstart.yaml
 
-test: $(VENV)/.orch23-test lint types contracts cover ## all that CI runs: format, lint, types, layers, all tests with coverage
+test: $(VENV)/.orch23-test lint types contracts ## all that CI runs: format, lint, types, layers, all tests
+	$(PYTEST)
 
-check: $(VENV)/.orch23-test lint types contracts ## the same without the slow tests and without coverage: about a minute
+check: $(VENV)/.orch23-test lint types contracts ## the same without the slow tests: about a minute
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK)
 
 fmt: $(VENV)/.orch23-test ## format, and mend what ruff can mend
@@ -57,7 +58,7 @@ unit: $(VENV)/.orch23-test ## the tests of single rooms, in a few seconds
 thorough: $(VENV)/.orch23-test ## all tests, with very many examples: many minutes
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600
 
-cover: $(VENV)/.orch23-test ## all tests, with branch coverage and its floor
+cover: $(VENV)/.orch23-test ## all tests again, with branch coverage and its floor: some ten minutes
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal
 	$(BIN)/coverage combine --quiet
