@@ -11,7 +11,10 @@ import pytest
 from tests.e2e.pipelines import green
 from tests.project import Project, scripted
 
-pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
+pytestmark = [
+    pytest.mark.slow,  # whole builds, many of them: `make test` runs them, `make check` does not
+    pytest.mark.usefixtures("steps_reach_outside"),  # they take what lies outside of their rooms
+]
 
 PIPELINE = """\
 version: 1
