@@ -50,5 +50,6 @@ def room_environment(room: Room, interpreter: Path, declared: Mapping[str, str])
         **declared,
         "HOME": str(room.home),
         "TMPDIR": str(room.tmp),
+        "GIT_CEILING_DIRECTORIES": str(room.root),  # without it git would find the project's own repository
         MARKER_NAME: room.marker,
     }

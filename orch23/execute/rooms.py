@@ -23,6 +23,8 @@ MAX_NAME_BYTES = 200
 _BLOCK = 1 << 20
 _LOCKED = 0o700
 _OWN = ".own"
+_END_OF_SEARCH = "pytest.ini"
+"""Empty, in the room above `work`: a pytest that a step runs looks upwards for settings, and is to find no others."""
 
 
 class ContentSource(Protocol):
@@ -131,6 +133,7 @@ class Rooms:
         try:
             for part in (room.own, room.root, room.work, room.home, room.tmp):
                 part.mkdir(mode=0o700)
+            (room.root / _END_OF_SEARCH).touch()
             lost = self._copy(inputs, room.work)
             if not lost:
                 for folder in (working_directory, *output_folders):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -36,11 +37,14 @@ def tier(choice: Choice) -> Iterator[None]:
 
 
 def chosen(name: str) -> Choice:
+    if name == UNCONFINED:
+        return NONE
     need(name)
     return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Restricted())
 
 
 TIERS = ["bubblewrap", "landlock"]
+UNCONFINED = "none"
 
 
 @pytest.mark.parametrize("name", TIERS)
@@ -61,6 +65,25 @@ def test_verification_is_confined_too(project: Project, name: str) -> None:
     with tier(chosen(name)):
         assert project.write(files).build().code == 1
     assert project.read("precious") == "kept"
+
+
+@pytest.mark.parametrize("name", [*TIERS, UNCONFINED])
+def test_a_pytest_that_a_step_runs_does_not_find_the_settings_of_the_project(project: Project, name: str) -> None:
+    settings = "[tool.pytest.ini_options]\nrequired_plugins = ['pytest-that-nobody-has']\n"
+    stage = {"inputs": ["test_a.py"], "shell": f"{sys.executable} -m pytest -q test_a.py && echo a > a"}
+    files = {**pipeline(a=stage), "test_a.py": "def test_a():\n    pass\n", "pyproject.toml": settings}
+    with tier(chosen(name)):
+        outcome = project.write(files).build(ALLOWED)
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("name", [*TIERS, UNCONFINED])
+def test_git_in_a_step_does_not_find_the_repository_of_the_project(project: Project, name: str) -> None:
+    project.write(pipeline(a={"shell": "git rev-parse --git-dir > /dev/null 2>&1 && exit 7; echo a > a"}))
+    subprocess.run(["git", "init", "--quiet", project.root], check=True)
+    with tier(chosen(name)):
+        outcome = project.build(ALLOWED)
+    assert outcome.code == 0, outcome.err
 
 
 @pytest.mark.parametrize("name", TIERS)

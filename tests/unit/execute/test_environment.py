@@ -15,6 +15,7 @@ def test_it_is_this_and_nothing_else() -> None:
         "PATH": "/v/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/r/feed/home",
         "TMPDIR": "/r/feed/tmp",
+        "GIT_CEILING_DIRECTORIES": "/r/feed",
         "LANG": "C.UTF-8",
         "TZ": "Asia/Tokyo",
         "PYTHONHASHSEED": "0",
