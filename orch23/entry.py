@@ -2,6 +2,8 @@
 
 import sys
 
+from orch23 import __version__
+
 
 def run() -> None:
     """Run the command line and end with its code."""
@@ -12,6 +14,9 @@ def main(argv: list[str]) -> int:
     """Run a command line and return its exit code; never leaves by an exception."""
     from orch23.snapshot.reply import reply  # noqa: PLC0415 - its imports take their time, and may be interrupted
 
+    if argv == ["--version"]:
+        sys.stdout.write(f"orch23 {__version__}\n")
+        return 0
     try:
         code = reply(argv)
     except KeyboardInterrupt:

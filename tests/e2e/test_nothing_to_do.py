@@ -127,6 +127,14 @@ def test_beside_another_build_it_says_who_that_is(root: Path) -> None:
     assert "process 4711 holds the lock" in done.stderr
 
 
+def test_the_version_is_told_without_loading_anything(project: Project) -> None:
+    done = orch23(project.root, "--version")
+    assert was_quick(project.root)
+    slow = orch23(project.root, "--color", "never", "--version")
+    assert not was_quick(project.root)
+    assert (done.returncode, done.stdout, done.stderr) == (0, slow.stdout, slow.stderr) != (0, "", "")
+
+
 def test_reading_writes_nothing(root: Path) -> None:
     def stamps() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in sorted(root.rglob("*")) if path.name != "modules"}
