@@ -68,6 +68,19 @@ class Secrets:
             found[Finding(name, line)] = None
         return tuple(found)
 
+    def suspects(self, texts: Iterable[str]) -> bool:
+        """Say whether some of these texts may have to be redacted: where not, `redact` changes none of them.
+
+        All are searched as one, with NUL between them: no secret holds one, and it ends a word as an end of text does.
+        """
+        joined = _joined("\0".join(texts))[0]
+        known = _known(tuple(sorted(self.values.items())))
+        return (
+            any(spelling in joined for spelling, _ in known.spellings)
+            or any(form.suspects(joined) for form in FORMS)
+            or any(True for _ in remains(joined, known.spellings))
+        )
+
     def redact(self, text: str) -> str:
         """Return a text without secrets, in whatever spelling they stand there. Doing it again changes nothing."""
         while spans := self._spans(text):  # what is left may be more visible than before: then there is a second round
