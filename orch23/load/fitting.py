@@ -5,7 +5,7 @@ semantics of draft 7; any other is refused, so that none is passed over.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Final, TypeAlias
 
 from orch23.model.digest import Json
@@ -139,7 +139,7 @@ def _items(rule: Schema) -> Fits:
 # ---- bounds -----------------------------------------------------------------------------------
 
 
-def _at_least(kind: type, limit: int) -> Fits:
+def _at_least(kind: type[Sized], limit: int) -> Fits:
     return lambda value: not isinstance(value, kind) or len(value) >= limit
 
 
