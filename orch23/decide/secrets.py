@@ -75,11 +75,13 @@ class Secrets:
         """
         joined = _joined("\0".join(texts))[0]
         known = _known(tuple(sorted(self.values.items())))
-        return (
-            any(spelling in joined for spelling, _ in known.spellings)
-            or any(form.suspects(joined) for form in FORMS)
-            or any(True for _ in remains(joined, known.spellings))
-        )
+        for spelling, _ in known.spellings:
+            if spelling in joined:
+                return True
+        for form in FORMS:
+            if form.head in joined and form.suspects(joined):
+                return True
+        return any(True for _ in remains(joined, known.spellings))
 
     def redact(self, text: str) -> str:
         """Return a text without secrets, in whatever spelling they stand there. Doing it again changes nothing."""
@@ -103,7 +105,8 @@ class Secrets:
             for start in _places(joined, spelling)
         ]
         for form in FORMS:
-            found += ((start, end, form.name) for start, end in form.places(joined))
+            if form.head in joined:
+                found += ((start, end, form.name) for start, end in form.places(joined))
         found += remains(joined, known.spellings)
         if not found:
             return []

@@ -145,7 +145,7 @@ class World:
 
     def dead_files(self) -> dict[str, FileEntry | None]:
         """Return every dead file with what takes its place: version 0, or None."""
-        if any(isinstance(node, ForeachStage) for node in self.plan.nodes.values()):
+        if self.plan.unexpanded:
             return {}
         return {path: self._originals.get(path) for path in sorted(self.locked.paths()) if self.dead(path)}
 
@@ -334,7 +334,7 @@ class World:
 
     def _of_a_chain(self, path: str) -> bool:
         """Say whether some chain may write a path: only then it has a version 0."""
-        unexpanded = (n.name for n in self.plan.nodes.values() if isinstance(n, ForeachStage) and n.foreach.sequential)
+        unexpanded = (node.name for node in self.plan.unexpanded if node.foreach.sequential)
         return any(match_any(self.chain_writes(chain), path) for chain in (*self.plan.chains, *unexpanded))
 
     def _one_chain(self, one: str, other: str) -> bool:
