@@ -215,7 +215,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         folder = store.logs / journal.run_id
         secrets = secrets_of(project.settings.environ)
         fanout = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
-        observer = Redacted(fanout, secrets.redact)
+        observer = Redacted(fanout, secrets.redact, secrets.suspects)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         executor = LocalExecutor(
             rooms=Rooms(store.rooms, store.sources),

@@ -20,6 +20,10 @@ class Form:
     head: str
     pattern: str
 
+    def suspects(self, text: str) -> bool:
+        """Say whether such a key may be in one of the texts that this one is made of, with NUL between them."""
+        return self.head in text and (self.pattern is _PEM or any(True for _ in self.places(text)))
+
     def places(self, text: str) -> Iterator[tuple[int, int]]:
         """Give the places of such keys in a text."""
         if self.head not in text:

@@ -68,6 +68,21 @@ class Secrets:
             found[Finding(name, line)] = None
         return tuple(found)
 
+    def suspects(self, texts: Iterable[str]) -> bool:
+        """Say whether some of these texts may have to be redacted: where not, `redact` changes none of them.
+
+        All are searched as one, with NUL between them: no secret holds one, and it ends a word as an end of text does.
+        """
+        joined = _joined("\0".join(texts))[0]
+        known = _known(tuple(sorted(self.values.items())))
+        for spelling, _ in known.spellings:
+            if spelling in joined:
+                return True
+        for form in FORMS:
+            if form.head in joined and form.suspects(joined):
+                return True
+        return any(True for _ in remains(joined, known.spellings))
+
     def redact(self, text: str) -> str:
         """Return a text without secrets, in whatever spelling they stand there. Doing it again changes nothing."""
         while spans := self._spans(text):  # what is left may be more visible than before: then there is a second round
@@ -90,7 +105,8 @@ class Secrets:
             for start in _places(joined, spelling)
         ]
         for form in FORMS:
-            found += ((start, end, form.name) for start, end in form.places(joined))
+            if form.head in joined:
+                found += ((start, end, form.name) for start, end in form.places(joined))
         found += remains(joined, known.spellings)
         if not found:
             return []

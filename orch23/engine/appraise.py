@@ -117,13 +117,12 @@ class Appraiser:
             cacheable=stage.cache,
             uncertain=tuple(w for up in waiting for w in writes_of(world.plan.nodes[up])),
             waiting_on=waiting,
-            others=(*relatives, *(r for r in world.lock.records.values())) if waiting else (),
+            others=(*relatives, *world.locked.of_identity(identity)) if waiting else (),
         )
 
     def _todays(self, resolved: Resolved) -> tuple[Record, ...]:
         """Return the records of today's key: the lock's first, then the newest."""
-        found = [r for r in self.world.lock.records.values() if r.key == resolved.key]
-        found.sort(key=lambda r: r.stage != resolved.stage.name)
+        found = sorted(self.world.locked.of_key(resolved.key), key=lambda r: r.stage != resolved.stage.name)
         found += [r for r in self.world.store.records.by_key(resolved.key) if not r.failed]
         unique: list[Record] = []
         for record in found:

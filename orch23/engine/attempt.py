@@ -48,7 +48,10 @@ class Bytes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempted:
-    """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's."""
+    """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's.
+
+    `took_s` is what the process of the last attempt took.
+    """
 
     outputs: Files
     deleted: tuple[str, ...]
@@ -57,6 +60,7 @@ class Attempted:
     spent: Spent = field(default_factory=Spent)
     failure: Failure | None = None
     note: str = ""
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class _Pass:
     failure: Failure | None = None
     answer: str | None = None
     proposal: str | None = None
+    took_s: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,7 +197,7 @@ class Attempts:
             return _Pass(start, (), refusal("write_scope_violation", named, retryable=False))
         if isinstance(step, PytestStep) and step.report is not None and ran.verdict is not None:
             tree[step.report] = FileEntry(self.contents.put_bytes(report_json(ran.verdict)))
-        return _Pass(tree, ())
+        return _Pass(tree, (), took_s=result.duration_s)
 
     def _ask(
         self,
@@ -325,6 +330,7 @@ class Attempts:
             spent=self._spent,
             failure=failure,
             note=note,
+            took_s=last.took_s,
         )
 
     def _shown(self, path: str, entry: FileEntry) -> str:

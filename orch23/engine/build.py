@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
-from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, lost_bytes, stopped_by, verdict
+from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
+from orch23.engine.gathering import Gathering, is_soon_made_again
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
 from orch23.engine.outlook import expand_now, needs_intermediate
@@ -43,6 +44,10 @@ class BuildOptions:
     selection: Selection = EVERYTHING
     jobs: int = 1
     keep_going: bool = False
+
+
+def _least(*times: float | None) -> float | None:
+    return min((one for one in times if one is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class Build:
     _together: Together = field(init=False)
     _pools: Pools[_Ready] = field(init=False)
     _narrator: Narrator = field(init=False)
+    _gathering: Gathering = field(init=False)
 
     def interrupt(self, signum: int) -> None:
         """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
@@ -101,6 +107,7 @@ class Build:
         self._pools = Pools(self.session.pipeline.pools)
         self._narrator = Narrator(self.observer, self.clock)
         self._together = Together(self.committer, self._narrator)
+        self._gathering = Gathering(self.clock)
 
     def run(self) -> BuildResult:
         """Build until nothing more can be done; return how every stage ended."""
@@ -111,11 +118,15 @@ class Build:
         while True:
             self._start_ready()
             if not self._running:
+                if self._commit_gathered():
+                    continue
                 break
-            timeout = None if limit is None else max(0.0, began + limit - self.clock())
+            left = None if limit is None else max(0.0, began + limit - self.clock())
             try:
-                message = self._messages.get(timeout=timeout)
+                message = self._messages.get(timeout=_least(left, self._gathering.left_s))
             except queue.Empty:
+                if self._commit_gathered():
+                    continue
                 over = wall_is_over(limit or 0.0)
                 self._stop(ExitCode.LIMIT, str(over), (over,))
                 self.executor.cancel()
@@ -159,11 +170,11 @@ class Build:
     def _take(self, name: str) -> None:
         world = self.session.world
         node = world.plan.nodes[name]
-        bad = tuple(u for u in world.plan.upstream[name] if u in self._ends and self._ends[u].status not in PASSABLE)
+        bad = self._stuck_upstream(name)
         if bad and name not in self._wanted:  # nobody asked for it, so nobody hears of it
             self._leave_out(name, "not_built")
         elif bad and not (isinstance(node, Stage) and self.session.appraiser.is_edited_chain(node)):
-            self._end(name, StageEnd(status="blocked", text=f"blocked by {', '.join(bad)}", by=bad))
+            self._end(name, blocked_by(bad))
         elif isinstance(node, ForeachStage):
             self._expand(node)
         elif name not in self._wanted:
@@ -172,6 +183,10 @@ class Build:
             self._end(name, _NOT_RUN)
         else:
             self._decide(name)
+
+    def _stuck_upstream(self, name: str) -> tuple[str, ...]:
+        upstream = self.session.world.plan.upstream[name]
+        return tuple(u for u in upstream if u in self._ends and self._ends[u].status not in PASSABLE)
 
     def _over_failure_limit(self) -> bool:
         limit = self.session.pipeline.stop.max_failed_stages
@@ -308,22 +323,48 @@ class Build:
         self._end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: Resolved, done: Attempted) -> None:
-        record = self.committer.keep(resolved, done)
+        soon = is_soon_made_again(resolved.stage, done) and len(self._group(name)) == 1
+        record = self.committer.gather(resolved, done) if soon else self.committer.keep(resolved, done)
         changed = self.committer.changed_inputs(resolved)
         if changed:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self._narrator.warn(text, name, {"paths": list(changed)})
         status = "verified" if done.note == "verified" else "built"
         end = StageEnd(status=status, text=done.note or "built", key=resolved.key, done=done, record=record)
+        success = Success(resolved=resolved, record=record, end=end, how="promoted")
+        if not soon:
+            self._promote(success)
+            return
+        self._gathering.add(success)
+        self._narrator.gathered(name)
+        self._frontier.let_pass(name)
+        if self._gathering.is_due:
+            self._commit_gathered()
+
+    def _promote(self, success: Success) -> None:
         try:
-            self._take_in(Success(resolved=resolved, record=record, end=end, how="promoted"))
+            self._take_in(success)
         except MissingBytesError as lost:
-            self._end(name, lost_bytes(name, resolved.key, lost))
+            name = success.resolved.stage.name
+            self._end(name, lost_bytes(name, success.end.key, lost))
+
+    def _commit_gathered(self) -> bool:
+        """Make all that was gathered last, in one transaction if that can be; say whether there was something."""
+        members = self._gathering.take()
+        ends = self._together.add_all(members) if members else {}
+        for name, end in (ends or {}).items():
+            self._end(name, end)
+        if ends is None:
+            for success in members.values():
+                self._promote(success)
+        return bool(members)
 
     def _take_in(self, success: Success) -> None:
         """Promote a success, or hold it for the others that it is promoted with; who waits for it goes on."""
         name = success.resolved.stage.name
-        ends = self._together.add(name, success, self._group(name))
+        self._commit_gathered()
+        stuck = self._stuck_upstream(name)  # by what was found only when it was to be promoted
+        ends = {name: blocked_by(stuck)} if stuck else self._together.add(name, success, self._group(name))
         for one, end in ends.items():
             self._end(one, end)
         self._frontier.let_pass(name)
@@ -350,6 +391,7 @@ class Build:
         self._end(name, end)
 
     def _end(self, name: str, end: StageEnd) -> None:
+        self._commit_gathered()
         end = replace(end, paid=self.ledger.paid(name))
         self._ends[name] = end
         self._failed += end.status == "failed"
@@ -364,6 +406,7 @@ class Build:
             self._narrator.warn(text, data={"exit_code": int(code)})
 
     def _result(self) -> BuildResult:
+        self._commit_gathered()
         world, everything = self.session.world, self.options.selection.is_all
         for name in world.plan.order:
             if name not in self._ends and name not in self._together.waiting and name in self._wanted:

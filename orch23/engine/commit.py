@@ -42,6 +42,18 @@ class Committer:
         self.session.world.settle(resolved.stage.name, record)
         return record
 
+    def gather(self, resolved: Resolved, done: Attempted) -> Record:
+        """Write a verified result that is soon made again, and let other stages see it. It lasts once promoted."""
+        record = self._record_of(resolved, done, failed=False)
+        self.session.store.records.add(record)
+        self.session.world.settle(resolved.stage.name, record)
+        self.session.world.promised |= self.session.world.target(resolved.stage.name, record)
+        return record
+
+    def make_last(self) -> None:
+        """Make durable what was gathered."""
+        self.session.store.contents.sync()
+
     def recall(self, resolved: Resolved, record: Record) -> None:
         """Let other stages see the result of a record. The workspace stays as it is."""
         self._keep_laid(record)
@@ -133,9 +145,15 @@ class Committer:
 
     def _record(self, resolved: Resolved, done: Attempted, *, failed: bool) -> Record:
         """Write the record of a result: durable when this returns, after all its bytes."""
-        store, stage = self.session.store, resolved.stage
+        record = self._record_of(resolved, done, failed=failed)
+        self.session.store.contents.sync()
+        self.session.store.records.put(record)
+        return record
+
+    def _record_of(self, resolved: Resolved, done: Attempted, *, failed: bool) -> Record:
+        stage = resolved.stage
         originals = self._originals(resolved, done)
-        record = Record(
+        return Record(
             stage=stage.name,
             key=resolved.key,
             manifest=resolved.manifest,
@@ -145,9 +163,6 @@ class Committer:
             originals=originals,
             failed=failed,
         )
-        store.contents.sync()
-        store.records.put(record)
-        return record
 
     def _originals(self, resolved: Resolved, done: Attempted) -> dict[str, FileEntry | None]:
         """Return version 0 of each path that a chain wrote, its bytes kept with the transcripts.

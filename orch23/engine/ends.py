@@ -104,6 +104,11 @@ class Stopped:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
+def blocked_by(names: tuple[str, ...]) -> StageEnd:
+    """Return the end of a stage that these upstream of it keep from being built."""
+    return StageEnd(status="blocked", text=f"blocked by {', '.join(names)}", by=names)
+
+
 def lost_bytes(name: str, key: str, lost: MissingBytesError) -> StageEnd:
     """Return the end of a stage that wants bytes which nobody has any more."""
     text = f"the bytes of {lost.sha256} are lost: neither the store nor the transcripts have them"

@@ -55,6 +55,10 @@ class Narrator:
     def _took_s(self, name: str) -> float:
         return round(self.clock() - self._began[name], 3) if name in self._began else 0.0
 
+    def gathered(self, name: str) -> None:
+        """Note that a stage has done its work, of which nothing is told before it is promoted: its time ends here."""
+        self._took[name] = self._took_s(name)
+
     def promoted(self, name: str, text: str, promoted: Promoted) -> None:
         """Tell which files of the workspace changed."""
         kind: EventType = "stage_restored" if text == "restored" else "promoted"

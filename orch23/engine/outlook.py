@@ -33,20 +33,27 @@ class Outlook:
 
         """
         world = self.appraiser.world
-        plan, wanted = world.plan, self.selection.nodes(world.plan)
-        while (name := next((n for n in world.plan.order if n not in self.decisions), None)) is not None:
-            if world.plan is not plan:
-                plan, wanted = world.plan, self.selection.nodes(world.plan)
-            node = world.plan.nodes[name]
+        while not self._look_at(world.plan):
+            pass
+        wanted = self.selection.nodes(world.plan)
+        return {name: self.decisions[name] for name in world.plan.order if name in wanted}
+
+    def _look_at(self, plan: Plan) -> bool:
+        """Decide what is open in a plan, in its order; say whether all is decided, or the plan was extended."""
+        wanted = self.selection.nodes(plan)
+        for name in plan.order:
+            node = plan.nodes[name]
+            if name in self.decisions:
+                continue
             if isinstance(node, ForeachStage):
-                if not self._try_expand(node):
-                    self._predict_unexpanded(node)
+                if self._try_expand(node):
+                    return False
+                self._predict_unexpanded(node)
             elif name in wanted:
                 self._decide(node)
             else:
                 self._pass_over(name)
-        wanted = self.selection.nodes(world.plan)
-        return {name: self.decisions[name] for name in world.plan.order if name in wanted}
+        return True
 
     def _decide(self, stage: Stage) -> None:
         name, world = stage.name, self.appraiser.world

@@ -139,7 +139,7 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
     """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once."""
     world = appraiser.world
     problems: list[Diagnostic] = []
-    for node in [n for n in world.plan.nodes.values() if isinstance(n, ForeachStage)]:
+    for node in world.plan.unexpanded:
         if source_producers(world.plan, node):
             continue
         expansion = expand_now(appraiser, node)

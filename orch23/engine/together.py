@@ -64,6 +64,18 @@ class Together:
             return stuck
         return self._promote(members, change)
 
+    def add_all(self, members: Mapping[str, Success]) -> Ends | None:
+        """Promote what was gathered, in one transaction; None, and nothing is done, where one of them cannot be.
+
+        Then they have to be added one after the other.
+        """
+        self.committer.make_last()
+        change = self._change(members)
+        try:
+            return None if change.foreign else self._promote(members, change)
+        except MissingBytesError:
+            return None
+
     def held_back(self, ends: Ends, groups: Mapping[str, Collection[str]]) -> Ends:
         """Return how all ended that waits in vain. What lock file and workspace hold already is fresh all the same."""
         found = {}

@@ -17,7 +17,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Observer
 from orch23.model.paths import is_glob, meets
-from orch23.model.pipeline import ForeachStage, SliceInput, Stage
+from orch23.model.pipeline import SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.plan.graph import extend
@@ -169,9 +169,9 @@ class Worker:
         """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
         plan: Plan = self.session.world.plan
         problems: list[Diagnostic] = []
-        for node in plan.nodes.values():
-            source = node.foreach.source if isinstance(node, ForeachStage) else None
-            if not isinstance(node, ForeachStage) or source is None or source not in files:
+        for node in plan.unexpanded:
+            source = node.foreach.source
+            if source is None or source not in files:
                 continue
             if any(up != stage.name for up in source_producers(plan, node)):
                 continue

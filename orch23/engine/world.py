@@ -6,6 +6,7 @@ Rules 2, 3, 5 and 7 of the staleness rules live here. Nothing here writes.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from orch23.engine.locked import Locked
 from orch23.engine.transcripts import transcript_folders
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
@@ -13,7 +14,7 @@ from orch23.model.paths import match, match_any
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.writers import writes_of
+from orch23.plan.writers import WrittenPaths, writes_of
 from orch23.store.opening import Store
 
 
@@ -34,18 +35,14 @@ class World:
     laid: dict[str, bytes] = field(default_factory=dict)
     promised: dict[str, FileEntry | None] = field(default_factory=dict)
     _owners: dict[str, list[str]] = field(default_factory=dict)
-    _locked: dict[str, list[Record]] = field(default_factory=dict)
-    _deleted: dict[str, list[Record]] = field(default_factory=dict)
+    locked: Locked = field(init=False)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
     _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _written: WrittenPaths | None = None
 
     def __post_init__(self) -> None:
         """Index the lock by path and take the versions 0 that it fixes."""
-        for name in sorted(self.lock.records):
-            for path in self.lock.records[name].outputs:
-                self._locked.setdefault(path, []).append(self.lock.records[name])
-            for path in self.lock.records[name].deleted:
-                self._deleted.setdefault(path, []).append(self.lock.records[name])
+        self.locked = Locked(self.lock)
         self._originals.update(self.lock.originals())
 
     # ---- results --------------------------------------------------------------------------
@@ -67,6 +64,7 @@ class World:
         """Go on with a plan that has more stages."""
         self.plan = plan
         self._chain_writes.clear()
+        self._written = None
 
     def predicted(self, name: str) -> Record | None:
         """Return the result of a stage as far as it is known: today's, else its last."""
@@ -80,7 +78,7 @@ class World:
 
     def known_bytes(self, path: str, entry: FileEntry) -> bool:
         """Say whether some record, of any key, has these bytes at this path."""
-        if any(record.outputs[path] == entry for record in self._locked.get(path, ())):
+        if any(True for _ in self.locked.having(path, entry)):
             return True
         return bool(self.store.records.having(path, entry))
 
@@ -108,14 +106,14 @@ class World:
         Where the lock does not say so, a record of the store may: the lock can be lost. A path that the lock gives to a
         stage that is gone, with other bytes, is a person's.
         """
-        if self._owners.get(path) or self._is_literal_output(path):
+        if self._owners.get(path) or self._written_paths().is_output(path):
             return True
         entry = self.store.workspace.entry(path)
-        if any(r.outputs[path] == entry or self.alive(r.stage) for r in self._locked.get(path, ())):
+        if any(r.outputs[path] == entry or self.alive(r.stage) for r in self.locked.owning(path)):
             return True
         if entry is None or not self.store.records.having(path, entry):
             return False
-        return any(match_any(writes_of(node), path) for node in self.plan.nodes.values())
+        return self._written_paths().may_be_written(path)
 
     def dead(self, path: str) -> bool:
         """Say whether a path is a dead file: a record in the lock has these bytes, and no stage makes it any more.
@@ -125,10 +123,10 @@ class World:
         if self._owners.get(path):
             return False
         entry = self.store.workspace.entry(path)
-        if any(r.outputs[path] == entry for r in self._locked.get(path, ()) if self._gone(r)):
+        if any(self._gone(record) for record in self.locked.having(path, entry)):
             return True
         comes_back = entry is None and self._originals.get(path) is not None
-        return comes_back and any(self._gone(r) for r in self._deleted.get(path, ()))
+        return comes_back and any(self._gone(r) for r in self.locked.deleting(path))
 
     def remains(self, path: str) -> bool:
         """Say whether there is a file at a path, and not one that goes away since no stage makes it any more."""
@@ -147,9 +145,9 @@ class World:
 
     def dead_files(self) -> dict[str, FileEntry | None]:
         """Return every dead file with what takes its place: version 0, or None."""
-        if any(isinstance(node, ForeachStage) for node in self.plan.nodes.values()):
+        if self.plan.unexpanded:
             return {}
-        return {path: self._originals.get(path) for path in sorted({*self._locked, *self._deleted}) if self.dead(path)}
+        return {path: self._originals.get(path) for path in sorted(self.locked.paths()) if self.dead(path)}
 
     def alive(self, name: str) -> bool:
         """Say whether a stage is in the plan, or may yet come out of a foreach that is not expanded."""
@@ -329,14 +327,14 @@ class World:
         stage = self.plan.nodes.get(name)
         return stage.chain.chain if isinstance(stage, Stage) and stage.chain else None
 
-    def _is_literal_output(self, path: str) -> bool:
-        """Say whether a stage of no chain has this very path as its output: whatever is there is not a person's."""
-        stages = (node for node in self.plan.nodes.values() if isinstance(node, Stage) and node.chain is None)
-        return any(path in stage.outputs for stage in stages)
+    def _written_paths(self) -> WrittenPaths:
+        if self._written is None:
+            self._written = WrittenPaths(self.plan.nodes)
+        return self._written
 
     def _of_a_chain(self, path: str) -> bool:
         """Say whether some chain may write a path: only then it has a version 0."""
-        unexpanded = (n.name for n in self.plan.nodes.values() if isinstance(n, ForeachStage) and n.foreach.sequential)
+        unexpanded = (node.name for node in self.plan.unexpanded if node.foreach.sequential)
         return any(match_any(self.chain_writes(chain), path) for chain in (*self.plan.chains, *unexpanded))
 
     def _one_chain(self, one: str, other: str) -> bool:

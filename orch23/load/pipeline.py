@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from orch23.load.complaints import Complaint, complaints
-from orch23.load.schema import relaxed_schema
+from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
@@ -19,6 +18,9 @@ from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
 from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from orch23.load.complaints import Complaint
 
 _TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
@@ -118,7 +120,7 @@ def parse_pipeline(
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
-    found = complaints(tree, relaxed_schema())
+    found = _broken_rules(tree)
     broken = [Diagnostic(one.code, one.message, parsed.place(one.path, one.key), one.hint) for one in found]
     refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
@@ -153,6 +155,15 @@ def parse_pipeline(
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
 
 
+def _broken_rules(tree: Mapping[str, Json]) -> "tuple[Complaint, ...]":
+    """Return what in a tree breaks the schema; the library that can say why is asked only where something does."""
+    if fits()(tree):
+        return ()
+    from orch23.load.complaints import complaints  # noqa: PLC0415 - heavy, and most pipelines are sound
+
+    return complaints(tree, relaxed_schema())
+
+
 def _strings(value: Json) -> Iterator[str]:
     """Yield every string in a tree."""
     if isinstance(value, str):
@@ -180,7 +191,7 @@ def _stem(file: str) -> str:
     return file.rpartition("/")[2].partition(".")[0] or file
 
 
-def _usable(defaults: Json, found: Sequence[Complaint]) -> Json:
+def _usable(defaults: Json, found: "Sequence[Complaint]") -> Json:
     """Return the defaults without what is complained of already, or every stage would repeat it."""
     if not isinstance(defaults, Mapping):
         return None

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any, TypeAlias
 
+from orch23.load.fitting import Fits, compile_schema
+
 Schema: TypeAlias = dict[str, Any]
 
 _EXPRESSION = {"type": "string", "pattern": r"\$\{\{"}
@@ -34,6 +36,12 @@ def relaxed_schema() -> Schema:
     """
     whole = schema()
     return _relaxed(whole, whole)
+
+
+@functools.cache
+def fits() -> Fits:
+    """Return what says quickly whether a value fits the relaxed schema."""
+    return compile_schema(relaxed_schema())
 
 
 def _relaxed(node: Schema, whole: Schema) -> Schema:

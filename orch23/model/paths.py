@@ -54,7 +54,10 @@ def normal(pattern: str) -> str:
 
 def match(pattern: str, path: str) -> bool:
     """Say whether a path is one that the pattern means."""
-    return _regex(normal(pattern)).fullmatch(path) is not None
+    wanted = normal(pattern)
+    if _WILD.search(wanted) is None:
+        return wanted == path
+    return _regex(wanted).fullmatch(path) is not None
 
 
 def match_any(patterns: tuple[str, ...], path: str) -> bool:

@@ -22,7 +22,7 @@ class Plan:
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
     each foreach was expanded to. `above` maps a node to the chains that it stands upstream of: it sees the files of
     those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
-    `groups` are the items of each expanded foreach that is promoted together.
+    `groups` are the items of each expanded foreach that is promoted together, `unexpanded` the foreach among the nodes.
     """
 
     pipeline: Pipeline
@@ -36,6 +36,12 @@ class Plan:
     above: Mapping[str, frozenset[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
+    unexpanded: tuple[ForeachStage, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the nodes that are no stages yet."""
+        found = tuple(node for node in self.nodes.values() if isinstance(node, ForeachStage))
+        object.__setattr__(self, "unexpanded", found)
 
     def promoted_with(self, name: str) -> tuple[str, ...]:
         """Return the nodes that are promoted in one transaction with a node, itself among them."""

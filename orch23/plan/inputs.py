@@ -75,8 +75,6 @@ def _own_base(stage: Stage, path: str) -> bool:
 def _above_made(plan: Plan, name: str, path: str) -> bool:
     """Say whether an unexpanded foreach that the stage stands upstream of might hold the path."""
     return any(
-        isinstance(node, ForeachStage)
-        and node.name not in plan.above.get(name, ())
-        and any(meets(w, path) for w in node.writes)
-        for node in plan.nodes.values()
+        node.name not in plan.above.get(name, ()) and any(meets(w, path) for w in node.writes)
+        for node in plan.unexpanded
     )

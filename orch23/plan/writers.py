@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from orch23.model.paths import is_glob, meets, normal, static_prefix
+from orch23.model.paths import is_glob, match_any, meets, normal, static_prefix
 from orch23.model.pipeline import ForeachStage, Stage
 
 
@@ -72,6 +72,26 @@ class Writers:
         for depth in range(len(parts)):
             prefix = "/".join(parts[:depth]) + "/" if depth else ""
             yield from self._by_prefix.get(prefix, ())
+
+
+class WrittenPaths:
+    """An index over what nodes may write, for paths as they are on a disk: there no character is a wildcard."""
+
+    def __init__(self, nodes: Mapping[str, Stage | ForeachStage]) -> None:
+        """Index outputs and fences."""
+        stages = [node for node in nodes.values() if isinstance(node, Stage) and node.chain is None]
+        patterns = dict.fromkeys(pattern for node in nodes.values() for pattern in writes_of(node))
+        self._outputs = frozenset(path for stage in stages for path in stage.outputs)
+        self._literal = frozenset(normal(pattern) for pattern in patterns if not is_glob(pattern))
+        self._globs = tuple(pattern for pattern in patterns if is_glob(pattern))
+
+    def is_output(self, path: str) -> bool:
+        """Say whether a stage of no chain has this very path as its output: whatever is there is not a person's."""
+        return path in self._outputs
+
+    def may_be_written(self, path: str) -> bool:
+        """Say whether some node may write a path."""
+        return path in self._literal or match_any(self._globs, path)
 
 
 def writes_of(node: Stage | ForeachStage) -> tuple[str, ...]:

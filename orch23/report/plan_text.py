@@ -20,9 +20,10 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
     if view.is_quiet:
         lines += _skipped(view, style)
         return "\n".join(lines) + "\n"
-    lines += [f"   {'stage':<{_width(view)}}  {'action':<8} why"]
+    width = _width(view)
+    lines += [f"   {'stage':<{width}}  {'action':<8} why"]
     for line in view.lines:
-        lines += _line(line, _width(view), style, verbose=verbose)
+        lines += _line(line, width, style, verbose=verbose)
     lines += _footer(view)
     return "\n".join(lines) + "\n"
 
@@ -33,8 +34,9 @@ def status_text(view: PlanView, style: Style) -> str:
         lines = [f"{visible(view.name)}: up to date ({_how_many(view)})", *_skipped(view, style)]
         return "\n".join(lines) + "\n"
     lines = [f"{visible(view.name)}: {count(len(view.lines), 'stage')}: {counts(view.counts())}"]
+    width = _width(view)
     for line in view.stale:
-        lines += _line(line, _width(view), style, verbose=False)
+        lines += _line(line, width, style, verbose=False)
     lines += [*_skipped(view, style), *_dead(view)]
     return "\n".join(lines) + "\n"
 
@@ -74,7 +76,8 @@ def _how_many(view: PlanView) -> str:
 
 
 def _skipped(view: PlanView, style: Style) -> list[str]:
-    return [text for line in view.skipped for text in _line(line, _width(view), style, verbose=False)]
+    width = _width(view)
+    return [text for line in view.skipped for text in _line(line, width, style, verbose=False)]
 
 
 def _width(view: PlanView) -> int:

@@ -1,5 +1,6 @@
 """Keep what each attempt saw and said, as files for people: `logs/<run>/<stage>/attempt-N/`."""
 
+import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ class Artifacts:
     def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
         """Write one artifact, in place of an earlier one of that name."""
         path = self.place(stage, attempt) / name
-        make_folder(path.parent, PRIVATE_FOLDER)
+        if not self.folder.is_dir():
+            make_folder(self.folder, PRIVATE_FOLDER)
+        for folder in (path.parent.parent, path.parent):  # for people: not worth a wait for the disk
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(PRIVATE_FOLDER)
         path.touch(PRIVATE_FILE)
         path.write_text(text, encoding="utf-8", errors="replace")

@@ -25,7 +25,6 @@ _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
 _FIELDS = ("v", "seq", "ts", "level", "type", "role", "message", "data", "sum")
 _DURABLE = frozenset(
     {
-        "attempt_started",
         "call_reserved",
         "call_submitted",
         "call_settled",
@@ -35,6 +34,7 @@ _DURABLE = frozenset(
     }
 )
 _WORTH_LITTLE = frozenset({"fresh", "skipped", "blocked"})  # ends that the next run finds again by itself
+_FOUND_AGAIN = frozenset({"built", "restored"})  # likewise, by its record, where no model was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Journal:
                 self._descriptor = self._open()
             line = _line_of(event, self._number + 1, timestamp(self._clock()))
             self._append(self._descriptor, line)
-            if event.type in _DURABLE and event.data.get("status") not in _WORTH_LITTLE:
+            if event.type in _DURABLE and not _is_worth_little(event):
                 os.fsync(self._descriptor)
 
     def close(self) -> None:
@@ -114,6 +114,12 @@ class Journal:
         write_all(descriptor, line)
         self._good_bytes += len(line)
         self._number += 1
+
+
+def _is_worth_little(event: Event) -> bool:
+    status = event.data.get("status")
+    asked = any(event.data.get(name) for name in ("calls", "recorded", "by_hand"))
+    return status in _WORTH_LITTLE or (status in _FOUND_AGAIN and not asked)
 
 
 def new_run_id(now: datetime, key8: str) -> str:

@@ -11,6 +11,7 @@ from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.durable import write_atomic
+from orch23.store.indented import indented
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.strict_json import fields, mapping, parse, text
 
@@ -59,7 +60,7 @@ def lock_text(lock: LockFile, pipeline_name: str) -> str:
     blocks: dict[str, Json] = {name: _block(record) for name, record in lock.records.items()}
     blocks[_END] = None
     document: Json = {"orch23_lock": LOCK_VERSION, "pipeline": pipeline_name, "records": blocks}
-    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False, default=_plain) + "\n"
+    return indented(document, sort_keys=True) + "\n"
 
 
 def parse_lock(data: bytes, origin: str) -> LockFile:
@@ -149,8 +150,3 @@ def _bad_record(origin: str, document: str, name: str, error: ValueError) -> Dia
         _WAY_OUT,
         subject=name,
     )
-
-
-def _plain(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
-    return dict(value) if isinstance(value, Mapping) else list(value)  # type: ignore[call-overload] # a sequence

@@ -65,6 +65,7 @@ class Records:
         self._shelves: dict[str, _Shelf] | None = None
         self._index: dict[tuple[str, str], dict[str, _Kept]] = {}
         self._number = 0
+        self._damaged: list[str] = []
         self.healed: list[str] = []
 
     def by_key(self, key: str) -> tuple[Record, ...]:
@@ -93,6 +94,13 @@ class Records:
 
     def put(self, record: Record) -> None:
         """Keep a record durably as the newest. One that is there already is moved, without waiting for the disk."""
+        self._put(record, durable=True)
+
+    def add(self, record: Record) -> None:
+        """Keep a record as the newest; it is durable when the file system is synced next."""
+        self._put(record, durable=False)
+
+    def _put(self, record: Record, *, durable: bool) -> None:
         body = canonical_json(record_to_json(record))
         with self._lock:
             self._notice_strangers(record.key)
@@ -107,7 +115,7 @@ class Records:
             if known is None:
                 line = {"n": kept.number, "record": parse(body)}
             try:
-                self._write(record.key, shelf, kept, seal(line))
+                self._write(record.key, shelf, kept, seal(line), durable=durable and known is None)
             except BaseException:
                 self._forget_index()  # what the disk holds now is unknown: read it again
                 raise
@@ -139,12 +147,14 @@ class Records:
         self._shelves = None
         self._index.clear()
         self._number = 0
+        self._damaged = []
 
     def _load(self) -> dict[str, _Shelf]:
         if self._shelves is None:
             self._shelves = {}
             for key, data in self._files():
                 self._shelves[key] = self._read_shelf(key, data)
+                self._damaged += [key] if self._shelves[key].damaged else []
             everything = [kept for shelf in self._shelves.values() for kept in shelf.kept.values()]
             for kept in sorted(everything, key=lambda one: (one.number, one.digest)):
                 self._enter(kept)
@@ -202,15 +212,17 @@ class Records:
             self._forget_index()
 
     def _mend(self, shelves: dict[str, _Shelf]) -> None:
-        for key in [key for key, shelf in shelves.items() if shelf.damaged]:
+        while self._damaged:
+            key = self._damaged[-1]
             if shelves[key].kept:
                 self._rewrite(key, shelves[key])
             else:
                 self._path(key).unlink(missing_ok=True)
                 del shelves[key]
+            self._damaged.pop()
 
-    def _write(self, key: str, shelf: _Shelf, kept: _Kept, line: bytes) -> None:
-        again = shelf.kept.pop(kept.digest, None) is not None
+    def _write(self, key: str, shelf: _Shelf, kept: _Kept, line: bytes, *, durable: bool) -> None:
+        shelf.kept.pop(kept.digest, None)
         shelf.kept[kept.digest] = kept
         if shelf.lines > 2 * len(shelf.kept) + _SPARE_LINES:
             self._rewrite(key, shelf)
@@ -222,11 +234,11 @@ class Records:
         descriptor = os.open(path, _APPEND, PRIVATE_FILE)
         try:
             write_all(descriptor, line)
-            if not again:
+            if durable:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if not shelf.lines:  # after the file, in the same commit of the filesystem's own journal: nearly free
+        if durable and not shelf.lines:  # in the same commit of the filesystem's own journal: nearly free
             sync_folder(path.parent)
             sync_folder(self._folder)
         shelf.size_bytes += len(line)

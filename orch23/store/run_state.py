@@ -1,7 +1,6 @@
 """The state of a run, as a fold of its events, and the `state.json` that shows it."""
 
 import contextlib
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -13,6 +12,7 @@ from typing import Literal, TypeAlias
 from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, write_all
+from orch23.store.indented import indented
 from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
 from orch23.store.strict_json import mapping, parse
 
@@ -233,7 +233,7 @@ class StateFile:
 
     def _write(self) -> None:
         body = self._folding.state().to_json()
-        data = json.dumps({**body, "sum": digest_json(body)}, indent=1, ensure_ascii=False).encode()
+        data = indented({**body, "sum": digest_json(body)}).encode()
         make_folder(self._path.parent, PRIVATE_FOLDER)
         temp = self._path.with_name(f"{self._path.name}.tmp")
         with contextlib.suppress(FileNotFoundError):

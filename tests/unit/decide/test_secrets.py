@@ -269,3 +269,27 @@ def test_ten_megabytes_take_seconds_and_not_minutes(text: str) -> None:
     began = time.process_time()
     secrets.redact(text)
     assert time.process_time() - began < 20
+
+
+_KEYS = (
+    "sk-ant-api03-Ab1Cd2Ef3Gh4Ij5Kl6Mn7",
+    "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+    "task-1",
+    "sk-",
+    "...",
+    "\u2026",
+)
+_PIECES = st.one_of(st.sampled_from(_KEYS), st.text(_ALPHABET, max_size=6))
+
+
+@given(st.lists(_VALUES, max_size=2), st.data())
+def test_where_no_text_of_some_is_suspected_none_of_them_is_changed(values: list[str], data: st.DataObject) -> None:
+    secrets = Secrets({f"V{number}_KEY": value for number, value in enumerate(values)})
+    pieces = st.one_of(_PIECES, st.sampled_from([*values, *(value[:8] for value in values), "x"]))
+    texts = data.draw(st.lists(st.lists(pieces, max_size=5).map("".join), max_size=4))
+    assert secrets.suspects(texts) or [secrets.redact(text) for text in texts] == texts
+
+
+def test_names_that_only_begin_like_a_key_are_not_suspected() -> None:
+    assert not Secrets({"A_KEY": "abcd-1234-efgh"}).suspects(["task-1", "built", "out/task-1.txt"])
+    assert Secrets({"A_KEY": "abcd-1234-efgh"}).suspects(["task-1", "said abcd-1234-efgh"])

@@ -22,7 +22,8 @@ def test_message_role_and_data_are_redacted_at_every_depth_and_nothing_else_is()
     hears = Hears()
     deep: Json = [KEY, 1, None, {"deep": KEY, KEY: True}]
     data: dict[str, Json] = {"text": f"x {KEY}", "list": deep, "number": 1.5, KEY: "name"}
-    Redacted(hears, Secrets({"MY_KEY": KEY}).redact).notice(
+    secrets = Secrets({"MY_KEY": KEY})
+    Redacted(hears, secrets.redact, secrets.suspects).notice(
         Event("warning", f"about {KEY}", role=f"code@{KEY}", level="warning", data=data)
     )
     mark = "[redacted MY_KEY]"

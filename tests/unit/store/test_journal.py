@@ -188,7 +188,7 @@ def test_events_that_cost_something_are_on_the_disk_at_once(tmp_path: Path, monk
     journal = Journal(tmp_path, "r", clock)
     journal.notice(Event("warning", "w"))
     base = len(synced)
-    for kind, more in (("warning", 0), ("llm_response", 1), ("attempt_started", 1), ("check_result", 0)):
+    for kind, more in (("warning", 0), ("llm_response", 1), ("call_reserved", 1), ("attempt_started", 0)):
         journal.notice(Event(kind, "x"))  # type: ignore[arg-type]
         base += more
         assert len(synced) == base, kind
