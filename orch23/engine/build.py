@@ -98,7 +98,7 @@ class Build:
     def __post_init__(self) -> None:
         """Start with nothing done."""
         self._frontier = Frontier(self.session.world.plan)
-        self._pools = Pools(self.session.pipeline.pools)
+        self._pools = Pools(self.session.pipeline.pools, self.options.jobs)
         self._narrator = Narrator(self.observer, self.clock)
         self._together = Together(self.committer, self._narrator)
 
@@ -145,8 +145,8 @@ class Build:
     # ---- starting -------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
-        """Settle and start all that is ready, until nothing more is, or every job is taken."""
-        while self._stopped is None and len(self._running) < self.options.jobs:
+        """Settle and start all that is ready, until nothing more is, or every place is taken."""
+        while self._stopped is None and not self._pools.is_full:
             ready = self._pools.admit()
             if ready is not None:
                 self._launch(ready.resolved, ready.decision)
