@@ -3,13 +3,15 @@
 `python bench/model_calls.py [ROUNDS] [PROVIDER...]` starts a server on this machine that answers each request after
 one second, builds forty stages with a pool of eight against it, and prints medians. The ideal is five seconds: five
 times eight answers, one after the other. `whole` is the process from its start to its end, with Python, the pipeline
-and the vendor's library; `calls` is from the first request that arrived to the last answer that was sent.
+and the vendor's library; `calls` is from the first request that arrived to the last answer that was sent. `Ctrl-C` is
+from a SIGINT while eight calls wait, for good, to the end of the process.
 """
 
 import asyncio
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +39,7 @@ class Slow:
     most: int = 0
     count: int = 0
     port: int = 0
+    answer_s: float = ANSWER_S
     _ready: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
@@ -44,8 +47,9 @@ class Slow:
         threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
         self._ready.wait()
 
-    def forget(self) -> None:
-        """Begin a new round."""
+    def forget(self, answer_s: float) -> None:
+        """Begin a new round, of answers that take so long."""
+        self.answer_s = answer_s
         self.first = self.last = 0.0
         self.most = self.count = 0
 
@@ -64,12 +68,14 @@ class Slow:
             self.count += 1
             self.at_once += 1
             self.most = max(self.most, self.at_once)
-            await asyncio.sleep(ANSWER_S)
+            gone, _ = await asyncio.wait([asyncio.ensure_future(reader.read(1))], timeout=self.answer_s)
             self.at_once -= 1
+            if gone:
+                return
             self.last = time.perf_counter()
             body = _messages() if b"/v1/messages" in head else _chat()
-            sent = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\ncontent-length: {len(body)}"
-            writer.write(sent.encode() + _HEAD_END + body)
+            sent = ["HTTP/1.1 200 OK", "content-type: text/event-stream", f"content-length: {len(body)}"]
+            writer.write("\r\n".join([*sent, "connection: close"]).encode() + _HEAD_END + body)
             await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -108,7 +114,7 @@ def steps(port: int) -> Mapping[str, str]:
     return {
         "anthropic": f"provider: anthropic, model: slow, base_url: 'http://127.0.0.1:{port}'",
         "openai": f"provider: openai, model: slow, base_url: 'http://127.0.0.1:{port}/v1'",
-        "command": f"provider: command, model: slow, command: [sh, -c, 'cat > /dev/null; sleep {ANSWER_S:g}; echo done']",
+        "command": "provider: command, model: slow, command: [sh, -c, 'cat > /dev/null; {program}; echo done']",
     }
 
 
@@ -125,26 +131,52 @@ def write_project(folder: Path, step: str) -> None:
     (folder / "pipeline.yaml").write_text("\n".join(lines) + "\n")
 
 
+def start(folder: Path, step: str) -> "subprocess.Popen[str]":
+    """Start a build from nothing, in a process of its own."""
+    project = folder / "project"
+    project.mkdir()
+    write_project(project, step)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(_ROOT), "ANTHROPIC_API_KEY": "none"}
+    argv = [sys.executable, "-c", "from orch23.cli.main import run; run()", "-C", str(project), "build", "-q"]
+    return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
 def one_round(server: Slow, step: str) -> dict[str, float]:
-    """Build once from nothing, in a process of its own, and return what it took."""
+    """Build once and return what it took."""
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
-        folder = Path(name) / "project"
-        folder.mkdir()
-        write_project(folder, step)
-        server.forget()
-        environ = {"PATH": os.environ["PATH"], "HOME": name, "PYTHONPATH": str(_ROOT), "ANTHROPIC_API_KEY": "none"}
-        argv = [sys.executable, "-c", "from orch23.cli.main import run; run()", "-C", str(folder), "build", "-q"]
+        server.forget(ANSWER_S)
         began = time.perf_counter()
         before = os.times()
-        ended = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False)
+        build = start(Path(name), step.replace("{program}", f"sleep {ANSWER_S:g}"))
+        printed, _ = build.communicate()
         wall, after = time.perf_counter() - began, os.times()
-        if ended.returncode != 0:
-            sys.exit(f"the build ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+        if build.returncode != 0:
+            sys.exit(f"the build ended with {build.returncode}:\n{printed}")
         cpu = after.children_user + after.children_system - before.children_user - before.children_system
         found = {"whole": wall, "cpu": cpu}
         if server.count:
             found |= {"first": server.first - began, "calls": server.last - server.first, "most": float(server.most)}
         return found
+
+
+def one_interrupt(server: Slow, step: str) -> float:
+    """Interrupt a build once all its places wait, and return how long it takes to end."""
+    with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
+        server.forget(3600.0)
+        asked = Path(name) / "asked"
+        asked.mkdir()
+        build = start(Path(name), step.replace("{program}", f"touch {asked}/$$; exec sleep 3600"))
+        while max(server.at_once, len(list(asked.iterdir()))) < PLACES:
+            if build.poll() is not None:
+                sys.exit(f"the build ended with {build.returncode}:\n{build.communicate()[0]}")
+            time.sleep(0.01)
+        began = time.perf_counter()
+        build.send_signal(signal.SIGINT)
+        build.communicate()
+        took = time.perf_counter() - began
+        while server.at_once:
+            time.sleep(0.01)
+        return took
 
 
 def measure(rounds: int, wanted: list[str]) -> None:
@@ -153,18 +185,21 @@ def measure(rounds: int, wanted: list[str]) -> None:
     server.start()
     kinds = {name: step for name, step in steps(server.port).items() if not wanted or name in wanted}
     found: dict[str, list[dict[str, float]]] = {name: [] for name in kinds}
+    ends: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name in random.sample(sorted(kinds), len(kinds)):
             found[name].append(one_round(server, kinds[name]))
+            ends[name].append(one_interrupt(server, kinds[name]))
     print(f"{STAGES} stages, pool of {PLACES}, {ANSWER_S:g} s an answer: ideal {IDEAL_S:g} s; {rounds} rounds, medians")
-    print(f"{'provider':10} {'whole s':>8} {'ratio':>6} {'calls s':>8} {'ratio':>6} {'first s':>8} {'cpu s':>6} {'most':>5}")
+    widths = {"whole s": 8, "ratio": 6, "calls s": 8, "ratio ": 6, "first s": 8, "cpu s": 6, "most": 5, "Ctrl-C s": 9}
+    print("provider   " + " ".join(f"{name.strip():>{width}}" for name, width in widths.items()))
     for name, each in found.items():
         middle = {key: statistics.median(one[key] for one in each) for key in each[0]}
         line = f"{name:10} {middle['whole']:8.2f} {middle['whole'] / IDEAL_S:6.2f}"
         line += f" {middle['calls']:8.2f} {middle['calls'] / IDEAL_S:6.2f}" if "calls" in middle else f" {'':15}"
         line += f" {middle['first']:8.2f}" if "first" in middle else f" {'':8}"
-        line += f" {middle['cpu']:6.2f}" + (f" {middle['most']:5.0f}" if "most" in middle else "")
-        print(line)
+        line += f" {middle['cpu']:6.2f}" + (f" {middle['most']:5.0f}" if "most" in middle else f" {'':5}")
+        print(f"{line} {statistics.median(ends[name]):9.2f}")
 
 
 if __name__ == "__main__":

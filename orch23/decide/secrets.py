@@ -90,7 +90,7 @@ class Secrets:
             for start in _places(joined, spelling)
         ]
         for form in FORMS:
-            if form.head in joined:  # hardly ever; this is asked of every text that is told or kept
+            if form.head in joined:
                 found += ((start, end, form.name) for start, end in form.places(joined))
         found += remains(joined, known.spellings)
         if not found:

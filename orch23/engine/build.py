@@ -32,7 +32,7 @@ from orch23.resolve.resolution import Resolved
 from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
-_LAST_WORDS_S = 0.5
+_LAST_WORDS_S = 0.7
 _NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
 
 

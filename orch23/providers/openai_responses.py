@@ -65,7 +65,7 @@ class Submitted:
             self._cancels.pop(response_id, None)
 
     def close(self) -> None:
-        """Cancel what is still worked on, all at once; what a slow server has not heard by then, the next run collects."""
+        """Cancel what is still worked on, all at once; what a server has not heard by then, the next run collects."""
         with self._lock:
             self._closed = True
             cancels = [threading.Thread(target=cancel, daemon=True) for cancel in self._cancels.values()]

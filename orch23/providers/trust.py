@@ -1,4 +1,4 @@
-"""Know which certificates connections are held to: read once a run, since reading them takes as long as a short call."""
+"""Know which certificates connections are held to: read once a run, since that takes as long as a short call."""
 
 import threading
 from dataclasses import dataclass, field

@@ -233,7 +233,7 @@ class StateFile:
 
     def _write(self) -> None:
         body = self._folding.state().to_json()
-        data = _text({**body, "sum": digest_json(body)}).encode()
+        data = json.dumps({**body, "sum": digest_json(body)}, indent=1, ensure_ascii=False).encode()
         make_folder(self._path.parent, PRIVATE_FOLDER)
         temp = self._path.with_name(f"{self._path.name}.tmp")
         with contextlib.suppress(FileNotFoundError):
@@ -245,20 +245,6 @@ class StateFile:
             os.close(descriptor)
         temp.replace(self._path)
         self._unwritten = 0
-
-
-def _text(body: Mapping[str, Json]) -> str:
-    """Return a state as JSON, each stage on a line: `indent` of the library would take most of a build's own time."""
-    rows: list[str] = []
-    for name, value in body.items():
-        inner = value if isinstance(value, Mapping) else {}
-        lines = [f"  {_compact(key)}: {_compact(one)}" for key, one in inner.items()]
-        rows.append(f" {_compact(name)}: " + ("{\n" + ",\n".join(lines) + "\n }" if lines else _compact(value)))
-    return "{\n" + ",\n".join(rows) + "\n}"
-
-
-def _compact(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def read_state(path: Path) -> Mapping[str, Json] | None:

@@ -1,4 +1,4 @@
-"""A build that waits for eight answers and is asked to stop: no call goes on, and what had arrived is not asked again."""
+"""A build that waits for eight answers is asked to stop: no call goes on, what had arrived is not asked again."""
 
 import os
 import select
@@ -33,7 +33,8 @@ def completion(text: str) -> Reply:
 def write(project: Project, step: str, *, head: str = f"pools: {{llm: {PLACES}}}\n") -> None:
     """Write as many independent stages as there are places, and one more."""
     lines = [
-        f"  ask{n}: {{outputs: [{n}.txt], llm: {{{step}, prompt: ask{n}.md.j2, returns: text}}}}\n" for n in range(STAGES)
+        f"  ask{n}: {{outputs: [{n}.txt], llm: {{{step}, prompt: ask{n}.md.j2, returns: text}}}}\n"
+        for n in range(STAGES)
     ]
     files = {f"ask{n}.md.j2": f"Question {n}." for n in range(STAGES)}
     project.write({**files, "pipeline.yaml": f"version: 1\nname: story\n{head}stages:\n{''.join(lines)}"})
