@@ -4,7 +4,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -70,6 +70,8 @@ class Loopback:
     def __init__(self, replies: Sequence[Scripted] = ()) -> None:
         self.asked: list[Asked] = []
         self.arrived = threading.Event()
+        self.changed = threading.Condition()
+        self.given_up = 0
         self._replies = list(replies)
         self._closed = threading.Event()
         self._open: list[socket.socket] = []
@@ -86,6 +88,11 @@ class Loopback:
         """Put further replies at the end of the list."""
         with self._lock:
             self._replies.extend(replies)
+
+    def wait_for(self, wanted: Callable[[], bool], timeout_s: float = 60.0) -> None:
+        """Wait until something is so that a request, or a client that gives up, may bring about."""
+        with self.changed:
+            assert self.changed.wait_for(wanted, timeout_s), f"{len(self.asked)} asked, {self.given_up} given up"
 
     def close(self) -> None:
         """Stop, and end all that is held."""
@@ -120,10 +127,16 @@ class Loopback:
                 out_of_replies = json_reply({"error": {"message": "the list of replies is used up"}}, 500)
                 reply = self._replies.pop(0) if self._replies else out_of_replies
             self.arrived.set()
+            with self.changed:
+                self.changed.notify_all()
             if isinstance(reply, Reply):
                 _send(connection, reply)
             if reply.hold:
-                connection.recv(1)  # until the client, or the server, has had enough
+                with contextlib.suppress(ConnectionError):
+                    connection.recv(1)  # until the client, or the server, has had enough
+                with self.changed:
+                    self.given_up += not self._closed.is_set()
+                    self.changed.notify_all()
 
 
 @contextlib.contextmanager

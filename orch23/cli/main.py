@@ -1,5 +1,7 @@
 """The door: arguments to a command to an exit code. Holds the program's one try."""
 
+import atexit
+import contextlib
 import errno
 import os
 import sys
@@ -7,6 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from click.shell_completion import shell_complete
@@ -30,9 +33,17 @@ _MACHINE = {
 }
 
 
-def run() -> None:
-    """Be the program: run the command line and end with its code."""
-    sys.exit(main(sys.argv[1:]))
+def run() -> NoReturn:
+    """Be the program: run the command line and end with its code.
+
+    All that is loaded is left to the system as it is: to take a vendor's library apart takes half a second.
+    """
+    code = main(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone, or it is closed
+            stream.flush()
+    atexit._run_exitfuncs()  # noqa: SLF001 - what libraries have asked for, such as coverage; there is no public name
+    os._exit(code)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -273,6 +273,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             observer=observer,
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
+            break_off=setting.close,
         )
 
         def look() -> Preview:

@@ -33,7 +33,7 @@ from orch23.resolve.resolution import Resolved
 from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
-_LAST_WORDS_S = 1.0
+_LAST_WORDS_S = 0.7
 _NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
 
 
@@ -74,7 +74,10 @@ Clock: TypeAlias = Callable[[], float]
 
 @dataclass(slots=True, kw_only=True)
 class Build:
-    """One run over one session. `interrupt` may be called from a signal handler; all else from one thread."""
+    """One run over one session. `interrupt` may be called from a signal handler; all else from one thread.
+
+    `break_off` ends the calls of models that are under way, and lets no further one begin.
+    """
 
     session: Session
     worker: Worker
@@ -84,6 +87,7 @@ class Build:
     observer: Observer
     clock: Clock
     options: BuildOptions
+    break_off: Callable[[], None]
     _ends: dict[str, StageEnd] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
@@ -104,7 +108,7 @@ class Build:
     def __post_init__(self) -> None:
         """Start with nothing done."""
         self._frontier = Frontier(self.session.world.plan)
-        self._pools = Pools(self.session.pipeline.pools)
+        self._pools = Pools(self.session.pipeline.pools, self.options.jobs)
         self._narrator = Narrator(self.observer, self.clock)
         self._together = Together(self.committer, self._narrator)
         self._gathering = Gathering(self.clock)
@@ -142,7 +146,9 @@ class Build:
         return self._result()
 
     def _take_last(self) -> None:
-        """Take what still arrives within a moment: killed processes report, finished ones are kept."""
+        """Kill what runs, break off what waits, and take what still arrives within a moment: what had come is kept."""
+        self.executor.cancel()
+        self.break_off()
         until = self.clock() + _LAST_WORDS_S
         while self._running and (left := until - self.clock()) > 0:
             try:
@@ -151,13 +157,14 @@ class Build:
                 return
             if isinstance(message, _Stop):
                 return
-            self._finish(message)
+            broken_off = isinstance(message.outcome, ProviderError)
+            self._finish(replace(message, outcome=CancelledBuildError()) if broken_off else message)
 
     # ---- starting -------------------------------------------------------------------------
 
     def _start_ready(self) -> None:
-        """Settle and start all that is ready, until nothing more is, or every job is taken."""
-        while self._stopped is None and len(self._running) < self.options.jobs:
+        """Settle and start all that is ready, until nothing more is, or every place is taken."""
+        while self._stopped is None and not self._pools.is_full:
             ready = self._pools.admit()
             if ready is not None:
                 self._launch(ready.resolved, ready.decision)

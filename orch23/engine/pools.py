@@ -11,17 +11,31 @@ from typing import Generic, TypeVar
 from orch23.model.pipeline import Stage
 
 _Work = TypeVar("_Work")
+_JOBS = ""
+"""The pool of all stages but those that wait for models in a pool of their own; no name in a file is empty."""
+
+_CALLS = "llm"
 
 
 @dataclass(slots=True)
 class Pools(Generic[_Work]):
-    """The places of a build. `sizes` are those of the pipeline: of a kind of step, or of a name that stages give."""
+    """The places of a build. `sizes` are those of the pipeline: of a kind of step, or of a name that stages give.
+
+    `jobs` bounds all stages but one kind: where there is a pool for llm stages, that alone bounds them. They wait, and
+    a stage that computes needs not wait for them; what they start to verify has the jobs of whoever runs processes.
+    """
 
     sizes: Mapping[str, int]
+    jobs: int
     _taken: dict[str, int] = field(default_factory=dict)
     _inside: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _queues: dict[tuple[str, ...], deque[tuple[int, str, _Work]]] = field(default_factory=dict)
     _arrivals: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether no stage could be let in, whatever it is."""
+        return not self._has_room((_JOBS,)) and not (_CALLS in self.sizes and self._has_room((_CALLS,)))
 
     @property
     def waiting(self) -> frozenset[str]:
@@ -51,7 +65,12 @@ class Pools(Generic[_Work]):
             self._taken[pool] -= 1
 
     def _pools_of(self, stage: Stage) -> tuple[str, ...]:
-        return tuple(sorted({name for name in (stage.kind, *stage.pools) if name in self.sizes}))
+        named = {name for name in (stage.kind, *stage.pools) if name in self.sizes}
+        only_waits = stage.kind == _CALLS and _CALLS in named
+        return tuple(sorted(named if only_waits else named | {_JOBS}))
 
     def _has_room(self, pools: tuple[str, ...]) -> bool:
-        return all(self._taken.get(pool, 0) < self.sizes[pool] for pool in pools)
+        return all(self._taken.get(pool, 0) < self._size(pool) for pool in pools)
+
+    def _size(self, pool: str) -> int:
+        return self.jobs if pool == _JOBS else self.sizes[pool]

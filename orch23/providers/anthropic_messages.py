@@ -20,6 +20,7 @@ from orch23.providers.calls import Calls, Sockets
 from orch23.providers.event_stream import joined
 from orch23.providers.faults import ODD, TransportError, cut, gave_up, strange_stop, timed_out, unreachable
 from orch23.providers.replies import text_at, tokens
+from orch23.providers.trust import Trust
 from orch23.providers.wire import wire_schema
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class AnthropicMessages:
     key: str = field(repr=False)
     shares_system: bool = False
     calls: Calls = field(default_factory=Calls)
+    trust: Trust = field(default_factory=Trust)
     stall_s: float = STALL_S
     clock: Callable[[], float] = time.monotonic
 
@@ -102,7 +104,7 @@ class AnthropicMessages:
         begun = False
         try:
             with (
-                new_client(self.url, self.key, self._timeouts(until), sockets) as client,
+                new_client(self.url, self.key, self._timeouts(until), sockets, self.trust) as client,
                 client.messages.stream(**body(request, shares_system=self.shares_system)) as stream,
             ):
                 begun = True
@@ -202,7 +204,7 @@ def _blocks(message: Message, stable: int) -> list[dict[str, Any]]:
     return [head, {"type": "text", "text": tail}] if tail else [head]
 
 
-def new_client(url: str, key: str, timeout: "Timeout", sockets: Sockets) -> "Anthropic":
+def new_client(url: str, key: str, timeout: "Timeout", sockets: Sockets, trust: Trust) -> "Anthropic":
     """Return a client of the SDK to which the environment says nothing of who is asked.
 
     The SDK reads eight of its own variables and a file of profiles; with key and address given, all but
@@ -225,7 +227,11 @@ def new_client(url: str, key: str, timeout: "Timeout", sockets: Sockets) -> "Ant
         open_telemetry=False,
         default_headers=headers,
         http_client=anthropic.DefaultHttpxClient(
-            timeout=timeout, follow_redirects=False, mounts=mounts, event_hooks={"request": [follow]}
+            timeout=timeout,
+            follow_redirects=False,
+            verify=trust.of(url),
+            mounts=mounts,
+            event_hooks={"request": [follow]},
         ),
     )
     client._custom_headers = headers  # noqa: SLF001 - no argument keeps ANTHROPIC_CUSTOM_HEADERS out
@@ -283,6 +289,7 @@ def _make(setting: Setting, asking: Asking) -> Provider:
         key=_key(setting.environ),
         shares_system="@" in asking.stage,
         calls=setting.share(Calls, Calls),
+        trust=setting.share(Trust, Trust),
     )
 
 

@@ -62,9 +62,11 @@ class Programs:
             _kill(process)
 
     def close(self) -> None:
-        """End all that run, and start no more."""
+        """End all that run, at once, and start no more."""
         with self._lock:
             self._closed = True
+            for process in self._running:
+                _signal(process)
             for process in self._running:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it; the others go
                     _kill(process)
@@ -209,11 +211,15 @@ def _await(process: subprocess.Popen[bytes], until: float, clock: Callable[[], f
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
+    _signal(process)
+    process.wait(_GRACE_S)
+
+
+def _signal(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         process.kill()
-    process.wait(_GRACE_S)
 
 
 def _close_pipes(process: subprocess.Popen[bytes]) -> None:

@@ -10,6 +10,7 @@ from orch23.providers import anthropic_messages, openai_client
 from orch23.providers.calls import Calls
 from orch23.providers.faults import TransportError, no_answer_of_api, refused, unreachable
 from orch23.providers.registry import ADAPTERS
+from orch23.providers.trust import Trust
 
 TIMEOUT_S = 20.0
 
@@ -51,7 +52,7 @@ def _ask_anthropic(question: _Question) -> None:
     try:
         with (
             Calls().under_way(TIMEOUT_S) as sockets,
-            anthropic_messages.new_client(question.url, question.key, timeout, sockets) as client,
+            anthropic_messages.new_client(question.url, question.key, timeout, sockets, Trust()) as client,
         ):
             found = client.models.retrieve(question.model)
     except anthropic.APIStatusError as error:

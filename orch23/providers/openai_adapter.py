@@ -16,6 +16,7 @@ from orch23.providers.openai_chat import Chat
 from orch23.providers.openai_client import KEY_VARIABLE, Line, Server
 from orch23.providers.openai_responses import Responses, Submitted
 from orch23.providers.openai_schema import is_object
+from orch23.providers.trust import Trust
 from orch23.providers.wire import wire_schema
 
 VENDOR_URL = "https://api.openai.com/v1"
@@ -37,7 +38,7 @@ def _make(setting: Setting, asking: Asking) -> Provider:
     step = asking.step
     url = url_of(step)
     server = Server(url, _key(setting.environ) or _NO_KEY_NEEDED)
-    line = Line(server=server, calls=setting.share(Calls, Calls))
+    line = Line(server=server, calls=setting.share(Calls, Calls), trust=setting.share(Trust, Trust))
     if api_of(step) == "chat":
         return Chat(line=line, room="max_completion_tokens" if url == VENDOR_URL else "max_tokens")
     return Responses(

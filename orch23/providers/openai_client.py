@@ -24,6 +24,7 @@ from orch23.providers.faults import (
     unreachable,
 )
 from orch23.providers.replies import count
+from orch23.providers.trust import Trust
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -49,10 +50,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """The way to a server: who it is, what else is under way, and the clock of all deadlines."""
+    """The way to a server: who it is, what else is under way, what is trusted, and the clock of all deadlines."""
 
     server: Server
     calls: Calls = field(default_factory=Calls)
+    trust: Trust = field(default_factory=Trust)
     clock: Callable[[], float] = time.monotonic
 
     def left(self, until: float) -> float:
@@ -73,13 +75,13 @@ class Line:
 
         with self.calls.under_way(self.left(until)) as sockets:
             try:
-                with new_client(self.server, self.left(until), sockets) as client:
+                with new_client(self.server, self.left(until), sockets, self.trust) as client:
                     yield client
             except (openai.OpenAIError, httpx2.HTTPError, *ODD) as error:
                 raise (timed_out() if sockets.is_cut else fault_of(error, self.server.url)) from None
 
 
-def new_client(server: Server, timeout_s: float, sockets: Sockets) -> "OpenAI":
+def new_client(server: Server, timeout_s: float, sockets: Sockets, trust: Trust) -> "OpenAI":
     """Return a client that knows nothing of the environment: the library would take six of its variables.
 
     It retries nothing (that would hide requests), follows no redirect (the prompt goes to the address that is in the
@@ -90,6 +92,7 @@ def new_client(server: Server, timeout_s: float, sockets: Sockets) -> "OpenAI":
     connections = openai.DefaultHttpxClient(
         follow_redirects=False,
         trust_env=not is_loopback(server.url),
+        verify=trust.of(server.url),
         event_hooks={"request": [lambda request: request.extensions.update(trace=sockets.trace)]},
     )
     client = openai.OpenAI(

@@ -1,6 +1,7 @@
 """Ask by OpenAI's Responses API in the background: submit, tell the id, collect; no answer is paid for twice."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ class Submitted:
     A run that crashes does not get here: what it submitted goes on, and the next run collects it.
     """
 
+    patience_s: float = 0.5
     _cancels: dict[str, Callable[[], None]] = field(default_factory=dict)
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -63,14 +65,16 @@ class Submitted:
             self._cancels.pop(response_id, None)
 
     def close(self) -> None:
-        """Cancel what is still worked on, all at once: a server that does not answer holds nobody up twice."""
+        """Cancel what is still worked on, all at once; what a server has not heard by then, the next run collects."""
         with self._lock:
             self._closed = True
             cancels = [threading.Thread(target=cancel, daemon=True) for cancel in self._cancels.values()]
+            self._cancels.clear()
         for cancel in cancels:
             cancel.start()
+        until = time.monotonic() + self.patience_s
         for cancel in cancels:
-            cancel.join()
+            cancel.join(max(0.0, until - time.monotonic()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,19 @@
 What goes in and comes out are plain values. Text of a spec or of a model is only ever a value here, never a template.
 """
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 
 import jinja2
 
 from orch23.model.digest import Json
 from orch23.resolve.evaluation import ExpressionFault, Source, UnclosedError, Value, evaluate, pieces_of, uses_of
 from orch23.resolve.sandbox import MARK, MAX_TEXT, hint_of, plain_message, template_environment
+
+_COMPILED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ def render_text(
     loader = jinja2.FunctionLoader(load if load is not None else _nothing)
     sandbox = template_environment().overlay(loader=loader, cache_size=0)
     try:
-        code = sandbox.compile(source, name, name)
+        code = _compiled(source, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
         return _joined(template.generate(dict(names)), name)
     except TemplateProblem:
@@ -132,6 +136,12 @@ def render_text(
         raise TemplateProblem(_line_of(error, name), f"there is no template `{error.name}`", hint, name) from None
     except Exception as error:  # noqa: BLE001 - a template may raise anything; all of it is its author's to mend
         raise TemplateProblem(_line_of(error, name), plain_message(error), hint_of(error, names), name) from None
+
+
+@functools.lru_cache(maxsize=_COMPILED)
+def _compiled(source: str, name: str) -> CodeType:
+    """Return the code of a template: a prompt is rendered several times a stage, and by many items of a foreach."""
+    return template_environment().compile(source, name, name)
 
 
 def _joined(parts: Iterable[str], name: str) -> str:

@@ -69,6 +69,8 @@ def load(text: str, path: str, read_yaml: YamlReader) -> Json:
 def section(text: str, heading: str) -> str:
     """Return a heading's section: from its line to the next heading of an equal or higher level.
 
+    The blank lines at its end are none of it: they are what keeps it apart from a section that comes or goes after it.
+
     Raises:
         SliceError: no heading, or more than one, has that text.
 
@@ -88,7 +90,7 @@ def section(text: str, heading: str) -> str:
         raise SliceError(message, hint)
     start = found[0]
     end = next((s.line for s in sections if s.line > start.line and s.level <= start.level), len(lines))
-    return "".join(lines[start.line : end])
+    return "".join(lines[start.line : end]).rstrip() + "\n"
 
 
 def _sections(lines: Sequence[str]) -> list[_Section]:

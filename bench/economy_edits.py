@@ -1,0 +1,316 @@
+"""The edits that bench/model_economy.py makes, why each costs what it costs, and the page that shows it."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+Change = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One edit of a built project, and why it costs what it costs. `before` are edits that are built first."""
+
+    name: str
+    change: Change
+    why: str
+    before: tuple[Change, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of an edit: its calls, those of a whole regeneration, who was asked, which other stages ran."""
+
+    edit: Edit
+    calls: int
+    whole: int
+    asked: tuple[str, ...]
+    ran: tuple[str, ...]
+
+
+def replaced(path: str, old: str, new: str) -> Change:
+    """Return an edit of one place in a file."""
+
+    def change(root: Path) -> None:
+        text = (root / path).read_text(encoding="utf-8")
+        if text.count(old) != 1:
+            message = f"{path} has {text.count(old)} places that read {old!r}"
+            raise AssertionError(message)
+        (root / path).write_text(text.replace(old, new), encoding="utf-8")
+
+    return change
+
+
+def rewritten(path: str, how: Callable[[str], str]) -> Change:
+    """Return an edit of a whole file."""
+
+    def change(root: Path) -> None:
+        text = (root / path).read_text(encoding="utf-8")
+        new = how(text)
+        if new == text:
+            message = f"{path} is as it was"
+            raise AssertionError(message)
+        (root / path).write_text(new, encoding="utf-8")
+
+    return change
+
+
+def _moved(text: str) -> str:
+    """Put the section `Export` before `Dates`."""
+    head, dates, rest = text.partition("## Dates\n")
+    first, export, after = rest.partition("## Export\n")
+    own, errors, end = after.partition("## Errors\n")
+    return head + export + own + dates + first + errors + end
+
+
+def _without(text: str) -> str:
+    """Take the section `Dates` out."""
+    head, _, rest = text.partition("## Dates\n")
+    return head + "## Export\n" + rest.partition("## Export\n")[2]
+
+
+def _touch(root: Path) -> None:
+    later = (root / "spec.md").stat().st_mtime + 60
+    for name in ("spec.md", "prompts/plan.md.j2", "pipeline.yaml"):
+        os.utime(root / name, (later, later))
+
+
+def _lose_outputs(root: Path) -> None:
+    for name in ("src", "docs", "build"):
+        shutil.rmtree(root / name)
+
+
+def _edit_output(root: Path) -> None:
+    path = root / "src" / "dates.py"
+    path.write_text("# mine\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+NEW_SECTION = "\n## Search\n\nA long list wants a search.\n\n- `find` gives the tasks that hold a word.\n"
+_WORD = replaced("spec.md", "`overdue` says whether", "`overdue` tells whether")
+
+EDITS: Sequence[Edit] = (
+    Edit(
+        "a word in the prose of one section",
+        replaced("spec.md", "may be due on a day", "can be due on a day"),
+        "The stage that reads the section is asked. Its list comes out the same, so nothing after it runs (early cutoff).",
+    ),
+    Edit(
+        "a word in a requirement of one section",
+        _WORD,
+        "The list differs: all that reads it is asked. The guide is a chain, of which each part starts from the one "
+        "before it, so the parts after this one follow. The code comes out the same, so it is not tested again.",
+    ),
+    Edit(
+        "the same, and undone again",
+        replaced("spec.md", "`overdue` tells whether", "`overdue` says whether"),
+        "The results of before are in the store.",
+        before=(_WORD,),
+    ),
+    Edit(
+        "a new requirement in the last section",
+        rewritten("spec.md", lambda text: text + "- `retry` says whether to try again.\n"),
+        "What reads the section, and its part of the guide, which is the last one.",
+    ),
+    Edit(
+        "a heading renamed",
+        replaced("spec.md", "## Dates", "## Due dates"),
+        "An item goes by its key and its values: this is another section, with files of another name. The guide follows "
+        "from there on.",
+    ),
+    Edit(
+        "a section added at the end",
+        rewritten("spec.md", lambda text: text + NEW_SECTION),
+        "The new section alone, and what reads all lists.",
+    ),
+    Edit(
+        "a section added in the middle",
+        replaced("spec.md", "\n## Dates\n", f"{NEW_SECTION}\n## Dates\n"),
+        "The same, and the parts of the guide after it.",
+    ),
+    Edit(
+        "a section removed",
+        rewritten("spec.md", _without),
+        "The parts of the guide after it start from another text, and the summary reads one list less. The files of "
+        "the section are taken away.",
+    ),
+    Edit(
+        "two sections swapped",
+        rewritten("spec.md", _moved),
+        "Only the order of the guide differs, from the first of the two on.",
+    ),
+    Edit(
+        "two spaces at the end of a line in a section",
+        replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.  \n"),
+        "The bytes of an input count, and in Markdown these two are a line break. Nothing after it runs.",
+    ),
+    Edit(
+        "a blank line within a section",
+        replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.\n\n"),
+        "As before: the bytes count. Nothing after it runs.",
+    ),
+    Edit(
+        "blank lines between all sections, and at the end of the file",
+        rewritten("spec.md", lambda text: text.replace("\n## ", "\n\n\n## ") + "\n\n"),
+        "The blank lines at the end of a section are none of it.",
+    ),
+    Edit(
+        "words before the first section",
+        replaced("spec.md", "A list of tasks for one person.", "A list of tasks for a whole family."),
+        "No section has them.",
+    ),
+    Edit(
+        "a comment in a section",
+        replaced("spec.md", "A task may be due on a day.\n", "A task may be due on a day.\n<!-- ask Ann -->\n"),
+        "A model reads comments, too. Nothing after it runs.",
+    ),
+    Edit(
+        "the wording of the prompt for lists",
+        replaced("prompts/plan.md.j2", "List what this section requires", "List all that this section requires"),
+        "Every list is asked for anew; all come out the same, so nothing after them runs.",
+    ),
+    Edit(
+        "a comment in that prompt",
+        replaced("prompts/plan.md.j2", "{# What one section asks for. #}", "{# What a section wants; see the wiki. #}"),
+        "What counts is what a prompt says once it is rendered.",
+    ),
+    Edit(
+        "a variable that only the prompt for lists uses",
+        replaced("pipeline.yaml", "tone: plain", "tone: short"),
+        "As with its wording.",
+    ),
+    Edit(
+        "the system prompt of all stages",
+        replaced("prompts/system.md.j2", "a small program", "a very small program"),
+        "Every request says something else. Here all answers come out the same, so no other stage runs.",
+    ),
+    Edit(
+        "another model for the code",
+        replaced("pipeline.yaml", "{prompt: prompts/code.md.j2,", "{model: large, prompt: prompts/code.md.j2,"),
+        "Who is asked is in the key.",
+    ),
+    Edit(
+        "another temperature for the guide",
+        replaced("pipeline.yaml", "{prompt: prompts/guide.md.j2,", "{temperature: 1, prompt: prompts/guide.md.j2,"),
+        "Parameters are in the key. The parts come out the same one by one; each was asked with other parameters.",
+    ),
+    Edit(
+        "a schema",
+        replaced("schemas/summary.json", '"type": "array",', '"type": "array", "minItems": 1,'),
+        "The schema is sent, and the answer held to it.",
+    ),
+    Edit(
+        "the layout of a schema",
+        rewritten("schemas/summary.json", lambda text: text.replace("\n  ", "\n      ")),
+        "A schema counts by its value.",
+    ),
+    Edit(
+        "the program that lists the sections, with the same result",
+        replaced("tools/sections.py", "indent=1", "indent=1, sort_keys=False"),
+        "It runs, its result is the same, and nothing after it runs.",
+    ),
+    Edit(
+        "files touched",
+        _touch,
+        "No time is in any key.",
+    ),
+    Edit(
+        "a file that no stage reads",
+        lambda root: (root / "README.md").write_text("Hello.\n", encoding="utf-8") and None,
+        "Nobody reads it.",
+    ),
+    Edit(
+        "two stages renamed",
+        rewritten(
+            "pipeline.yaml", lambda text: text.replace("\n  code:\n", "\n  modules:\n").replace("\n  summary:\n", "\n  titles:\n")
+        ),
+        "No name of a stage is in its key.",
+    ),
+    Edit(
+        "a check added to the verification of the code",
+        replaced("pipeline.yaml", "      - check: python_syntax\n", "      - check: python_syntax\n      - shell: ls src\n"),
+        "What is there is verified as it is, and passes; had it failed, the stage would be asked to mend it.",
+    ),
+    Edit(
+        "`if` switches a stage off",
+        replaced("pipeline.yaml", "summary: true", "summary: false"),
+        "A stage that is skipped asks nobody.",
+    ),
+    Edit(
+        "and on again",
+        replaced("pipeline.yaml", "summary: false", "summary: true"),
+        "Its result is in the store.",
+        before=(replaced("pipeline.yaml", "summary: true", "summary: false"),),
+    ),
+    Edit(
+        "retries, time limits, pools, descriptions",
+        rewritten(
+            "pipeline.yaml",
+            lambda text: text.replace("pools: {llm: 8}", "pools: {llm: 2}\nstop_conditions: {max_llm_calls: 99}").replace(
+                "    desc: One guide", "    retry: {max: 3}\n    timeout: 5m\n    desc: The guide"
+            ),
+        ),
+        "None of it decides what a result is.",
+    ),
+    Edit(
+        "all outputs deleted",
+        _lose_outputs,
+        "They are in the store.",
+    ),
+    Edit(
+        "the store deleted, as in a fresh clone",
+        lambda root: shutil.rmtree(root / ".orch23"),
+        "The lock file beside the pipeline proves what the outputs are.",
+    ),
+    Edit(
+        "an output edited by hand, and given up again",
+        _edit_output,
+        "The result comes from the store; without `--overwrite-edited` the build would have asked what to do.",
+        options=("--overwrite-edited",),
+    ),
+)
+
+_HEAD = """\
+# What an edit costs in calls of models
+
+Generated by `make economy` (`bench/model_economy.py`); a test holds it. A pipeline of twenty stages
+([bench/economy](../bench/economy/pipeline.yaml)) is built from a spec of five sections: a list of requirements for each section,
+a module for each list, a guide that grows section by section (a chain), a summary of all lists; around them stages that find
+the sections, test, count and pack. {whole} of the stages ask a model; building it all anew takes that many calls. The model is a
+server whose answers follow from the request alone, as those of a model at its best: what it is not told of does not change them.
+
+Each row is one edit of the built project and the calls of the next build, beside those of making everything anew after that edit.
+
+| edit | calls | of | who is asked | other stages that run | why |
+|---|---|---|---|---|---|
+"""
+_TAIL = """
+Together {calls} calls, where making everything anew each time takes {all}: {share:.0%}.
+
+What would save more, and why orch23 does not do it: a model reads whatever stands in its prompt, also a comment or two spaces, and
+nobody but the model knows that they do not matter. What a pipeline knows it can say: `{{{{ input.text | trim }}}}` in a prompt, a
+slice in place of a file, a shell stage before the model that keeps only what matters. Early cutoff does the rest: an answer that is
+the same ends what an edit has begun. A chain is the dearest shape: its later items start from the earlier ones.
+"""
+
+
+def page(whole: int, rows: Sequence[Row]) -> str:
+    """Return docs/economy.md."""
+    lines = [
+        f"| {row.edit.name} | {row.calls} | {row.whole} | {_names(row.asked)} | {_names(row.ran)} | {row.edit.why} |\n"
+        for row in rows
+    ]
+    calls, everything = sum(row.calls for row in rows), sum(row.whole for row in rows)
+    tail = _TAIL.format(calls=calls, all=everything, share=calls / everything)
+    return _HEAD.format(whole=whole) + "".join(lines) + tail
+
+
+def _names(names: Sequence[str]) -> str:
+    """Name stages, those of one family together."""
+    families: dict[str, list[str]] = {}
+    for name in sorted(names):
+        family, _, item = name.partition("@")
+        families.setdefault(family, []).append(item)
+    return ", ".join(f"{family}@{{{','.join(items)}}}" if any(items) else family for family, items in families.items())
