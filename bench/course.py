@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.environments import environment
 from bench.graph import Graph, make_graph
-from bench.measure import Run, Stopwatch
+from bench.measure import Run, Runner
 from bench.project import Project
 from bench.results import CAPPED, FAILED, MISSED, NOT_TRIED, RIGHT, Measurement, measurement
 from bench.scenarios import (
@@ -63,7 +63,7 @@ class Course:
 
     tools: Sequence[Installed]
     cache: Path
-    stopwatch: Stopwatch
+    stopwatch: Runner
     limits: Limits
     say: Callable[[str], None]
     fell_out: dict[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from bench.tool import FromNpm, FromPath, FromPypi, FromTree, Installed, Missing
 
 TREE = Path(__file__).resolve().parent.parent
 PATIENCE_S = 900
+_VERSION = re.compile(r"\b\d+\.\d[\w.+-]*")
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
@@ -45,8 +47,8 @@ def install(tool: Tool, cache: Path) -> Installed | Missing:
         )
     except (InstallError, OSError, subprocess.TimeoutExpired) as error:
         return Missing(tool, " ".join(str(error).split())[:300])
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if any(char.isdigit() for char in line)]
-    return Installed(tool, program, lines[0].strip() if lines else "unknown")
+    found = _VERSION.search(done.stdout + done.stderr)
+    return Installed(tool, program, found[0] if found else "unknown")
 
 
 def _program(tool: Tool, folder: Path) -> Path:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
@@ -21,6 +22,16 @@ class Run:
     memory_bytes: int
     code: int
     late: bool
+
+
+class Runner(Protocol):
+    """Who runs a command and measures it."""
+
+    def run(self, argv: Sequence[str], folder: Path, environment: Mapping[str, str], limit_s: float) -> Run:
+        """Run a command, at most so long."""
+
+    def said(self) -> str:
+        """Return the end of what the last run printed."""
 
 
 class Stopwatch(AbstractContextManager["Stopwatch"]):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.environments import environment
 from bench.graph import BLOCK, make_graph
-from bench.measure import Stopwatch
+from bench.measure import Runner
 from bench.project import Project
 from bench.results import Histories
 from bench.tool import FromTree, Installed
@@ -41,7 +41,7 @@ def edits(seed: int, sources: Sequence[str], outputs: Sequence[str]) -> Iterator
         yield Edit(kind, chance.choice(outputs if kind in OF_OUTPUTS else sources), chance.randrange(10))
 
 
-def play(each: Installed, cache: Path, stopwatch: Stopwatch, patience_s: float, seed: int = SEED) -> Histories:
+def play(each: Installed, cache: Path, stopwatch: Runner, patience_s: float, seed: int = SEED) -> Histories:
     """Play a history on one tool, until it is over or has taken too long."""
     name = each.tool.name
     graph = make_graph(BLOCK)
@@ -82,7 +82,7 @@ def play(each: Installed, cache: Path, stopwatch: Stopwatch, patience_s: float, 
     return Histories(name, seed, dict(made), dict(missed), note)
 
 
-def play_all(tools: Sequence[Installed], cache: Path, stopwatch: Stopwatch, patience_s: float) -> Iterator[Histories]:
+def play_all(tools: Sequence[Installed], cache: Path, stopwatch: Runner, patience_s: float) -> Iterator[Histories]:
     """Play the same history on every tool."""
     for each in tools:
         lenience = LENIENCE if isinstance(each.tool.source, FromTree) else 1

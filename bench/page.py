@@ -101,7 +101,7 @@ def _scenario(results: Results, scenario: str) -> Iterator[str]:
     yield markdown((scenario, *(f"{size:,}" for size in sizes)), rows)
     if scenario == TAMPERED.name:
         blind = sorted({one.tool for one in results.measurements if one.outcome == MISSED})
-        yield f"\n*missed*: its size is the same, its time put back, and nothing is noticed: {', '.join(blind) or 'none'}."
+        yield f"\n*missed*: its size and time were put back, and nothing is noticed: {', '.join(blind) or 'none'}."
     yield ""
 
 
