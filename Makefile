@@ -21,9 +21,10 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
 
 .PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs templates regold build clean
+.PHONY: bench bench-long
 
 help: ## list what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 setup: $(BIN)/python ## a developer's environment in .venv: orch23 editable, with the test extra
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
@@ -88,6 +89,13 @@ templates: $(VENV)/.orch23-test ## make the templates of orch23 init anew from t
 
 regold: $(VENV)/.orch23-test ## write the golden files anew; read the difference before you keep it
 	REGOLD=1 $(PYTEST) -q
+
+# The bench needs no library, and installs what it measures into environments of its own.
+bench: $(BIN)/python ## how fast it is beside other tools, in short: under five minutes, the first time plus what it installs
+	PYTHONPATH=. $(BIN)/python -m bench short
+
+bench-long: $(BIN)/python ## the same at length: writes bench/results, docs/performance.md and the figures of the README
+	PYTHONPATH=. $(BIN)/python -m bench long
 
 build: $(BIN)/python ## the wheel and the source distribution, in dist/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build

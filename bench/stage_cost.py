@@ -1,9 +1,11 @@
 """What the sandbox costs a stage: the same process with no sandbox, in tier B and in tier A, in turns in one run.
 
-`python bench/stage_cost.py [ROUNDS]` prints medians and ratios. Each round starts each kind once, in a new order, so
-that what else the machine does meanwhile falls on all of them alike.
+`python bench/stage_cost.py [ROUNDS] [--json]` prints medians and ratios, or all times as JSON. Each round starts each
+kind once, in a new order, so that what else the machine does meanwhile falls on all of them alike.
 """
 
+import argparse
+import json
 import random
 import statistics
 import sys
@@ -51,12 +53,13 @@ def kinds() -> dict[str, Launcher]:
         if reason is None:
             found[name] = launcher
         else:
-            print(f"{name}: not here: {reason}")
+            print(f"{name}: not here: {reason}", file=sys.stderr)
     return found
 
 
-def measure(rounds: int) -> None:
-    """Print a table for each piece of work."""
+def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of each round, by piece of work and kind of sandbox."""
+    measured: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as folder:
         rooms = Rooms(Path(folder), Nothing())
         executors = {
@@ -73,16 +76,41 @@ def measure(rounds: int) -> None:
                     times[name].append(time.perf_counter() - began)
                     if not isinstance(outcome, Completed) or outcome.result.exit_code != 0:
                         sys.exit(f"{work} in {name}: {outcome}")
-            plain = statistics.median(times["no sandbox"])
-            print(f"\n{work}: {rounds} rounds, room and result included")
-            for name, each in times.items():
-                middle = statistics.median(each)
-                low, high = statistics.quantiles(each, n=10)[0], statistics.quantiles(each, n=10)[-1]
-                spread = f"{low * 1000:6.1f} to {high * 1000:6.1f}"
-                print(f"  {name:<20} {middle * 1000:6.1f} ms   (8 of 10: {spread})   x{middle / plain:.1f}")
+            measured[work] = times
         for executor in executors.values():
             executor.close()
+    return measured
+
+
+def show(measured: dict[str, dict[str, list[float]]], rounds: int) -> None:
+    """Print a table for each piece of work."""
+    for work, times in measured.items():
+        plain = statistics.median(times["no sandbox"])
+        print(f"\n{work}: {rounds} rounds, room and result included")
+        for name, each in times.items():
+            middle = statistics.median(each)
+            low, high = statistics.quantiles(each, n=10)[0], statistics.quantiles(each, n=10)[-1]
+            spread = f"{low * 1000:6.1f} to {high * 1000:6.1f}"
+            print(f"  {name:<20} {middle * 1000:6.1f} ms   (8 of 10: {spread})   x{middle / plain:.1f}")
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rounds", nargs="?", type=int, default=ROUNDS)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    measured = measure(given.rounds)
+    if given.json:
+        rows = [
+            {"work": work, "kind": name, "wall_s": [round(one, 6) for one in each]}
+            for work, times in measured.items()
+            for name, each in times.items()
+        ]
+        print(json.dumps(rows))
+    else:
+        show(measured, given.rounds)
 
 
 if __name__ == "__main__":
-    measure(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)
+    main()

@@ -1,0 +1,140 @@
+"""Run the bench: `python -m bench short`, or `long`, which writes bench/results and docs/performance.md."""
+
+import argparse
+import datetime as dt
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench import page, table
+from bench.course import Course, Limits, elapsed
+from bench.environments import TREE, cache_folder, install
+from bench.measure import Stopwatch
+from bench.missed_edits import play_all
+from bench.results import RESULTS, Results, write
+from bench.sandbox_cost import stage_costs
+from bench.tool import Installed, Missing
+from bench.tools.registry import BY_NAME, TOOLS
+
+SHORT_TOOLS = ("orch23", "orch23 confined", "ninja", "ninja restat", "make -rR", "make", "doit")
+GROWTH_TOOLS = ("orch23", "ninja", "make -rR")
+GROWTH_SIZES = frozenset({3_000, 30_000})
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of the bench: which tools at which sizes, how often, and how long the histories may take."""
+
+    name: str
+    tools: tuple[str, ...]
+    sizes: tuple[int, ...]
+    limits: Limits
+    history_s: float
+    cost_rounds: int
+
+
+SHORT = Form("short", SHORT_TOOLS, (100, 1_000), Limits(3, 1, 60, 180), 3, 20)
+LONG = Form("long", tuple(tool.name for tool in TOOLS), (100, 1_000, 3_000, 10_000, 30_000), Limits(7, 3, 150), 90, 100)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, and write."""
+    form, keep = _asked(argv)
+    given = sys.argv[1:] if argv is None else argv
+    command = "make bench-long" if form == LONG else " ".join(("python -m bench", *given))
+    began = time.monotonic()
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    found = [install(BY_NAME[name], cache) for name in form.tools]
+    tools = [one for one in found if isinstance(one, Installed)]
+    players = [one for one in tools if not one.tool.only]
+    for one in found:
+        told = f"missing: {one.reason}" if isinstance(one, Missing) else one.version
+        print(f"{one.tool.name:<16} {told}", flush=True)
+    results = Results(
+        date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        form=form.name,
+        command=command,
+        machine=machine(cache),
+        versions={one.tool.name: one.version for one in tools},
+        missing={one.tool.name: one.reason for one in found if isinstance(one, Missing)},
+        measurements=(),
+        remarks={one.tool.name: one.tool.remark for one in found if one.tool.remark},
+    )
+    stamp = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H%M")
+    file = (RESULTS if keep else cache / "results") / f"{stamp}-{form.name}.json"
+    with Stopwatch(cache / "output") as stopwatch:
+        course = Course(tools, cache, stopwatch, form.limits, lambda text: print(text, flush=True))
+        python = next((one.program.with_name("python") for one in tools), None)
+        if python is not None:
+            results = replace(results, measurements=tuple(course.starts(python)))
+        results = replace(results, histories=tuple(play_all(players, cache, stopwatch, form.history_s)))
+        results = replace(results, stage_costs=tuple(stage_costs(tools, form.cost_rounds)))
+        for size in form.sizes:
+            print(f"{size:,} stages, after {elapsed(began)}", flush=True)
+            names = [name for name in form.tools if size not in GROWTH_SIZES or name in GROWTH_TOOLS]
+            results = replace(results, measurements=(*results.measurements, *course.at(size, names)))
+            write(results, file)  # what was measured is kept, whatever happens at the next size
+    shutil.rmtree(cache / "work", ignore_errors=True)
+    print("\n".join(table.lines(results)))
+    print(f"\n{file}, {elapsed(began)}")
+    if keep:
+        page.publish(file, TREE)
+        print("docs/performance.md and the figures of README.md are made anew from it")
+    return 0
+
+
+def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("form", choices=("short", "long"))
+    parser.add_argument("--sizes", help="numbers of stages, such as 100,1000")
+    parser.add_argument("--tools", help="names of tools, with commas between them")
+    parser.add_argument("--rounds", type=int, help="rounds of each scenario")
+    parser.add_argument("--history-seconds", type=float, help="how long each peer's random history may take")
+    parser.add_argument("--keep", action="store_true", help="write bench/results and the page, as the long form does")
+    given = parser.parse_args(argv)
+    form = SHORT if given.form == "short" else LONG
+    if given.sizes:
+        form = replace(form, sizes=tuple(int(size) for size in given.sizes.split(",")))
+    if given.tools:
+        names = tuple(given.tools.split(","))
+        if unknown := [name for name in names if name not in BY_NAME]:
+            parser.error(f"no such tool: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
+        form = replace(form, tools=names)
+    if given.rounds:
+        form = replace(form, limits=replace(form.limits, rounds=given.rounds, first_rounds=min(given.rounds, 3)))
+    if given.history_seconds:
+        form = replace(form, history_s=given.history_seconds)
+    return form, given.keep or form.name == "long"
+
+
+def machine(folder: Path) -> Mapping[str, str]:
+    """Return what the figures depend on."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    filesystem = subprocess.run(
+        ["stat", "--file-system", "--format=%T", str(folder)], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return {
+        "processor": model,
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory / (1 << 30):.0f} GiB",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "python": platform.python_version(),
+        "file system": filesystem or "unknown",
+        "load at the start": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,125 @@
+"""Install each tool into an environment of its own, outside of the tree; what cannot be installed is told."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import assert_never
+
+from bench.tool import FromNpm, FromPath, FromPypi, FromTree, Installed, Missing, Tool
+
+TREE = Path(__file__).resolve().parent.parent
+PATIENCE_S = 900
+_VERSION = re.compile(r"\b\d+\.\d[\w.+-]*")
+_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+
+
+class InstallError(Exception):
+    """A tool cannot be installed here."""
+
+
+def cache_folder() -> Path:
+    """Return where environments and projects lie: $ORCH23_BENCH_CACHE, or a folder of the user's caches."""
+    given = os.environ.get("ORCH23_BENCH_CACHE")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orch23-bench"
+
+
+def environment(tool: Tool, program: Path, cache: Path) -> dict[str, str]:
+    """Return the variables that a tool runs with: few, and the same for all."""
+    home = cache / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    path = f"{program.parent}:/usr/local/bin:/usr/bin:/bin"
+    if isinstance(tool.source, FromNpm) and (node := shutil.which("node")):
+        path = f"{path}:{Path(node).parent}"
+    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **tool.environment}
+
+
+def install(tool: Tool, cache: Path) -> Installed | Missing:
+    """Install a tool, or find it installed, and ask for its version."""
+    try:
+        program = _program(tool, cache / "environments" / tool.name.split()[0].lower())
+        argv = [word.replace("{program}", str(program)) for word in tool.version]
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, env=environment(tool, program, cache), timeout=120
+        )
+    except (InstallError, OSError, subprocess.TimeoutExpired) as error:
+        return Missing(tool, " ".join(str(error).split())[:300])
+    found = _VERSION.search(done.stdout + done.stderr)
+    return Installed(tool, program, found[0] if found else "unknown")
+
+
+def _program(tool: Tool, folder: Path) -> Path:
+    """Return where the tool's program is, after installing it."""
+    match tool.source:
+        case FromTree():
+            return _from_tree(folder) / tool.program
+        case FromPypi(requirement):
+            return _from_pypi(folder, requirement) / tool.program
+        case FromNpm(requirement):
+            return _from_npm(folder, requirement) / tool.program
+        case FromPath(hint):
+            found = shutil.which(tool.program)
+            if found is None:
+                message = f"{tool.program} is not on PATH ({hint})"
+                raise InstallError(message)
+            return Path(found)
+        case _:
+            assert_never(tool.source)
+
+
+def _from_pypi(folder: Path, requirement: str) -> Path:
+    stamp = folder / "installed"
+    if not stamp.exists():
+        _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+        _run([str(folder / "bin" / "python"), *_PIP, requirement])
+        stamp.touch()
+    return folder / "bin"
+
+
+def _from_npm(folder: Path, requirement: str) -> Path:
+    stamp = folder / "installed"
+    if not stamp.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _run(["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error", requirement])
+        stamp.touch()
+    return folder / "node_modules" / ".bin"
+
+
+def _from_tree(folder: Path) -> Path:
+    """Install orch23 as a user would, not editable; again when the tree has changed since."""
+    stamp = folder / "installed"
+    libraries = folder / "libraries"
+    needs = hashlib.sha256((TREE / "pyproject.toml").read_bytes()).hexdigest()
+    python = str(folder / "bin" / "python")
+    if not libraries.exists() or libraries.read_text() != needs:
+        _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+        _run([python, *_PIP, str(TREE)])
+        libraries.write_text(needs)
+        stamp.write_text(tree_digest())
+    elif not stamp.exists() or stamp.read_text() != tree_digest():
+        _run([python, *_PIP, "--force-reinstall", "--no-deps", str(TREE)])
+        stamp.write_text(tree_digest())
+    return folder / "bin"
+
+
+def tree_digest() -> str:
+    """Return a digest of all that orch23 is installed from."""
+    hasher = hashlib.sha256((TREE / "pyproject.toml").read_bytes())
+    for path in sorted((TREE / "orch23").rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            hasher.update(f"{path.relative_to(TREE)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return hasher.hexdigest()
+
+
+def _run(argv: list[str]) -> None:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, env=kept
+    )
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        message = f"{Path(argv[0]).name} ended with {done.returncode}: {said[-1] if said else 'it said nothing'}"
+        raise InstallError(message)

@@ -1,0 +1,189 @@
+"""The goals of speed: what each asks for, and what the results say of it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench.course import PYTHON
+from bench.figures import milliseconds, spread, times
+from bench.results import Measurement, Results
+from bench.scenarios import (
+    BUILT,
+    EDITED_STAGE,
+    FIRST,
+    FIRST_PLAN,
+    HELP,
+    IDENTICAL,
+    LEAF,
+    NOTHING,
+    PLAN,
+    VERSION,
+    Scenario,
+)
+
+OURS = "orch23"
+HEAVY = ("DVC", "Snakemake", "go-task", "doit", "SCons", "wireit")
+ENOUGH_EDITS = 100
+MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was measured for a goal, as text, and whether that is enough; None if it could not be measured."""
+
+    measured: str
+    met: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One goal: what it is about, how much is allowed, of what."""
+
+    what: str
+    allowed: str
+    against: str
+    judge: Callable[[Results], Judged]
+
+
+def _unknown(reason: str) -> Judged:
+    return Judged(reason, None)
+
+
+def _compared(ours: Measurement | None, theirs: Measurement | None, most: float, name: str) -> Judged:
+    if ours is None:
+        return _unknown("not measured")
+    if theirs is None:
+        return _unknown(f"{milliseconds(ours.wall.middle)} ms; nothing of {name} to compare with")
+    found = ours.wall.middle / theirs.wall.middle
+    both = f"{milliseconds(ours.wall.middle)} : {milliseconds(theirs.wall.middle)} ms"
+    processor = times(ours.cpu.middle / theirs.cpu.middle) if theirs.cpu.middle else "-"
+    return Judged(f"**{times(found)}** ({both}; CPU {processor})", found <= most)
+
+
+def _ratio(scenario: Scenario, size: int, most: float, tool: str) -> Callable[[Results], Judged]:
+    def judge(results: Results) -> Judged:
+        ours = results.find(OURS, scenario.name, size)
+        return _compared(ours, results.find(tool, scenario.name, size), most, tool)
+
+    return judge
+
+
+def _to_python(scenario: Scenario, size: int, most: float) -> Callable[[Results], Judged]:
+    def judge(results: Results) -> Judged:
+        return _compared(results.find(OURS, scenario.name, size), results.find(PYTHON, VERSION.name, 0), most, PYTHON)
+
+    return judge
+
+
+def _identical(results: Results) -> Judged:
+    ours = results.find(OURS, IDENTICAL.name, 10_000)
+    found = _compared(ours, results.find("ninja restat", IDENTICAL.name, 10_000), 1.0, "ninja restat")
+    if ours is None or found.met is None:
+        return found
+    return Judged(f"{found.measured}; {ours.ran} ran", found.met and ours.ran == 1)
+
+
+def _heavy(results: Results) -> Judged:
+    found: list[tuple[float, str]] = []
+    for size in sorted({one.size for one in results.measurements if one.size >= 1_000}):  # noqa: PLR2004 - the goal's
+        for scenario in (NOTHING, PLAN):
+            ours = results.find(OURS, scenario.name, size)
+            for tool in HEAVY:
+                theirs = results.find(tool, scenario.name, size)
+                if ours is not None and theirs is not None:
+                    what = f"{tool}, {scenario.name}, {size:,}"
+                    found.append((ours.wall.middle / theirs.wall.middle, what))
+    if not found:
+        return _unknown("nothing to compare with")
+    worst, of = max(found)
+    least, where = min(found)
+    return Judged(f"**{times(worst)}** at worst ({of}), {times(least)} at best ({where})", worst <= 0.1)  # noqa: PLR2004
+
+
+def _own_first(results: Results) -> Judged:
+    after, first = (results.find(OURS, one.name, 10_000) for one in (EDITED_STAGE, FIRST_PLAN))
+    return _compared(after, first, 0.35, "its own first plan")
+
+
+def _tier(kind: str, most_ms: float) -> Callable[[Results], Judged]:
+    def judge(results: Results) -> Judged:
+        times_of = {one.kind: one.wall_s for one in results.stage_costs if one.work == "true" and one.wall_s}
+        if kind not in times_of or "no sandbox" not in times_of:
+            return _unknown("not measured")
+        plain = spread(times_of["no sandbox"]).middle
+        more = (spread(times_of[kind]).middle - plain) * 1000
+        return Judged(f"**{more:+.1f} ms** on {milliseconds(plain)} ms", more <= most_ms)
+
+    return judge
+
+
+def _missed(results: Results) -> Judged:
+    ours = next((one for one in results.histories if one.tool == OURS), None)
+    if ours is None or not sum(ours.made.values()):
+        return _unknown("not measured")
+    made, missed = sum(ours.made.values()), sum(ours.missed.values())
+    enough = made >= ENOUGH_EDITS
+    told = f"**{missed}** of {made} edits" + ("" if enough else f"; fewer than {ENOUGH_EDITS} prove nothing")
+    if missed or ours.note:
+        return Judged(told, met=False)
+    return Judged(told, met=True if enough else None)
+
+
+def _growth(results: Results) -> Judged:
+    found = [
+        (large.wall.middle / small.wall.middle, scenario.name)
+        for scenario in (FIRST, FIRST_PLAN, EDITED_STAGE, *BUILT)
+        if (small := results.find(OURS, scenario.name, 1_000)) and (large := results.find(OURS, scenario.name, 10_000))
+    ]
+    if not found:
+        return _unknown("not measured at both sizes")
+    worst, where = max(found)
+    return Judged(f"**{times(worst)}** at worst ({where})", worst <= 11)  # noqa: PLR2004 - the goal's
+
+
+def _memory(scenario: Scenario, size: int, most_mb: float) -> Callable[[Results], Judged]:
+    def judge(results: Results) -> Judged:
+        ours = results.find(OURS, scenario.name, size)
+        if ours is None:
+            return _unknown("not measured")
+        return Judged(f"**{ours.memory / MB:,.0f} MB**", ours.memory <= most_mb * MB)
+
+    return judge
+
+
+def _elsewhere(results: Results) -> Judged:
+    del results
+    return _unknown("not measured by this bench")
+
+
+GOALS: tuple[Goal, ...] = (
+    Goal("nothing to do, 10,000 stages", "≤ 0.8 of", "ninja", _ratio(NOTHING, 10_000, 0.8, "ninja")),
+    Goal("nothing to do, 1,000", "≤ 2.2 of", "ninja", _ratio(NOTHING, 1_000, 2.2, "ninja")),
+    Goal("nothing to do, 100", "≤ 1.4 of", f"`{PYTHON}`", _to_python(NOTHING, 100, 1.4)),
+    Goal("`plan`, nothing to do, 10,000", "≤ 0.8 of", "`ninja -n`", _ratio(PLAN, 10_000, 0.8, "ninja")),
+    Goal("one leaf edited, 10,000", "≤ 1.2 of", "ninja", _ratio(LEAF, 10_000, 1.2, "ninja")),
+    Goal("an edit, the same output, 10,000", "≤ 1.0 of, one stage runs", "ninja with restat", _identical),
+    Goal("nothing to do and `plan`, from 1,000", "≤ 0.1 of", ", ".join(HEAVY), _heavy),
+    Goal("first build, 1,000 trusted stages", "≤ 0.9 of", "ninja", _ratio(FIRST, 1_000, 0.9, "ninja")),
+    Goal("first build, 1,000 trusted stages", "≤ 1.0 of", "doit", _ratio(FIRST, 1_000, 1.0, "doit")),
+    Goal("a stage in tier B", "≤ +3 ms", "no sandbox", _tier("tier B, Landlock", 3)),
+    Goal("a stage in tier A", "≤ +12 ms", "no sandbox", _tier("tier A, bubblewrap", 12)),
+    Goal("first `plan` from YAML, 10,000", "≤ 1.0 of", "`make -n`", _ratio(FIRST_PLAN, 10_000, 1.0, "make")),
+    Goal("`plan` after one stage was edited, 10,000", "≤ 0.35 of", "its own first", _own_first),
+    Goal("missed edits in random histories", "0", "-", _missed),
+    Goal("growth from 1,000 to 10,000, any scenario", "≤ 11 of", "itself", _growth),
+    Goal("memory, nothing to do, 10,000", "≤ 20 MB", "-", _memory(NOTHING, 10_000, 20)),
+    Goal("memory, first build, 1,000", "≤ 50 MB", "-", _memory(FIRST, 1_000, 50)),
+    Goal("memory, first build, 10,000", "≤ 200 MB", "-", _memory(FIRST, 10_000, 200)),
+    Goal("`--version`", "≤ 1.5 of", f"`{PYTHON}`", _to_python(VERSION, 0, 1.5)),
+    Goal("`--help`", "≤ 6 of", f"`{PYTHON}`", _to_python(HELP, 0, 6)),
+    Goal("40 llm stages, a server that takes 1 s, a pool of 8", "≤ 1.1 of", "5 s, the ideal", _elsewhere),
+    Goal("model calls after an edit of one section", "only what reads it", "all 20 stages", _elsewhere),
+)
+
+
+def rows(results: Results) -> Iterator[tuple[str, str, str, str, str]]:
+    """Give the rows of the table of goals."""
+    words = {True: "met", False: "**not met**", None: "-"}
+    for goal in GOALS:
+        judged = goal.judge(results)
+        yield goal.what, goal.allowed, goal.against, judged.measured, words[judged.met]

@@ -1,0 +1,141 @@
+"""The one graph that every tool is given: layers ten wide, chains and diamonds, in blocks of a hundred stages.
+
+A stage reads two files and writes one, which holds the lines of both, sorted, each once. So what every output must hold
+can be told without any tool, an edit that adds a new line reaches everything downstream, and one that says a line twice
+changes no output at all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BLOCK = 100
+WIDTH = 10
+LAYERS = 6
+CHAIN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One command: the files it reads, and the file it writes."""
+
+    name: str
+    inputs: tuple[str, str]
+    output: str
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """Return the command that every tool runs."""
+        return ("sort", "-u", "-o", self.output, *self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Stages, each after those whose outputs it reads, and the files that they begin with."""
+
+    stages: tuple[Stage, ...]
+    sources: Mapping[str, str]
+
+    def expected(self, sources: Mapping[str, str]) -> dict[str, str]:
+        """Return what every output holds when the sources hold this."""
+        lines = {path: frozenset(text.splitlines()) for path, text in sources.items()}
+        for stage in self.stages:
+            first, second = stage.inputs
+            lines[stage.output] = lines[first] | lines[second]
+        return {stage.output: "".join(f"{line}\n" for line in sorted(lines[stage.output])) for stage in self.stages}
+
+    @property
+    def read_outputs(self) -> frozenset[str]:
+        """Return the outputs that some stage reads."""
+        outputs = {stage.output for stage in self.stages}
+        return frozenset(path for stage in self.stages for path in stage.inputs if path in outputs)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Return the folders that sources and outputs lie in."""
+        paths = [*self.sources, *(stage.output for stage in self.stages)]
+        return tuple(sorted({path.rpartition("/")[0] for path in paths}))
+
+    @property
+    def leaf_source(self) -> str:
+        """Return a source in the middle of the graph that one stage alone depends on."""
+        return self._source(read=False)
+
+    @property
+    def root_source(self) -> str:
+        """Return a source in the middle of the graph whose one reader has readers of its own."""
+        return self._source(read=True)
+
+    @property
+    def middle_output(self) -> str:
+        """Return an output in the middle of the graph that other stages read."""
+        read = self.read_outputs
+        found = [stage.output for stage in self.stages if stage.output in read]
+        return found[len(found) // 2]
+
+    def _source(self, *, read: bool) -> str:
+        readers: dict[str, list[Stage]] = {}
+        for stage in self.stages:
+            for path in stage.inputs:
+                readers.setdefault(path, []).append(stage)
+        outputs = self.read_outputs
+        found = [
+            path for path in self.sources if len(readers[path]) == 1 and (readers[path][0].output in outputs) is read
+        ]
+        return found[len(found) // 2]
+
+
+class _Block:
+    """A hundred stages under construction."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"b{number:03d}"
+        self.stages: list[Stage] = []
+        self.sources: dict[str, str] = {}
+
+    def source(self) -> str:
+        """Add a source, one line that no other source holds."""
+        path = f"src/{self.name}/s{len(self.sources):02d}.txt"
+        self.sources[path] = f"{self.name} {len(self.sources):02d}\n"
+        return path
+
+    def stage(self, first: str, second: str) -> str:
+        """Add a stage that reads these two; return what it writes."""
+        number = len(self.stages)
+        output = f"out/{self.name}/o{number:02d}.txt"
+        self.stages.append(Stage(f"{self.name}s{number:02d}", (first, second), output))
+        return output
+
+    def layers(self) -> None:
+        """Add layers ten wide: each stage reads two neighbours of the layer above, the first ones two sources."""
+        above = [self.stage(self.source(), self.source()) for _ in range(WIDTH)]
+        for _ in range(LAYERS - 1):
+            above = [self.stage(above[place], above[(place + 1) % WIDTH]) for place in range(WIDTH)]
+
+    def chain(self) -> None:
+        """Add a chain: each stage reads the one before it and a source."""
+        last = self.source()
+        for _ in range(CHAIN):
+            last = self.stage(last, self.source())
+
+    def diamond(self) -> None:
+        """Add a diamond of four: one stage, two beside each other that read it, one that reads both."""
+        top = self.stage(self.source(), self.source())
+        self.stage(self.stage(top, self.source()), self.stage(top, self.source()))
+
+
+def make_graph(size: int) -> Graph:
+    """Return the graph with this many stages, a whole number of hundreds."""
+    if size < BLOCK or size % BLOCK:
+        message = f"a graph has hundreds of stages, not {size}"
+        raise ValueError(message)
+    stages: list[Stage] = []
+    sources: dict[str, str] = {}
+    for number in range(size // BLOCK):
+        block = _Block(number)
+        block.layers()
+        block.chain()
+        while len(block.stages) < BLOCK:
+            block.diamond()
+        stages += block.stages
+        sources |= block.sources
+    return Graph(tuple(stages), sources)

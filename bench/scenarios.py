@@ -1,0 +1,80 @@
+"""What is done to a project before a tool is timed, which of its commands is timed, and what must hold afterwards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from bench.project import Project
+from bench.tools.orch23 import FILE, with_one_stage_edited
+
+
+class Command(Enum):
+    """Which command of a tool is timed."""
+
+    BUILD = "build"
+    BUILD_TWO = "build -j2"
+    PLAN = "plan"
+    REPAIR = "repair"
+    VERSION = "version"
+    HELP = "help"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One thing that is timed. `prepare` is given the project and the number of the round."""
+
+    name: str
+    command: Command
+    prepare: Callable[[Project, int], None]
+    builds: bool = True
+
+
+def _nothing(project: Project, number: int) -> None:
+    del project, number
+
+
+def _anew(project: Project, number: int) -> None:
+    del number
+    project.lay()
+
+
+def _leaf(project: Project, number: int) -> None:
+    path = project.graph.leaf_source
+    project.write_source(path, project.graph.sources[path] + f"edit {number}\n")
+
+
+def _identical(project: Project, number: int) -> None:
+    path = project.graph.root_source
+    project.write_source(path, project.graph.sources[path] * (number + 2))
+
+
+def _deleted(project: Project, number: int) -> None:
+    del number
+    (project.root / project.graph.middle_output).unlink()
+
+
+def _tampered(project: Project, number: int) -> None:
+    del number
+    project.tamper(project.graph.middle_output)
+
+
+def _edited_stage(project: Project, number: int) -> None:
+    path = project.root / FILE
+    path.write_text(with_one_stage_edited(path.read_text(encoding="utf-8"), project.graph, number), encoding="utf-8")
+
+
+FIRST = Scenario("first build, -j1", Command.BUILD, _anew)
+FIRST_TWO = Scenario("first build, -j2", Command.BUILD_TWO, _anew)
+FIRST_PLAN = Scenario("first plan", Command.PLAN, _anew, builds=False)
+NOTHING = Scenario("nothing to do", Command.BUILD, _nothing)
+PLAN = Scenario("plan, nothing to do", Command.PLAN, _nothing)
+LEAF = Scenario("one leaf edited", Command.BUILD, _leaf)
+IDENTICAL = Scenario("an edit, the same output", Command.BUILD, _identical)
+DELETED = Scenario("one output deleted", Command.BUILD, _deleted)
+TAMPERED = Scenario("one output tampered with", Command.REPAIR, _tampered)
+EDITED_STAGE = Scenario("plan after one stage was edited", Command.PLAN, _edited_stage)
+VERSION = Scenario("--version", Command.VERSION, _nothing, builds=False)
+HELP = Scenario("--help", Command.HELP, _nothing, builds=False)
+
+BUILT = (NOTHING, PLAN, LEAF, IDENTICAL, DELETED, TAMPERED)
+"""Those that begin with a project that is built."""

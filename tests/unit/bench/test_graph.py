@@ -1,0 +1,190 @@
+"""Every tool is given the same graph, of the shape and with the contents that the bench says it has."""
+
+import ast
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import pytest
+import yaml
+
+from bench.graph import BLOCK, WIDTH, Graph, make_graph
+from bench.scenarios import BUILT, EDITED_STAGE, FIRST, FIRST_PLAN, FIRST_TWO
+from bench.tool import Tool
+from bench.tools.doit import DOIT
+from bench.tools.dvc import DVC
+from bench.tools.go_task import GO_TASK
+from bench.tools.make import BARE, STOCK
+from bench.tools.ninja import N2, NINJA, RESTAT
+from bench.tools.orch23 import CONFINED, FILE, TRUSTED, with_one_stage_edited
+from bench.tools.registry import TOOLS
+from bench.tools.scons import SCONS
+from bench.tools.snakemake import SNAKEMAKE
+from bench.tools.wireit import WIREIT
+from orch23.load.pipeline import load_pipeline
+
+Edges = set[tuple[tuple[str, ...], str]]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return make_graph(2 * BLOCK)
+
+
+def edges_of(graph: Graph) -> Edges:
+    return {(tuple(sorted(stage.inputs)), stage.output) for stage in graph.stages}
+
+
+def by_pattern(pattern: str) -> Callable[[str], Edges]:
+    def read(text: str) -> Edges:
+        found = (match.groupdict() for match in re.finditer(pattern, text, re.MULTILINE))
+        return {(tuple(sorted(one["inputs"].split())), one["output"]) for one in found}
+
+    return read
+
+
+def from_stages_of_yaml(inputs: str, outputs: str, under: str) -> Callable[[str], Edges]:
+    def read(text: str) -> Edges:
+        stages = [one for one in yaml.safe_load(text)[under].values() if outputs in one]
+        return {(tuple(sorted(one[inputs])), one[outputs][0]) for one in stages}
+
+    return read
+
+
+def from_python(text: str) -> Edges:
+    (table,) = (
+        node.value
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STAGES"
+    )
+    return {(tuple(sorted(row[-2])), row[-1]) for row in ast.literal_eval(table)}
+
+
+def from_package(text: str) -> Edges:
+    scripts: Mapping[str, dict[str, list[str]]] = json.loads(text)["wireit"]
+    return {
+        (
+            tuple(sorted([*one["files"], *(scripts[name]["output"][0] for name in one["dependencies"])])),
+            one["output"][0],
+        )
+        for one in scripts.values()
+        if "output" in one
+    }
+
+
+MAKE = by_pattern(r"^(?P<output>out/\S+): (?P<inputs>.*)$")
+NINJA_FILE = by_pattern(r"^build (?P<output>\S+): merge (?P<inputs>.*)$")
+SNAKEFILE = by_pattern(r"input: (?P<inputs>.*)\n +output: '(?P<output>.*)'")
+PIPELINE = from_stages_of_yaml("inputs", "outputs", "stages")
+READERS: Mapping[str, Callable[[str], Edges]] = {
+    TRUSTED.name: PIPELINE,
+    CONFINED.name: PIPELINE,
+    NINJA.name: NINJA_FILE,
+    RESTAT.name: NINJA_FILE,
+    N2.name: NINJA_FILE,
+    BARE.name: MAKE,
+    STOCK.name: MAKE,
+    DOIT.name: from_python,
+    SCONS.name: from_python,
+    GO_TASK.name: from_stages_of_yaml("sources", "generates", "tasks"),
+    WIREIT.name: from_package,
+    SNAKEMAKE.name: lambda text: SNAKEFILE(
+        text.replace("', '", " ")
+        .replace("input: '", "input: ")
+        .replace("'\n    output: ", "\n    output: '")
+        .replace("''", "'")
+    ),
+    DVC.name: from_stages_of_yaml("deps", "outs", "stages"),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_is_given_the_same_graph(tool: Tool, graph: Graph) -> None:
+    (text,) = tool.describe(graph).values()
+    assert READERS[tool.name](text) == edges_of(graph)
+
+
+@pytest.mark.parametrize(
+    "tool", [tool for tool in TOOLS if tool.name not in {"doit", "SCons"}], ids=lambda tool: tool.name
+)
+def test_every_tool_is_told_of_commands_that_are_the_same(tool: Tool, graph: Graph) -> None:
+    (text,) = tool.describe(graph).values()
+    plain = text.replace("[", "").replace("]", "").replace(",", "")
+    if "build.ninja" in tool.describe(graph):
+        assert "command = sort -u -o $out" in text
+    else:
+        assert all(" ".join(stage.argv) in plain for stage in graph.stages)
+
+
+def test_a_scenario_that_a_tool_takes_part_in_alone_exists() -> None:
+    names = {scenario.name for scenario in (FIRST, FIRST_TWO, FIRST_PLAN, EDITED_STAGE, *BUILT)}
+    assert all(set(tool.only) <= names for tool in TOOLS)
+
+
+def test_a_block_has_layers_ten_wide_a_chain_and_diamonds() -> None:
+    graph = make_graph(BLOCK)
+    depth: dict[str, int] = {}
+    for stage in graph.stages:
+        depth[stage.output] = 1 + max(depth.get(path, 0) for path in stage.inputs)
+    assert len(graph.stages) == BLOCK
+    assert len({stage.name for stage in graph.stages}) == BLOCK
+    layers = Counter(depth[stage.output] for stage in graph.stages[: 6 * WIDTH])
+    assert layers == dict.fromkeys(range(1, 7), WIDTH)
+    assert [depth[stage.output] for stage in graph.stages[60:80]] == list(range(1, 21))
+    for at in range(80, BLOCK, 4):
+        top, left, right, bottom = graph.stages[at : at + 4]
+        assert top.output in left.inputs
+        assert top.output in right.inputs
+        assert set(bottom.inputs) == {left.output, right.output}
+
+
+def test_a_stage_reads_only_sources_and_what_was_made_before_it(graph: Graph) -> None:
+    there = set(graph.sources)
+    for stage in graph.stages:
+        assert set(stage.inputs) <= there
+        there.add(stage.output)
+
+
+def test_outputs_hold_what_the_command_writes(graph: Graph, tmp_path) -> None:
+    for folder in graph.folders:
+        (tmp_path / folder).mkdir(parents=True)
+    for path, text in graph.sources.items():
+        (tmp_path / path).write_text(text)
+    expected = graph.expected(graph.sources)
+    for stage in graph.stages[60:75]:
+        subprocess.run(stage.argv, cwd=tmp_path, check=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
+        assert (tmp_path / stage.output).read_text() == expected[stage.output]
+
+
+def test_an_edit_of_the_leaf_reaches_one_output(graph: Graph) -> None:
+    edited = {**graph.sources, graph.leaf_source: "another line\n"}
+    before, after = graph.expected(graph.sources), graph.expected(edited)
+    assert sum(before[path] != after[path] for path in before) == 1
+
+
+def test_a_line_said_twice_changes_no_output_of_a_stage_that_others_read(graph: Graph) -> None:
+    text = graph.sources[graph.root_source]
+    edited = {**graph.sources, graph.root_source: text * 2}
+    assert graph.expected(edited) == graph.expected(graph.sources)
+    (reader,) = (stage for stage in graph.stages if graph.root_source in stage.inputs)
+    assert reader.output in graph.read_outputs
+
+
+def test_sizes_are_hundreds() -> None:
+    with pytest.raises(ValueError, match="not 150"):
+        make_graph(150)
+
+
+def test_orch23_takes_the_pipeline_and_the_edit_of_one_stage(tmp_path) -> None:
+    graph = make_graph(BLOCK)
+    text = TRUSTED.describe(graph)[FILE]
+    once = with_one_stage_edited(text, graph, 1)
+    twice = with_one_stage_edited(once, graph, 2)
+    assert len({text, once, twice}) == 3
+    assert len(once) == len(twice)
+    (tmp_path / FILE).write_text(twice)
+    loaded = load_pipeline(tmp_path / FILE, tmp_path)
+    assert len(loaded.pipeline.stages) == BLOCK
+    assert loaded.warnings == ()

@@ -1,0 +1,190 @@
+"""The page, the README and the newest results agree, and the table of goals says what the results say."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench import goals, page
+from bench.course import PYTHON
+from bench.results import CAPPED, MISSED, RIGHT, Histories, Measurement, Results, StageCost, newest, read, write
+from bench.scenarios import FIRST, IDENTICAL, NOTHING, TAMPERED, VERSION
+from bench.table import lines
+
+ROOT = Path(__file__).parents[3]
+
+
+def measured(tool, scenario, size, wall_s, *, outcome=RIGHT, ran=None, note="") -> Measurement:
+    walls = (wall_s,) if wall_s is not None else ()
+    return Measurement(tool, size, scenario.name, outcome, walls, walls, (10 << 20,) * len(walls), ran, note)
+
+
+def results(*measurements, histories=(), stage_costs=()) -> Results:
+    return Results(
+        date="2026-01-02 03:04 UTC",
+        form="long",
+        command="make bench-long",
+        machine={"processor": "one"},
+        versions={"orch23": "0.1", "ninja": "1", "ninja restat": "1", "make -rR": "4"},
+        missing={"n2": "not on PATH"},
+        measurements=tuple(measurements),
+        histories=tuple(histories),
+        stage_costs=tuple(stage_costs),
+        remarks={"orch23": "trusted"},
+    )
+
+
+def judged(found: Results, what: str) -> tuple[str, str]:
+    (row,) = (row for row in goals.rows(found) if row[0] == what)
+    return row[3], row[4]
+
+
+# ---- what is committed --------------------------------------------------------------------------------
+
+
+def test_the_page_and_the_readme_have_the_figures_of_the_newest_results() -> None:
+    file = newest()
+    found = read(file)
+    for name, text in (("docs/performance.md", page.figures(found, file.name)), ("README.md", page.brief(found))):
+        there = (ROOT / name).read_text(encoding="utf-8")
+        assert page.with_figures(there, text) == there, f"{name}: python -m bench.page makes it anew"
+
+
+def test_every_time_in_the_readme_outside_of_examples_comes_from_the_results() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    outside = prose.replace(page.BEGIN + "\n" + page.brief(read(newest())) + "\n" + page.END, "")
+    assert outside != prose
+    assert re.findall(r"\b\d[\d.,]*\s*(?:ms|µs|seconds?|MiB|MB)\b|\b\d[\d.]* times\b", outside) == []
+
+
+def test_the_page_names_every_goal_and_where_its_results_are() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert all(f"| {goal.what} | {goal.allowed} |" in text for goal in goals.GOALS)
+    assert f"results/{newest().name}" in text
+
+
+# ---- how they are made --------------------------------------------------------------------------------
+
+
+def test_figures_replace_those_that_are_there_and_leave_the_rest() -> None:
+    before = f"above\n{page.BEGIN}\nold\n{page.END}\nbelow\n"
+    after = page.with_figures(before, r"new \1")
+    assert after == f"above\n{page.BEGIN}\nnew \\1\n{page.END}\nbelow\n"
+
+
+def test_a_page_without_a_place_for_figures_is_refused() -> None:
+    with pytest.raises(ValueError, match="no one place"):
+        page.with_figures("nothing", "figures")
+
+
+def test_publishing_writes_both_pages(tmp_path) -> None:
+    file = tmp_path / "2026.json"
+    write(results(measured("orch23", NOTHING, 1_000, 0.5), measured("ninja", NOTHING, 1_000, 0.25)), file)
+    (tmp_path / "docs").mkdir()
+    for name in ("README.md", "docs/performance.md"):
+        (tmp_path / name).write_text(f"{page.BEGIN}\n{page.END}\n")
+    page.publish(file, tmp_path)
+    assert "| nothing to do, 1,000 stages | 500 ms | 250 ms | 2.00 |" in (tmp_path / "README.md").read_text()
+    assert "bench/results/2026.json" in (tmp_path / "docs" / "performance.md").read_text()
+
+
+def test_results_are_read_back_as_they_were_written(tmp_path) -> None:
+    found = results(
+        measured("orch23", IDENTICAL, 100, 0.5, ran=1),
+        measured("DVC", FIRST, 100, None, outcome=CAPPED, note="stopped | after 150 s"),
+        histories=[Histories("orch23", 20, {"same size": 3}, {"same size": 0})],
+        stage_costs=[StageCost("no sandbox", "true", (0.01, 0.02))],
+    )
+    write(found, tmp_path / "results" / "one.json")
+    assert read(tmp_path / "results" / "one.json") == found
+
+
+def test_the_newest_results_are_the_last_by_name(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="bench-long"):
+        newest(tmp_path)
+    for name in ("2026-02-01T1000-long.json", "2026-10-01T0900-long.json", "2026-01-31T2300-long.json"):
+        (tmp_path / name).touch()
+    assert newest(tmp_path).name == "2026-10-01T0900-long.json"
+
+
+# ---- goals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ours", "word"), [(0.08, "met"), (0.081, "**not met**")])
+def test_a_ratio_up_to_the_goal_is_met_and_one_over_it_is_not(ours, word) -> None:
+    found = results(measured("orch23", NOTHING, 10_000, ours), measured("ninja", NOTHING, 10_000, 0.1))
+    told, met = judged(found, "nothing to do, 10,000 stages")
+    assert met == word
+    assert told.startswith(f"**{ours / 0.1:.2f}**")
+
+
+def test_what_was_not_measured_is_neither_met_nor_not() -> None:
+    assert {row[4] for row in goals.rows(results())} == {"-"}
+    alone = results(measured("orch23", NOTHING, 10_000, 0.05))
+    assert judged(alone, "nothing to do, 10,000 stages") == ("50 ms; nothing of ninja to compare with", "-")
+
+
+def test_times_of_python_alone_are_what_starting_is_compared_with() -> None:
+    found = results(measured("orch23", VERSION, 0, 0.03), measured(PYTHON, VERSION, 0, 0.01))
+    assert judged(found, "`--version`")[1] == "**not met**"
+
+
+@pytest.mark.parametrize(("ran", "word"), [(1, "met"), (2, "**not met**"), (0, "**not met**")])
+def test_an_edit_with_the_same_output_has_to_run_exactly_one_stage(ran, word) -> None:
+    theirs = measured("ninja restat", IDENTICAL, 10_000, 0.1)
+    found = results(measured("orch23", IDENTICAL, 10_000, 0.05, ran=ran), theirs)
+    told, met = judged(found, "an edit, the same output, 10,000")
+    assert met == word
+    assert told.endswith(f"{ran} ran")
+
+
+@pytest.mark.parametrize(
+    ("made", "missed", "word"), [(200, 0, "met"), (200, 1, "**not met**"), (20, 0, "-"), (20, 1, "**not met**")]
+)
+def test_histories_have_to_be_long_and_nothing_may_be_missed(made, missed, word) -> None:
+    found = results(histories=[Histories("orch23", 20, {"same size": made}, {"same size": missed})])
+    assert judged(found, "missed edits in random histories")[1] == word
+
+
+def test_growth_is_the_worst_of_all_scenarios() -> None:
+    found = results(
+        measured("orch23", NOTHING, 1_000, 1.0),
+        measured("orch23", NOTHING, 10_000, 9.0),
+        measured("orch23", FIRST, 1_000, 1.0),
+        measured("orch23", FIRST, 10_000, 12.0),
+    )
+    told, met = judged(found, "growth from 1,000 to 10,000, any scenario")
+    assert told == "**12** at worst (first build, -j1)"
+    assert met == "**not met**"
+
+
+def test_what_a_sandbox_costs_is_a_difference_of_medians() -> None:
+    costs = [
+        StageCost("no sandbox", "true", (0.010, 0.012, 0.011)),
+        StageCost("tier B, Landlock", "true", (0.013, 0.013, 0.5)),
+        StageCost("tier B, Landlock", "python -c pass", (9.0,)),
+    ]
+    assert judged(results(stage_costs=costs), "a stage in tier B") == ("**+2.0 ms** on 11 ms", "met")
+
+
+# ---- tables -------------------------------------------------------------------------------------------
+
+
+def test_a_tool_that_misses_is_told_beside_its_time_and_one_without_times_by_its_reason() -> None:
+    found = results(
+        measured("ninja", TAMPERED, 100, 0.004, outcome=MISSED),
+        measured("orch23", TAMPERED, 100, 0.008),
+        measured("make -rR", FIRST, 1_000, None, outcome=CAPPED, note="stopped after 150 s"),
+    )
+    text = page.figures(found, "x.json")
+    assert "| ninja | 4.0 *missed* |" in text
+    assert "nothing is noticed: ninja." in text
+    assert "- make -rR, 1,000 stages, first build, -j1: capped, stopped after 150 s" in text
+    assert "| n2 | not here | not on PATH |" in text
+
+
+def test_lines_for_the_terminal_have_the_ratios_of_the_same_run() -> None:
+    found = results(measured("ninja", NOTHING, 100, 0.004), measured("orch23", NOTHING, 100, 0.010))
+    (line,) = (line for line in lines(found) if " orch23 " in line)
+    assert line.rstrip().endswith("2.50")
