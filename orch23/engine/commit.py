@@ -178,7 +178,7 @@ class Committer:
         contents = self.session.store.contents
         for path, entry in target.items():
             if entry is not None and contents.has(entry.digest):
-                contents.read(entry.digest)
+                contents.check(entry.digest)
             elif entry is not None:
                 contents.put_bytes(self.session.world.read(path, entry))
 

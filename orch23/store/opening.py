@@ -13,6 +13,7 @@ from orch23.store.codes import E_STORE_VERSION
 from orch23.store.contents import Contents
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, sweep_temps, write_atomic
 from orch23.store.exchanges import Exchanges
+from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
 from orch23.store.records import Records
 from orch23.store.sources import Sources
@@ -61,8 +62,8 @@ class Store:
         return tuple(line for part in parts for line in part)
 
 
-def open_store(root: Path) -> Store:
-    """Return the store of the project at `root`, there or not.
+def open_store(root: Path, meter: Meter = silent) -> Store:
+    """Return the store of the project at `root`, there or not; long work on files is told to the meter.
 
     Raises:
         CorruptStateError: it is of a version that this orch23 does not know.
@@ -70,8 +71,8 @@ def open_store(root: Path) -> Store:
     """
     folder = root / FOLDER
     _check_version(folder / "VERSION")
-    contents = Contents(folder / "cas")
-    workspace = Workspace(root, folder / "stat.json")
+    contents = Contents(folder / "cas", meter)
+    workspace = Workspace(root, folder / "stat.json", meter=meter)
     return Store(
         root=root,
         folder=folder,
@@ -81,8 +82,8 @@ def open_store(root: Path) -> Store:
         records=Records(folder / "records"),
         exchanges=Exchanges(folder / "exchanges", root),
         workspace=workspace,
-        sources=Sources(contents, workspace),
-        promoter=Promoter(root, folder / "promote.json", contents),
+        sources=Sources(contents, workspace, meter),
+        promoter=Promoter(root, folder / "promote.json", contents, meter),
     )
 
 

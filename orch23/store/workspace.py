@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import os
 import stat
 import threading
@@ -15,8 +14,9 @@ from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
 from orch23.store.beneath import leaves, open_file, read_all, split
-from orch23.store.contents import pump
+from orch23.store.clone import hash_file
 from orch23.store.durable import PRIVATE_FILE, is_temp, seal, unseal, write_atomic
+from orch23.store.meter import Meter, silent
 from orch23.store.strict_json import fields, mapping, text, whole
 
 RACY_NS = 2_000_000_000
@@ -50,12 +50,15 @@ class Workspace:
     hashed: a file system's clock may be that coarse, so a younger file may change again and keep its stamp.
     """
 
-    def __init__(self, root: Path, cache: Path | None, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, root: Path, cache: Path | None, now_ns: Callable[[], int] = time.time_ns, meter: Meter = silent
+    ) -> None:
         """Take the root and the file of the cache; None means that nothing is remembered between processes."""
         self._root = root
         self._base = f"{root}/"
         self._cache = cache
         self._now_ns = now_ns
+        self._meter = meter
         self._seen: dict[str, Seen] | None = None
         self._lock = threading.Lock()
         self._changed = False
@@ -162,13 +165,12 @@ class Workspace:
             try:
                 began = self._now_ns()
                 before = _stamp_of(os.fstat(descriptor))
-                hasher = hashlib.sha256()
-                size = pump(descriptor, None, hasher)
+                sha256, size = hash_file(descriptor, self._meter("hashing", path, before.size_bytes))
                 after = _stamp_of(os.fstat(descriptor))
             finally:
                 os.close(descriptor)
             if before == after and size == after.size_bytes:
-                seen = Seen(after, _entry_of(after, hasher.hexdigest()), began)
+                seen = Seen(after, _entry_of(after, sha256), began)
                 loaded = self._loaded()
                 with self._lock:
                     self._changed = self._changed or loaded.get(path) != seen
