@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Literal, TextIO, TypeAlias
 
 from orch23.decide.secrets import secrets_of
 from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for
+from orch23.report.progress import ProgressLine
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
@@ -28,6 +30,16 @@ class Console:
     color: ColorChoice = "auto"
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     exit_codes: dict[str, int] = field(default_factory=dict)
+    _lines: list[ProgressLine] = field(default_factory=list)
+
+    @property
+    def progress(self) -> ProgressLine:
+        """Give the line on stderr that shows that files are hashed or copied; anything else that is told clears it."""
+        if not self._lines:
+            terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
+            write = lossy(lambda text: _write(sys.stderr, self.plain(text)), sys.stderr)
+            self._lines.append(ProgressLine(write=write, clock=monotonic, is_terminal=terminal))
+        return self._lines[0]
 
     def number_of(self, stopped: Orch23Error) -> int:
         """Return the number to end with for what stopped a command."""
@@ -35,11 +47,17 @@ class Console:
 
     def answer(self, text: str) -> None:
         """Write to stdout: what the command was asked for."""
+        self._clear()
         _write(sys.stdout, self.plain(text))
 
     def tell(self, text: str) -> None:
         """Write to stderr: progress, warnings, complaints."""
+        self._clear()
         _write(sys.stderr, self.plain(text))
+
+    def _clear(self) -> None:
+        for line in self._lines:
+            line.clear()
 
     def plain(self, text: str) -> str:
         """Return a text without the secrets of the environment: nothing that is told or kept holds one."""

@@ -45,6 +45,7 @@ class Committer:
     def recall(self, resolved: Resolved, record: Record) -> None:
         """Let other stages see the result of a record. The workspace stays as it is."""
         self._keep_laid(record)
+        self.session.store.records.use(record)
         self.session.world.settle(resolved.stage.name, record)
 
     def hold(self, name: str, record: Record) -> None:
@@ -217,6 +218,9 @@ class Committer:
         return world.originals().get(path) == there
 
     def _rescue(self, path: str, there: FileEntry) -> None:
-        """Keep the bytes that are about to be replaced, if nobody else has them."""
-        if not self.session.store.contents.has(there.digest):
-            self.session.store.contents.put_file(self.session.store.root / path)
+        """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""
+        store = self.session.store
+        if not store.contents.has(there.digest):
+            store.contents.put_file(store.root / path)
+        if not self.session.world.known_bytes(path, there):
+            store.exchanges.put_original(store.contents.read(there.digest), None)

@@ -35,6 +35,12 @@ class Contents:
         self._meter = meter
         self._verified: set[str] = set()
         self.healed: list[str] = []
+        self.added_bytes = 0
+
+    @property
+    def folder(self) -> Path:
+        """Give the folder of all blobs."""
+        return self._folder
 
     def path_of(self, digest: Digest) -> Path:
         """Return where the bytes of a digest are, or would be."""
@@ -152,6 +158,11 @@ class Contents:
         if self._folder.is_dir():
             sync_filesystem(self._folder)
 
+    def drop(self, digest: Digest) -> None:
+        """Forget the bytes of a digest; only for the holder of the build lock."""
+        self._verified.discard(digest.sha256)
+        discard(self.path_of(digest))
+
     def delete_all(self) -> None:
         """Forget all bytes."""
         self._verified.clear()
@@ -185,6 +196,7 @@ class Contents:
         make_folder(path.parent, PRIVATE_FOLDER)
         temp.rename(path)
         self._verified.add(digest.sha256)
+        self.added_bytes += digest.size_bytes
 
     def _holds(self, digest: Digest) -> bool:
         """Say whether the blob is there, and was good when this process last saw all of it."""

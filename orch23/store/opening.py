@@ -5,6 +5,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError
@@ -18,6 +19,9 @@ from orch23.store.promote import Promoter
 from orch23.store.records import Records
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from orch23.store.collection import Collector
 
 STORE_VERSION = b"1\n"
 FOLDER = ".orch23"
@@ -42,6 +46,18 @@ class Store:
     def build_lock(self) -> BuildLock:
         """Return the lock that a command must hold to change the project."""
         return BuildLock(self.folder / "lock")
+
+    def collector(self) -> "Collector":
+        """Return what chooses and drops what nobody needs."""
+        from orch23.store.collection import Collector  # noqa: PLC0415 - few commands want it
+
+        return Collector(
+            self.folder,
+            contents=self.contents,
+            records=self.records,
+            exchanges=self.exchanges,
+            on_disk=self.workspace.entry,
+        )
 
     def sweep(self) -> None:
         """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock."""
