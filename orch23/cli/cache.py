@@ -19,9 +19,14 @@ _NAMES = {
 }
 
 
-@click.group("cache")
-def cache() -> None:
+@click.group("cache", invoke_without_command=True)
+@click.pass_context
+def cache(context: click.Context) -> int:
     """See what the store holds, and whether it is sound."""
+    if context.invoked_subcommand is None:
+        context.find_object(Console).tell(f"{context.get_help()}\n")  # type: ignore[union-attr] # the group makes it
+        return ExitCode.USAGE
+    return ExitCode.OK
 
 
 @cache.command("stats")

@@ -41,39 +41,22 @@ def gc(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_an
     today's plans need stays, whatever its size; so do recorded answers, and bytes of edits that were replaced. A
     result that is gone is made again if a stage comes back to it.
     """
+    from orch23.cli.collecting import collect, foresee  # noqa: PLC0415 - heavy
     from orch23.cli.keeping import read_keep  # noqa: PLC0415 - heavy
-    from orch23.cli.needs import needs_of  # noqa: PLC0415 - heavy
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
-    from orch23.cli.store_size import note_size  # noqa: PLC0415 - heavy
     from orch23.store.opening import open_store  # noqa: PLC0415 - heavy
 
     wish = read_keep(keep, time.time_ns(), answers=forget_paid_answers)
-    root = project_root(console.here)
-    store = open_store(root, console.progress)
+    store = open_store(project_root(console.here), console.progress)
     if dry_run:
-        needs = needs_of(root, store.logs, console.environ)
-        chosen = store.collector().choose(needs, wish)
-    elif not store.folder.is_dir():
-        needs, chosen = _nothing()
+        needs, chosen = foresee(store, console.environ, wish)
     else:
-        with store.build_lock():
-            store.sweep()
-            store.promoter.recover()
-            needs = needs_of(root, store.logs, console.environ)
-            chosen = store.collector().choose(needs, wish)
-            store.collector().drop(chosen)
-            note_size(store.folder, int(time.time()))
+        needs, chosen = collect(store, console.environ, wish, int(time.time()))
     for note in needs.notes:
         told = Diagnostic("W671", note, severity=Severity.WARNING, hint="`orch23 validate` says what is wrong with it")
         console.tell(render((told,), {}, color=console.err_style.color))
     console.answer(_document(chosen, needs, wish, dry_run=dry_run) if as_json else _told(chosen, wish, dry_run=dry_run))
     return ExitCode.OK
-
-
-def _nothing() -> "tuple[Needs, Chosen]":
-    from orch23.store.collection import Chosen, Needs  # noqa: PLC0415 - heavy
-
-    return Needs(), Chosen()
 
 
 def _told(chosen: "Chosen", wish: "Wish", *, dry_run: bool) -> str:
