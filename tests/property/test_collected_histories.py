@@ -23,7 +23,7 @@ ENVIRON = {"PATH": "/usr/bin:/bin"}
 
 
 def collected(root: Path, wish: Wish, *, crash_at: int | None = None) -> bool:
-    """Clear a store; say whether it came to its end, which it does not if the machine dies at the n-th thing dropped."""
+    """Clear a store; say whether it came to its end: the machine may die at the n-th thing that goes."""
     fuse = Fuse(crash_at)
 
     def guarded(inner: Any) -> Any:
