@@ -16,7 +16,8 @@ from orch23.store.strict_json import fields, whole
 
 _FILE = "size.json"
 _DAY_S = 86_400
-_WORTH_WRITING_BYTES = 1_000_000
+_FINE = 1000
+_WORTH_SAYING = 100
 
 
 def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s: int) -> None:
@@ -31,7 +32,7 @@ def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s
         chosen = store.collector().choose(lock_needs(store.root, keys), Wish(most_bytes=cap))
     except Orch23Error:  # of another pipeline's lock file: `orch23 gc` says which
         return
-    if chosen.freed_bytes:
+    if chosen.freed_bytes > cap // _WORTH_SAYING:
         told = (
             f"the store holds {size(chosen.size_bytes)}, over {size(cap)}: "
             f"`orch23 gc` would free up to {size(chosen.freed_bytes)}"
@@ -56,7 +57,7 @@ def _grown(store: Store, cap: int, now_s: int) -> int:
         return note_size(folder, now_s)
     if added and (known > cap or not 0 <= now_s - measured_s < _DAY_S):
         return note_size(folder, now_s)
-    if added >= _WORTH_WRITING_BYTES:
+    if added >= cap // _FINE:
         _write(folder, known, measured_s)
     return known
 

@@ -96,6 +96,7 @@ class Collector:
         held = self._records.survey()
         needed = [one.record for one in held if one.record.key in needs.keys] + list(needs.records)
         firm = {sha256 for record in needed for sha256 in _outputs_of(record)}
+        known = self._known(held)
         uses = self._uses(held, {id(record) for record in needed}, blobs)
         if wish.answers:
             uses += self._answers({name for record in needed for name in record.exchanges}, needs.stale)
@@ -114,7 +115,7 @@ class Collector:
                 if not holds[sha256] and sha256 in blobs and sha256 not in firm:
                     gone.append(blobs[sha256][0])
                     freed += gone[-1].size_bytes
-            if use.record is not None and not use.is_needed and self._may_lose(use.record.record, wish):
+            if use.record is not None and not use.is_needed and _may_lose(use.record, known, wish):
                 records.append(use.record)
                 freed += use.record.size_bytes
             if use.exchange is not None:
@@ -160,17 +161,31 @@ class Collector:
                 if exchange is None or exchange.stage.partition("@")[0] not in stale:
                     yield _Use((file.put_ns, 1), exchange=file)
 
-    def _may_lose(self, record: Record, wish: Wish) -> bool:
-        """Say whether nothing but its bytes is lost with a record."""
-        if record.exchanges and not wish.answers:
-            return False
-        return not any(self._is_there(path, entry) for path, entry in record.outputs.items())
+    def _known(self, held: Sequence[Held]) -> frozenset[str]:
+        """Return the records that tell of the bytes on the disk whose they are: of each file the newest is enough.
+
+        What a person had there before any stage of a chain wrote it, only a record with originals tells.
+        """
+        told: set[tuple[str, bool]] = set()
+        known = set()
+        for one in reversed(held):
+            for path, entry in one.record.outputs.items():
+                facts = {(path, False), (path, path in one.record.originals)} - told
+                if facts and self._is_there(path, entry):
+                    told |= facts
+                    known.add(one.digest)
+        return frozenset(known)
 
     def _is_there(self, path: str, entry: FileEntry) -> bool:
         try:
             return self._on_disk(path) == entry
         except SafetyError:  # it leads through a link today: nobody can tell
             return True
+
+
+def _may_lose(held: Held, known: Collection[str], wish: Wish) -> bool:
+    """Say whether nothing but its bytes is lost with a record."""
+    return held.digest not in known and (wish.answers or not held.record.exchanges)
 
 
 def _is_to_go(use: _Use, wish: Wish, left_bytes: int) -> bool:
