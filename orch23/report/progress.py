@@ -77,15 +77,20 @@ class ProgressLine:
         is_large = size_bytes >= _LARGE_BYTES
         if not self.is_terminal:
             if not self._told:
-                what = f"{visible(name)} ({size(size_bytes)})" if is_large else "many files"
+                what = f"{_plain(name)} ({size(size_bytes)})" if is_large else "many files"
                 self.write(f"{verb} {what}\n")
             self._told = True
         elif now - self._shown >= _AGAIN_S:
             self._shown, self._visible = now, True
             sums = f"{_DONE[verb]} {count(self._files, 'file')}, {size(self._bytes)}"
-            share = f"{verb} {visible(name)}  {100 * done // size_bytes}% of {size(size_bytes)}" if is_large else sums
+            share = f"{verb} {_plain(name)}  {100 * done // size_bytes}% of {size(size_bytes)}" if is_large else sums
             self.write(f"{_CLEAR}{share}")
 
 
 def _ignore(_size_bytes: int) -> None:
     """Take a step that nobody is told of."""
+
+
+def _plain(name: str) -> str:
+    """Return a name as one line can show it."""
+    return visible(name).replace("\n", "?")
