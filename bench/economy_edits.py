@@ -224,13 +224,16 @@ EDITS: Sequence[Edit] = (
     Edit(
         "two stages renamed",
         rewritten(
-            "pipeline.yaml", lambda text: text.replace("\n  code:\n", "\n  modules:\n").replace("\n  summary:\n", "\n  titles:\n")
+            "pipeline.yaml",
+            lambda text: text.replace("\n  code:\n", "\n  modules:\n").replace("\n  summary:\n", "\n  titles:\n"),
         ),
         "No name of a stage is in its key.",
     ),
     Edit(
         "a check added to the verification of the code",
-        replaced("pipeline.yaml", "      - check: python_syntax\n", "      - check: python_syntax\n      - shell: ls src\n"),
+        replaced(
+            "pipeline.yaml", "      - check: python_syntax\n", "      - check: python_syntax\n      - shell: ls src\n"
+        ),
         "What is there is verified as it is, and passes; had it failed, the stage would be asked to mend it.",
     ),
     Edit(
@@ -248,9 +251,9 @@ EDITS: Sequence[Edit] = (
         "retries, time limits, pools, descriptions",
         rewritten(
             "pipeline.yaml",
-            lambda text: text.replace("pools: {llm: 8}", "pools: {llm: 2}\nstop_conditions: {max_llm_calls: 99}").replace(
-                "    desc: One guide", "    retry: {max: 3}\n    timeout: 5m\n    desc: The guide"
-            ),
+            lambda text: text.replace(
+                "pools: {llm: 8}", "pools: {llm: 2}\nstop_conditions: {max_llm_calls: 99}"
+            ).replace("    desc: One guide", "    retry: {max: 3}\n    timeout: 5m\n    desc: The guide"),
         ),
         "None of it decides what a result is.",
     ),

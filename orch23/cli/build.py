@@ -96,6 +96,8 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
             as_json=as_json,
             verbose=verbose,
         )
+    shown = "jsonl" if as_json else "quiet" if quiet else output
+    console.progress.is_quiet = shown in ("jsonl", "quiet")
     project, stages = open_wanted(console, wanted)
     selection = selection_of(wanted, stages)
     plan, _ = build_plan(project.pipeline)

@@ -33,4 +33,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The stage has no result yet, or its attempts left nothing of that kind. `orch23 log` shows what ran; "
         "`orch23 build STAGE` makes a result.",
     ),
+    "W671": (
+        "a pipeline cannot be planned",
+        "`orch23 gc` keeps what today's plan of every pipeline in the project needs, and the plan of this one is not "
+        "known. What its lock file and its last run need is kept; what it would need besides may go, and is made "
+        "again when a build needs it. `orch23 validate PIPELINE` says what is wrong with it.",
+    ),
 }

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import time_ns
+from time import monotonic, time_ns
 from typing import Literal, TextIO, TypeAlias
 
 from orch23.decide.secrets import secrets_of
 from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for
+from orch23.report.progress import ProgressLine
 from orch23.snapshot.reply import wants_color as wanted_color
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
@@ -34,6 +35,16 @@ class Console:
     argv: tuple[str, ...] = ()
     began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
     told: list[str] = field(default_factory=list)
+    _lines: list[ProgressLine] = field(default_factory=list)
+
+    @property
+    def progress(self) -> ProgressLine:
+        """Give the line on stderr that shows that files are hashed or copied; anything else that is told clears it."""
+        if not self._lines:
+            terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
+            write = lossy(lambda text: _write(sys.stderr, self.plain(text)), sys.stderr)
+            self._lines.append(ProgressLine(write=write, clock=monotonic, is_terminal=terminal))
+        return self._lines[0]
 
     def number_of(self, stopped: Orch23Error) -> int:
         """Return the number to end with for what stopped a command."""
@@ -41,13 +52,19 @@ class Console:
 
     def answer(self, text: str) -> None:
         """Write to stdout: what the command was asked for."""
+        self._clear()
         _write(sys.stdout, self.plain(text))
 
     def tell(self, text: str) -> None:
         """Write to stderr: progress, warnings, complaints."""
         plain = self.plain(text)
         self.told.append(plain)
+        self._clear()
         _write(sys.stderr, plain)
+
+    def _clear(self) -> None:
+        for line in self._lines:
+            line.clear()
 
     def plain(self, text: str) -> str:
         """Return a text without the secrets of the environment: nothing that is told or kept holds one."""

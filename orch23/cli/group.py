@@ -8,10 +8,12 @@ from orch23 import __version__
 from orch23.cli.accept import accept
 from orch23.cli.affected import affected
 from orch23.cli.build import build
+from orch23.cli.cache import cache
 from orch23.cli.clean import clean
 from orch23.cli.console import ColorChoice, Console
 from orch23.cli.doctor import doctor
 from orch23.cli.explain import explain
+from orch23.cli.gc import gc
 from orch23.cli.graph import graph
 from orch23.cli.help import help_command
 from orch23.cli.init import init
@@ -29,7 +31,7 @@ from orch23.model.errors import ExitCode
 PROGRAM = "orch23"
 _COMMANDS = (
     *(build, plan, status, explain, validate, graph, affected, variables, schema),
-    *(runs, log, show, accept, clean, reset, init, template, model, doctor, help_command),
+    *(runs, log, show, accept, clean, reset, gc, cache, init, template, model, doctor, help_command),
 )
 
 

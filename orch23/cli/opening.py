@@ -27,6 +27,7 @@ def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
         vars_file=None if wanted.vars_file is None else console.here / wanted.vars_file,
         provider=_named("--provider", wanted.provider),
         model=_named("--model", wanted.model),
+        meter=console.progress,
     )
 
 

@@ -67,7 +67,8 @@ def take_unmodified(project: Project) -> tuple[Promoted, tuple[str, ...]]:
 def _promote(session: Session, taking: Taking, forced: tuple[str, ...]) -> Promoted:
     store, target = session.store, dict(taking.target)
     for path in forced:
-        store.contents.put_file(store.root / path)
+        digest = store.contents.put_file(store.root / path)
+        store.exchanges.put_original(store.contents.read(digest), None)
         target[path] = _original(list(session.lock.records.values()), path)
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):

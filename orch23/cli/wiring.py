@@ -13,6 +13,7 @@ from time import monotonic
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, read_answers, validate_answer
 from orch23.cli.catalogue import strange_families
+from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.commit import Committer
@@ -49,6 +50,7 @@ from orch23.store.author_files import AuthorFiles
 from orch23.store.durable import sweep_temps
 from orch23.store.journal import Journal, new_run_id
 from orch23.store.lock_file import lock_digest
+from orch23.store.meter import Meter, silent
 from orch23.store.opening import Store, open_store
 from orch23.store.run_state import StateFile
 
@@ -70,6 +72,7 @@ class Settings:
     provider: str | None = None
     model: str | None = None
     clock: Callable[[], datetime] = wall_clock
+    meter: Meter = silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,7 @@ def open_project(settings: Settings) -> Project:
         NotFoundError: there is no such file.
 
     """
-    store = open_store(settings.root)
+    store = open_store(settings.root, settings.meter)
     facts = FactFinder(settings.root, settings.environ)
     files = AuthorFiles(settings.root, store.workspace)
 
@@ -218,7 +221,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         observer = Redacted(fanout, secrets.redact, secrets.suspects)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         executor = LocalExecutor(
-            rooms=Rooms(store.rooms, store.sources),
+            rooms=Rooms(store.rooms, store.sources, meter=project.settings.meter),
             contents=store.contents,
             workers=jobs,
             launcher=sandbox,
@@ -354,6 +357,7 @@ def run_build(
     with building(project, request, screen) as build:
         on_ready(build)
         result = build.run()
+        tell_of_growth(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
         counts: dict[str, Json] = {}
         for end in result.stages.values():
             before = counts.get(end.status)
@@ -380,7 +384,7 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if isinstance(stage.step, LLMStep)]
     spec = _spec_file(stages)
-    data = project.store.workspace.read(spec) if spec else None
+    entry = project.store.workspace.entry(spec) if spec else None
     return Event(
         "run_started",
         f"building {pipeline.file}",
@@ -391,7 +395,7 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "key": run_id.rpartition("-")[2],
             "lock": lock_digest(session.lock_path),
             "spec_file": spec or "",
-            "spec_hash": f"sha256:{digest_bytes(data).sha256}" if data is not None else "",
+            "spec_hash": f"sha256:{entry.digest.sha256}" if entry is not None else "",
             "stages": len(plan.order),
             "max_retries": max((stage.retry.max for stage in stages), default=0),
             "jobs": jobs,

@@ -57,6 +57,7 @@ class Committer:
     def recall(self, resolved: Resolved, record: Record) -> None:
         """Let other stages see the result of a record. The workspace stays as it is."""
         self._keep_laid(record)
+        self.session.store.records.use(record)
         self.session.world.settle(resolved.stage.name, record)
 
     def hold(self, name: str, record: Record) -> None:
@@ -193,7 +194,7 @@ class Committer:
         contents = self.session.store.contents
         for path, entry in target.items():
             if entry is not None and contents.has(entry.digest):
-                contents.read(entry.digest)
+                contents.check(entry.digest)
             elif entry is not None:
                 contents.put_bytes(self.session.world.read(path, entry))
 
@@ -232,6 +233,9 @@ class Committer:
         return world.originals().get(path) == there
 
     def _rescue(self, path: str, there: FileEntry) -> None:
-        """Keep the bytes that are about to be replaced, if nobody else has them."""
-        if not self.session.store.contents.has(there.digest):
-            self.session.store.contents.put_file(self.session.store.root / path)
+        """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""
+        store = self.session.store
+        if not store.contents.has(there.digest):
+            store.contents.put_file(store.root / path)
+        if not self.session.world.known_bytes(path, there):
+            store.exchanges.put_original(store.contents.read(there.digest), None)

@@ -1,7 +1,6 @@
 """Make a fresh directory of exactly the declared inputs, see exactly what was written there, and remove it."""
 
 import contextlib
-import hashlib
 import os
 import secrets
 import stat
@@ -15,12 +14,13 @@ from orch23.model.action import InputsChanged
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import match
+from orch23.store.clone import hash_file
+from orch23.store.meter import Meter, silent
 
 ROOM_EPOCH = 315_619_200
 """The one mtime of everything in a room, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
 
 MAX_NAME_BYTES = 200
-_BLOCK = 1 << 20
 _LOCKED = 0o700
 _OWN = ".own"
 _END_OF_SEARCH = "pytest.ini"
@@ -110,10 +110,13 @@ class _CapReachedError(Exception):
 class Rooms:
     """Rooms below one folder, filled from one source of contents."""
 
-    def __init__(self, folder: Path, sources: ContentSource, caps: RoomCaps | None = None) -> None:
+    def __init__(
+        self, folder: Path, sources: ContentSource, caps: RoomCaps | None = None, meter: Meter = silent
+    ) -> None:
         """Keep the folder; it is made with the first room."""
         self.folder = folder
         self._sources = sources
+        self._meter = meter
         self._caps = caps if caps is not None else RoomCaps()
 
     def lay(
@@ -178,7 +181,7 @@ class Rooms:
         written = {
             path: WrittenFile(room.work / path, bool(status.st_mode & stat.S_IXUSR))
             for path, status in sorted(walk.files.items())
-            if _differs(room.work / path, status, inputs.get(path))
+            if _differs(room.work / path, status, inputs.get(path), self._meter)
         }
         removed = tuple(p for p in sorted(inputs) if p not in walk.files and not is_scratch(p, scratch))
         return Scan(written, removed, tuple(walk.violations))
@@ -287,14 +290,17 @@ def _kind(mode: int) -> str:
     return "a device"
 
 
-def _differs(path: Path, status: os.stat_result, entry: FileEntry | None) -> bool:
+def _differs(path: Path, status: os.stat_result, entry: FileEntry | None, meter: Meter) -> bool:
     """Say whether a file is another than it was laid; equal sizes are settled by the bytes."""
     if entry is None or status.st_size != entry.digest.size_bytes:
         return True
     if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
         return True
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() != entry.digest.sha256
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return hash_file(descriptor, meter("hashing", path.name, status.st_size))[0] != entry.digest.sha256
+    finally:
+        os.close(descriptor)
 
 
 def _set_times(work: Path) -> None:

@@ -8,6 +8,7 @@ literally does.
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 
 IGNORED_NAMES = frozenset(
@@ -58,6 +59,11 @@ def match(pattern: str, path: str) -> bool:
     if _WILD.search(wanted) is None:
         return wanted == path
     return _regex(wanted).fullmatch(path) is not None
+
+
+def matcher(pattern: str) -> Callable[[str], object]:
+    """Return what says of path after path, by something or None, whether the pattern means it: `match` for many."""
+    return _regex(normal(pattern)).fullmatch
 
 
 def match_any(patterns: tuple[str, ...], path: str) -> bool:

@@ -2,16 +2,15 @@
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
 from pathlib import Path
-from typing import Protocol
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.store.beneath import leaves, open_regular, read_all
+from orch23.store.clone import CHUNK_BYTES, copy_hashed, hash_file
 from orch23.store.durable import (
     PRIVATE_FOLDER,
     discard,
@@ -21,17 +20,7 @@ from orch23.store.durable import (
     sync_filesystem,
     write_all,
 )
-
-CHUNK_BYTES = 1 << 20
-_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file, copy on write
-_NO_CLONE = frozenset({errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM})
-
-
-class Hasher(Protocol):
-    """What `pump` tells of every piece it copies."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take the next bytes."""
+from orch23.store.meter import Meter, silent
 
 
 class Contents:
@@ -40,12 +29,19 @@ class Contents:
     A put is not durable by itself: `sync` makes all puts before it durable, in one call.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder; it is made by the first put."""
+    def __init__(self, folder: Path, meter: Meter = silent) -> None:
+        """Take the folder, made by the first put, and who is told how far copying and checking are."""
         self._folder = folder
+        self._meter = meter
         self._verified: set[str] = set()
         self.read_from: set[Path] = set()
         self.healed: list[str] = []
+        self.added_bytes = 0
+
+    @property
+    def folder(self) -> Path:
+        """Give the folder of all blobs."""
+        return self._folder
 
     def path_of(self, digest: Digest) -> Path:
         """Return where the bytes of a digest are, or would be."""
@@ -90,7 +86,7 @@ class Contents:
         if os.fstat(source).st_size <= CHUNK_BYTES:
             return self.put_bytes(read_all(source))
         try:
-            return self._put_stream(source)
+            return self._put_stream(source, path.name)
         finally:
             os.close(source)
 
@@ -120,15 +116,15 @@ class Contents:
         descriptor = create_file(target, mode)
         try:
             try:
-                self.write_to(digest, descriptor)
+                self.write_to(digest, descriptor, target.name)
             finally:
                 os.close(descriptor)
         except BaseException:
             discard(target)
             raise
 
-    def write_to(self, digest: Digest, descriptor: int) -> None:
-        """Write the bytes of a digest to a new file that is open for writing.
+    def write_to(self, digest: Digest, descriptor: int, name: str = "") -> None:
+        """Write the bytes of a digest to a new file that is open for reading and writing; `name` is what it is told as.
 
         Raises:
             MissingBytesError: they are not there, or were damaged; what was written is then not to be used.
@@ -138,16 +134,36 @@ class Contents:
         if source is None:
             raise MissingBytesError(digest.sha256)
         try:
-            hasher = hashlib.sha256()
-            pump(source, None if _clone(source, descriptor) else descriptor, hasher)
+            found, _ = copy_hashed(source, descriptor, self._meter("copying", name, digest.size_bytes))
         finally:
             os.close(source)
-        self._judge(digest, hasher.hexdigest())
+        self._judge(digest, found)
+
+    def check(self, digest: Digest) -> None:
+        """Read all bytes of a digest, whatever was seen of them before, and keep none in memory.
+
+        Raises:
+            MissingBytesError: they are not there, or were damaged; a damaged blob is deleted.
+
+        """
+        source = open_regular(self.path_of(digest))
+        if source is None:
+            raise MissingBytesError(digest.sha256)
+        try:
+            found, _ = hash_file(source, self._meter("checking", digest.sha256[:12], digest.size_bytes))
+        finally:
+            os.close(source)
+        self._judge(digest, found)
 
     def sync(self) -> None:
         """Make everything that was put so far durable."""
         if self._folder.is_dir():
             sync_filesystem(self._folder)
+
+    def drop(self, digest: Digest) -> None:
+        """Forget the bytes of a digest; only for the holder of the build lock."""
+        self._verified.discard(digest.sha256)
+        discard(self.path_of(digest))
 
     def delete_all(self) -> None:
         """Forget all bytes."""
@@ -159,16 +175,15 @@ class Contents:
         """Remove what killed processes left. Only for the holder of the build lock."""
         sweep_temps(self._folder)
 
-    def _put_stream(self, source: int) -> Digest:
+    def _put_stream(self, source: int, name: str) -> Digest:
         make_folder(self._folder, PRIVATE_FOLDER)
         descriptor, temp = open_temp(self._folder, 0o444)
         try:
             try:
-                hasher = hashlib.sha256()
-                size = pump(source, descriptor, hasher)
+                found = copy_hashed(source, descriptor, self._meter("copying", name, os.fstat(source).st_size))
             finally:
                 os.close(descriptor)
-            digest = Digest(hasher.hexdigest(), size)
+            digest = Digest(*found)
             if self._holds(digest):
                 discard(temp)
             else:
@@ -183,6 +198,7 @@ class Contents:
         make_folder(path.parent, PRIVATE_FOLDER)
         temp.rename(path)
         self._verified.add(digest.sha256)
+        self.added_bytes += digest.size_bytes
 
     def _holds(self, digest: Digest) -> bool:
         """Say whether the blob is there, and was good when this process last saw all of it."""
@@ -190,7 +206,7 @@ class Contents:
             return False
         if digest.sha256 not in self._verified:
             with contextlib.suppress(MissingBytesError):
-                self.read(digest)
+                self.check(digest)
         return digest.sha256 in self._verified
 
     def _judge(self, digest: Digest, found: str) -> None:
@@ -204,8 +220,8 @@ class Contents:
 
 
 def create_file(target: Path, mode: int) -> int:
-    """Make a new file open for writing in place of what is there; a shared inode is never written through."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Make a new file open for reading and writing in place of what is there: no shared inode is written through."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         try:
             return os.open(target, flags, mode)
@@ -213,25 +229,3 @@ def create_file(target: Path, mode: int) -> int:
             target.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             target.unlink()
-
-
-def pump(source: int, target: int | None, hasher: Hasher) -> int:
-    """Read a descriptor to its end, in pieces, into a hasher and, if there is one, a target; return the size."""
-    size = 0
-    while piece := os.read(source, CHUNK_BYTES):
-        hasher.update(piece)
-        size += len(piece)
-        if target is not None:
-            write_all(target, piece)
-    return size
-
-
-def _clone(source: int, target: int) -> bool:
-    """Share the source's blocks with the target, if this filesystem can."""
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError as error:
-        if error.errno in _NO_CLONE:
-            return False
-        raise
-    return True

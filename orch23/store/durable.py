@@ -68,7 +68,7 @@ def sweep_temps(folder: Path) -> None:
                 discard(Path(entry.path))
 
 
-def write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
     """Write all of the bytes; one call of the kernel may take fewer."""
     view = memoryview(data)
     while view:

@@ -5,7 +5,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
 
@@ -29,7 +30,17 @@ _USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
 _MERGED = "it holds the conflict markers of a merge"
 _ONE_SIDE = "take one side whole, `git checkout --ours {name}` or `--theirs`: two answers cannot be mixed"
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeFile:
+    """A file of the local store: where it is, when it was written, its size."""
+
+    path: Path
+    put_ns: int
+    size_bytes: int
 
 
 class Exchanges:
@@ -120,6 +131,31 @@ class Exchanges:
             if data is not None:
                 self._complain(path, "does not match its name", committed=place is not None)
         return None
+
+    def files(self) -> tuple[ExchangeFile, ...]:
+        """Return the files of the local store's exchanges, without reading them."""
+        return tuple(_seen(path for group in _folders(self._folder) for path in _files(group)))
+
+    def originals(self) -> tuple[ExchangeFile, ...]:
+        """Return the local store's files of bytes that a person had, without reading them."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            paths = (self._folder / "originals").iterdir()
+            return tuple(_seen(sorted(path for path in paths if _SHA256.fullmatch(path.name))))
+        return ()
+
+    def inspect(self) -> None:
+        """Read all that the local store holds. What is damaged is set aside under another name, and told in `healed`.
+
+        It was paid for, or is a person's: somebody may still be able to read it. Only for the holder of the build lock.
+        """
+        for file in (*self.files(), *self.originals()):
+            before = len(self.healed)
+            if file.path.parent.name == "originals":
+                self.get_original(Digest(file.path.name, file.size_bytes), None)
+            else:
+                self.get(file.path.stem, None)
+            if len(self.healed) > before:
+                file.path.rename(file.path.with_name(f"{file.path.name}.damaged"))
 
     def sweep(self) -> None:
         """Remove what killed processes left. Only for the holder of the build lock."""
@@ -286,6 +322,13 @@ def _files(folder: Path) -> list[Path]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return sorted(path for path in folder.iterdir() if path.suffix == ".json" and _NAME.fullmatch(path.stem))
     return []
+
+
+def _seen(paths: Iterable[Path]) -> Iterator[ExchangeFile]:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            found = path.stat(follow_symlinks=False)
+            yield ExchangeFile(path, found.st_mtime_ns, found.st_size)
 
 
 def _flat(value: Json) -> str:

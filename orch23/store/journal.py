@@ -244,6 +244,12 @@ def journals(logs: Path) -> list[Path]:
     return sorted(paths, key=lambda path: _age(path, shared=seconds[_second(path)] > 1), reverse=True)
 
 
+def pipeline_of(path: Path) -> str:
+    """Return the pipeline whose run a journal is of; empty where its first line does not tell."""
+    first, _ = _ends(path)
+    return "" if first is None else _pipeline(first)
+
+
 def _second(path: Path) -> str:
     return path.stem.partition("-")[0]
 

@@ -5,6 +5,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError
@@ -13,10 +14,14 @@ from orch23.store.codes import E_STORE_VERSION
 from orch23.store.contents import Contents
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, sweep_temps, write_atomic
 from orch23.store.exchanges import Exchanges
+from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
 from orch23.store.records import Records
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from orch23.store.collection import Collector
 
 STORE_VERSION = b"1\n"
 FOLDER = ".orch23"
@@ -42,6 +47,18 @@ class Store:
         """Return the lock that a command must hold to change the project."""
         return BuildLock(self.folder / "lock")
 
+    def collector(self) -> "Collector":
+        """Return what chooses and drops what nobody needs."""
+        from orch23.store.collection import Collector  # noqa: PLC0415 - few commands want it
+
+        return Collector(
+            self.folder,
+            contents=self.contents,
+            records=self.records,
+            exchanges=self.exchanges,
+            on_disk=self.workspace.entry,
+        )
+
     def sweep(self) -> None:
         """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock."""
         if not (self.folder / "VERSION").exists():
@@ -61,8 +78,8 @@ class Store:
         return tuple(line for part in parts for line in part)
 
 
-def open_store(root: Path) -> Store:
-    """Return the store of the project at `root`, there or not.
+def open_store(root: Path, meter: Meter = silent) -> Store:
+    """Return the store of the project at `root`, there or not; long work on files is told to the meter.
 
     Raises:
         CorruptStateError: it is of a version that this orch23 does not know.
@@ -70,8 +87,8 @@ def open_store(root: Path) -> Store:
     """
     folder = root / FOLDER
     _check_version(folder / "VERSION")
-    contents = Contents(folder / "cas")
-    workspace = Workspace(root, folder / "stat.json")
+    contents = Contents(folder / "cas", meter)
+    workspace = Workspace(root, folder / "stat.json", meter=meter)
     return Store(
         root=root,
         folder=folder,
@@ -81,8 +98,8 @@ def open_store(root: Path) -> Store:
         records=Records(folder / "records"),
         exchanges=Exchanges(folder / "exchanges", root),
         workspace=workspace,
-        sources=Sources(contents, workspace),
-        promoter=Promoter(root, folder / "promote.json", contents),
+        sources=Sources(contents, workspace, meter),
+        promoter=Promoter(root, folder / "promote.json", contents, meter),
     )
 
 

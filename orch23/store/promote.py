@@ -1,7 +1,6 @@
 """Make a stage's outputs the workspace's files: all of them or, after a crash, all of them at the next start."""
 
 import contextlib
-import hashlib
 import os
 import stat
 import threading
@@ -12,7 +11,8 @@ from pathlib import Path
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.store.beneath import directory, make_directories, open_regular, split
-from orch23.store.contents import Contents, pump
+from orch23.store.clone import hash_file
+from orch23.store.contents import Contents
 from orch23.store.durable import (
     PRIVATE_FILE,
     is_temp,
@@ -22,6 +22,7 @@ from orch23.store.durable import (
     unseal,
     write_atomic,
 )
+from orch23.store.meter import Meter, silent
 from orch23.store.record_format import entry_to_json, optional_entry
 from orch23.store.strict_json import fields, mapping
 
@@ -44,11 +45,12 @@ class Promoter:
     file that has the new bytes is left, one that has the old bytes is replaced, one with any others is a person's.
     """
 
-    def __init__(self, root: Path, redo: Path, contents: Contents) -> None:
-        """Take the root, the file of the redo record, and the store of the bytes."""
+    def __init__(self, root: Path, redo: Path, contents: Contents, meter: Meter = silent) -> None:
+        """Take the root, the file of the redo record, the store of the bytes, and who is told of long work."""
         self._root = root
         self._redo = redo
         self._contents = contents
+        self._meter = meter
         self._lock = threading.Lock()
         self.healed: list[str] = []
 
@@ -111,7 +113,7 @@ class Promoter:
 
     def _readable(self, digest: Digest) -> bool:
         try:
-            self._contents.read(digest)
+            self._contents.check(digest)
         except MissingBytesError:
             return False
         return True
@@ -138,12 +140,12 @@ class Promoter:
         except NotADirectoryError:
             return False  # a file is where a directory should be
         with directory(self._root, names) as parent:
-            if _entry_at(parent, name) == entry:
+            if _entry_at(parent, name, self._meter) == entry:
                 return True
             temp = temp_name()
             try:
-                self._write_temp(parent, temp, entry)
-                if not _is_free(parent, name) if old is None else _entry_at(parent, name) != old:
+                self._write_temp(parent, temp, entry, name)
+                if not _is_free(parent, name) if old is None else _entry_at(parent, name, self._meter) != old:
                     return False
                 os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
             finally:
@@ -151,11 +153,11 @@ class Promoter:
                     os.unlink(temp, dir_fd=parent)
         return True
 
-    def _write_temp(self, parent: int, temp: str, entry: FileEntry) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    def _write_temp(self, parent: int, temp: str, entry: FileEntry, name: str) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temp, flags, 0o777 if entry.executable else 0o666, dir_fd=parent)
         try:
-            self._contents.write_to(entry.digest, descriptor)
+            self._contents.write_to(entry.digest, descriptor, name)
         finally:
             os.close(descriptor)
 
@@ -165,7 +167,7 @@ class Promoter:
         try:
             with directory(self._root, names) as parent:
                 if not _is_free(parent, name):
-                    if old is None or _entry_at(parent, name) != old:
+                    if old is None or _entry_at(parent, name, self._meter) != old:
                         return False
                     os.unlink(name, dir_fd=parent)
         except (FileNotFoundError, NotADirectoryError):
@@ -192,7 +194,7 @@ class Promoter:
     def _current(self, path: str) -> FileEntry | None:
         names, name = split(path)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names) as parent:
-            return _entry_at(parent, name)
+            return _entry_at(parent, name, self._meter)
         return None
 
     def _sweep(self, new: Tree) -> None:
@@ -204,18 +206,17 @@ class Promoter:
                         os.unlink(name, dir_fd=parent)
 
 
-def _entry_at(parent: int, name: str) -> FileEntry | None:
+def _entry_at(parent: int, name: str, meter: Meter) -> FileEntry | None:
     """Return the regular file of that name, or None."""
     descriptor = open_regular(name, parent)
     if descriptor is None:
         return None
     try:
-        hasher = hashlib.sha256()
-        size = pump(descriptor, None, hasher)
+        sha256, size = hash_file(descriptor, meter("hashing", name, os.fstat(descriptor).st_size))
         mode = os.fstat(descriptor).st_mode
     finally:
         os.close(descriptor)
-    return FileEntry(Digest(hasher.hexdigest(), size), executable=bool(mode & stat.S_IXUSR))
+    return FileEntry(Digest(sha256, size), executable=bool(mode & stat.S_IXUSR))
 
 
 def _is_free(parent: int, name: str) -> bool:

@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,16 @@ class _Kept:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A record as it lies in the store: by what it is dropped, when it was last used, how many bytes it takes."""
+
+    record: Record
+    digest: str
+    used: tuple[int, int]
+    size_bytes: int
+
+
 @dataclass(slots=True)
 class _Shelf:
     """One file of records: what it holds (oldest first), its size and lines, and whether it wants to be rewritten."""
@@ -67,6 +77,11 @@ class Records:
         self._number = 0
         self._damaged: list[str] = []
         self.healed: list[str] = []
+
+    @property
+    def folder(self) -> Path:
+        """Give the folder of all records."""
+        return self._folder
 
     def by_key(self, key: str) -> tuple[Record, ...]:
         """Return the records of a stage key, newest first, without kept failures."""
@@ -110,6 +125,7 @@ class Records:
             kept = _Kept(record_from_json(parse(body)), hashlib.sha256(body).hexdigest(), self._number + 1)
             known = shelf.kept.get(kept.digest)
             if known is not None and self._is_newest(known):
+                self.use(record)
                 return
             line: Json = {"n": kept.number, "again": kept.digest}
             if known is None:
@@ -120,6 +136,46 @@ class Records:
                 self._forget_index()  # what the disk holds now is unknown: read it again
                 raise
             self._enter(kept)
+
+    def use(self, record: Record) -> None:
+        """Note that a record was used; nothing is written but the time of its file, and a failure does not matter."""
+        with contextlib.suppress(OSError):
+            os.utime(self._path(record.key), follow_symlinks=False)
+
+    def survey(self) -> tuple[Held, ...]:
+        """Return all records, the least recently used first."""
+        with self._lock:
+            held = []
+            for key, shelf in self._load().items():
+                try:
+                    used_ns = self._path(key).stat().st_mtime_ns
+                except FileNotFoundError:
+                    used_ns = 0
+                each = shelf.size_bytes // max(1, len(shelf.kept))
+                held += [Held(kept.record, kept.digest, (used_ns, kept.number), each) for kept in shelf.kept.values()]
+            return tuple(sorted(held, key=lambda one: (one.used, one.digest)))
+
+    def drop(self, digests: Collection[str]) -> None:
+        """Forget some records, durably: those that stay in a file are written anew beside it and renamed."""
+        with self._lock:
+            shelves = self._load()
+            folders = set()
+            for key, shelf in list(shelves.items()):
+                gone = [digest for digest in shelf.kept if digest in digests]
+                if not gone and not shelf.damaged:
+                    continue
+                for digest in gone:
+                    del shelf.kept[digest]
+                if shelf.kept:
+                    used = self._path(key).stat()
+                    self._rewrite(key, shelf)
+                    os.utime(self._path(key), ns=(used.st_atime_ns, used.st_mtime_ns))
+                    continue
+                self._path(key).unlink(missing_ok=True)
+                folders.add(self._path(key).parent)
+            for folder in sorted(folders):
+                sync_folder(folder)
+            self._forget_index()
 
     def delete_all(self) -> None:
         """Forget all records."""

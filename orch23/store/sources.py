@@ -1,24 +1,26 @@
 """Get the promised bytes of a file from wherever they still are: the store, or else the workspace."""
 
-import hashlib
 import os
 import stat
 from pathlib import Path
 
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.store.contents import Contents, create_file, pump
+from orch23.store.clone import copy_hashed
+from orch23.store.contents import Contents, create_file
 from orch23.store.durable import discard
+from orch23.store.meter import Advance, Meter, silent
 from orch23.store.workspace import Workspace
 
 
 class Sources:
     """Files by path and promise. What it gives out was verified on the way."""
 
-    def __init__(self, contents: Contents, workspace: Workspace) -> None:
-        """Take the two places."""
+    def __init__(self, contents: Contents, workspace: Workspace, meter: Meter = silent) -> None:
+        """Take the two places, and who is told how far copying is."""
         self._contents = contents
         self._workspace = workspace
+        self._meter = meter
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Make `target` a file of the promised bytes and mode; say False if neither place has them (any more)."""
@@ -55,7 +57,8 @@ class Sources:
         try:
             if bool(os.fstat(source).st_mode & stat.S_IXUSR) != entry.executable:
                 return False
-            found = _copy(source, target, 0o777 if entry.executable else 0o666)
+            advance = self._meter("copying", path, entry.digest.size_bytes)
+            found = _copy(source, target, 0o777 if entry.executable else 0o666, advance)
         finally:
             os.close(source)
         if found != entry.digest.sha256:
@@ -63,16 +66,15 @@ class Sources:
         return found == entry.digest.sha256
 
 
-def _copy(source: int, target: Path, mode: int) -> str:
+def _copy(source: int, target: Path, mode: int, advance: Advance) -> str:
     """Copy a descriptor to a new file and return the sha256 of what was copied."""
-    hasher = hashlib.sha256()
     descriptor = create_file(target, mode)
     try:
         try:
-            pump(source, descriptor, hasher)
+            found, _ = copy_hashed(source, descriptor, advance)
         finally:
             os.close(descriptor)
     except BaseException:
         discard(target)
         raise
-    return hasher.hexdigest()
+    return found

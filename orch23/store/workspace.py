@@ -2,45 +2,24 @@
 
 import contextlib
 import errno
-import hashlib
 import os
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from orch23.model.digest import Digest, FileEntry, Json
+from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
-from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
+from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES, is_glob, matcher, normal, static_prefix
 from orch23.snapshot.looks import Detail, Looks, is_racy
 from orch23.store.beneath import leaves, open_file, read_all, split
-from orch23.store.contents import pump
-from orch23.store.durable import PRIVATE_FILE, is_temp, seal, unseal, write_atomic
-from orch23.store.strict_json import fields, mapping, text, whole
+from orch23.store.clone import hash_file
+from orch23.store.durable import is_temp
+from orch23.store.meter import Meter, silent
+from orch23.store.stat_cache import Seen, Stamp, entry_of, load_seen, save_seen
 
-_CACHE_VERSION = 1
 _TRIES = 8
-
-
-class Stamp(NamedTuple):
-    """What a file's inode says: equal stamps mean equal bytes, unless the times are racy."""
-
-    dev: int
-    ino: int
-    size_bytes: int
-    mtime_ns: int
-    ctime_ns: int
-    mode: int
-
-
-class Seen(NamedTuple):
-    """A file as it was hashed: its stamp, what it is, and when the hashing began."""
-
-    stamp: Stamp
-    entry: FileEntry
-    hashed_at_ns: int
 
 
 class Workspace:
@@ -50,12 +29,15 @@ class Workspace:
     hashed: a file system's clock may be that coarse, so a younger file may change again and keep its stamp.
     """
 
-    def __init__(self, root: Path, cache: Path | None, now_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, root: Path, cache: Path | None, now_ns: Callable[[], int] = time.time_ns, meter: Meter = silent
+    ) -> None:
         """Take the root and the file of the cache; None means that nothing is remembered between processes."""
         self._root = root
         self._base = f"{root}/"
         self._cache = cache
         self._now_ns = now_ns
+        self._meter = meter
         self._seen: dict[str, Seen] | None = None
         self._lock = threading.Lock()
         self._changed = False
@@ -131,13 +113,9 @@ class Workspace:
             return
         with self._lock:
             now = self._now_ns()
-            files: dict[str, Json] = {
-                path: [*seen.stamp, seen.entry.digest.sha256, seen.hashed_at_ns]
-                for path, seen in (self._seen or {}).items()
-                if not _is_racy(seen, now)
-            }
+            files = {path: seen for path, seen in (self._seen or {}).items() if not _is_racy(seen, now)}
             self._changed = False
-        write_atomic(self._cache, seal({"version": _CACHE_VERSION, "files": files}), mode=PRIVATE_FILE)
+        save_seen(self._cache, files)
 
     def look_back(self, looks: Looks) -> bool:
         """Add all that was looked at since this process began to what is remembered; False if some of it changed since.
@@ -198,13 +176,12 @@ class Workspace:
             try:
                 began = self._now_ns()
                 before = _stamp_of(os.fstat(descriptor))
-                hasher = hashlib.sha256()
-                size = pump(descriptor, None, hasher)
+                sha256, size = hash_file(descriptor, self._meter("hashing", path, before.size_bytes))
                 after = _stamp_of(os.fstat(descriptor))
             finally:
                 os.close(descriptor)
             if before == after and size == after.size_bytes:
-                seen = Seen(after, _entry_of(after, hasher.hexdigest()), began)
+                seen = Seen(after, entry_of(after, sha256), began)
                 loaded = self._loaded()
                 with self._lock:
                     self._changed = self._changed or loaded.get(path) != seen
@@ -213,24 +190,29 @@ class Workspace:
         raise OSError(errno.EBUSY, "the file changes faster than it can be read", path)
 
     def _walk(self, folder: str, pattern: str) -> Iterator[str]:
+        means = matcher(pattern)
         segments = pattern.split("/")
         deep = segments.index("**") if "**" in segments else len(segments)
+        closed = IGNORED_NAMES.difference(segments)
+        closed_at_root = IGNORED_AT_ROOT.difference(segments)
         pending = [folder]
         while pending:
             folder = pending.pop()
             depth = folder.count("/")
-            for name, kind in self._scan(folder):
+            is_open = depth >= deep
+            enters = None if is_open or depth + 1 >= len(segments) else matcher("/".join(segments[: depth + 1]))
+            for name, is_directory in self._scan(folder):
+                if name in closed:
+                    continue
                 path = folder + name
-                if kind == "directory":
-                    reachable = depth >= deep or (
-                        depth + 1 < len(segments) and match("/".join(segments[: depth + 1]), path)
-                    )
-                    if reachable and not is_ignored(f"{path}/_", pattern):
-                        pending.append(f"{path}/")
-                elif match(pattern, path) and not is_ignored(path, pattern):
-                    yield path
+                if not is_directory:
+                    if means(path):
+                        yield path
+                elif (is_open or (enters is not None and enters(path))) and (folder or name not in closed_at_root):
+                    pending.append(f"{path}/")
 
-    def _scan(self, folder: str) -> Iterator[tuple[str, str]]:
+    def _scan(self, folder: str) -> Iterator[tuple[str, bool]]:
+        """Give the names of directories and regular files in a folder, with whether they are directories."""
         self._walked.add(folder)
         try:
             entries = os.scandir(self._base + folder)
@@ -238,12 +220,13 @@ class Workspace:
             return
         with entries:
             for entry in entries:
-                if is_temp(entry.name) or not _is_utf8(entry.name):
+                name = entry.name
+                if is_temp(name) or not (name.isascii() or _is_utf8(name)):
                     continue
-                if entry.is_dir(follow_symlinks=False):
-                    yield entry.name, "directory"
-                elif entry.is_file(follow_symlinks=False):
-                    yield entry.name, "file"
+                if entry.is_file(follow_symlinks=False):
+                    yield name, False
+                elif entry.is_dir(follow_symlinks=False):
+                    yield name, True
 
     def _directory_is_linked(self, path: str) -> bool:
         names, name = split(path)
@@ -268,11 +251,7 @@ class Workspace:
         if self._cache is None:
             return {}
         try:
-            body = fields(unseal(self._cache.read_bytes()), ("version", "files"))
-            if body["version"] != _CACHE_VERSION:
-                self._changed = True
-                return {}
-            return {path: _seen_from_json(item) for path, item in mapping(body["files"]).items()}
+            return load_seen(self._cache)
         except (OSError, ValueError):
             self._changed = True  # the next save replaces it
             return {}
@@ -296,27 +275,9 @@ def newest(stamp: Stamp) -> int:
     return max(stamp.mtime_ns, stamp.ctime_ns)
 
 
-def _entry_of(stamp: Stamp, sha256: str) -> FileEntry:
-    return FileEntry(Digest(sha256, stamp.size_bytes), executable=bool(stamp.mode & stat.S_IXUSR))
-
-
 def _is_racy(seen: Seen, now_ns: int) -> bool:
     """Say whether the file may have changed since with the same stamp: it was too young, or some clock is wrong."""
     return is_racy(newest(seen.stamp), seen.hashed_at_ns) or seen.hashed_at_ns > now_ns
-
-
-def _seen_from_json(value: object) -> Seen:
-    if not isinstance(value, list) or len(value) != len(Stamp._fields) + 2:
-        message = "no such row"
-        raise ValueError(message)
-    *stamp, sha256, hashed_at = value
-    dev, ino, size, mtime, ctime, mode = stamp
-    times = [item for item in (mtime, ctime) if isinstance(item, int)]
-    if len(times) != 2:  # noqa: PLR2004 - both of the two
-        message = "no such row"
-        raise ValueError(message)
-    found = Stamp(whole(dev), whole(ino), whole(size), times[0], times[1], whole(mode))
-    return Seen(found, _entry_of(found, text(sha256)), whole(hashed_at))
 
 
 def _is_utf8(name: str) -> bool:

@@ -23,6 +23,13 @@ def options_that_contradict_each_other(project: Project) -> set[str]:
     return shown(project.write(ONE).run("plan", "--only", "--downstream", "a"))
 
 
+@TRIGGERS.of("W671")
+def pipeline_that_cannot_be_planned(project: Project) -> set[str]:
+    """Clear the store of a project in which another pipeline is not valid."""
+    wrong = {"pipelines/wrong.yaml": "version: 1\nstages:\n  a: {shel: 'true'}\n"}
+    return shown(built(project).write(wrong).run("gc"))
+
+
 @TRIGGERS.of("E642")
 def nothing_to_accept(project: Project) -> set[str]:
     """Accept a stage that nobody edited."""

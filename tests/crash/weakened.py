@@ -16,6 +16,7 @@ from orch23.execute import kinship
 from orch23.model.digest import FileEntry
 from orch23.store import beneath, promote, workspace
 from orch23.store.promote import Promoter
+from orch23.store.stat_cache import Seen, Stamp
 
 
 def in_place() -> None:
@@ -49,7 +50,7 @@ def startswith() -> None:
         finally:
             os.close(descriptor)
 
-    def stamp(seen: workspace.Workspace, path: str) -> workspace.Stamp | None:
+    def stamp(seen: workspace.Workspace, path: str) -> Stamp | None:
         try:
             return workspace._stamp_of((seen._root / path).stat())
         except (FileNotFoundError, NotADirectoryError):
@@ -85,14 +86,14 @@ def exit_code() -> None:
 def trusted_mtime() -> None:
     """Believe that a file whose times and size are as before is as before, however young they are."""
 
-    def is_racy(seen: workspace.Seen, now_ns: int) -> bool:
+    def is_racy(seen: Seen, now_ns: int) -> bool:
         del seen, now_ns
         return False
 
     setattr(workspace, "_is_racy", is_racy)
     sound = workspace._stamp_of
 
-    def stamp_of(status: os.stat_result) -> workspace.Stamp:
+    def stamp_of(status: os.stat_result) -> Stamp:
         return sound(status)._replace(ctime_ns=0, ino=0)
 
     setattr(workspace, "_stamp_of", stamp_of)

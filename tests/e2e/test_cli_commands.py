@@ -34,6 +34,8 @@ READING = [
     ("show", "copy", "--key", "--json"),
     ("show", "copy", "--diff", "--json"),
     ("doctor", "--json"),
+    ("gc", "-n", "--json"),
+    ("cache", "stats", "--json"),
     ("model", "list", "--json"),
     ("validate", "--output-format", "json"),
     ("validate", "--output-format", "sarif"),
@@ -250,7 +252,7 @@ print("heavy:", [name for name in {HEAVY!r} if name in sys.modules], code, file=
 """
 COMMANDS = (
     *("build", "plan", "status", "explain", "validate", "graph", "affected", "vars", "schema", "runs", "log", "show"),
-    *("accept", "clean", "reset", "init", "template", "model", "doctor", "help"),
+    *("accept", "clean", "reset", "gc", "cache", "init", "template", "model", "doctor", "help"),
 )
 
 

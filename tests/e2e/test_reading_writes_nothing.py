@@ -26,6 +26,8 @@ COMMANDS = (
     ("schema",),
     ("help", "E802"),
     ("runs",),
+    ("gc", "-n"),
+    ("cache", "stats"),
 )
 
 WATCHED = """

@@ -8,7 +8,8 @@ import pytest
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError, SafetyError
-from orch23.store.contents import CHUNK_BYTES, Contents
+from orch23.store.clone import CHUNK_BYTES
+from orch23.store.contents import Contents
 
 
 @pytest.fixture

@@ -1,0 +1,67 @@
+"""Notice that a store has grown beyond its cap, at the end of a build, without measuring it each time."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from orch23.cli.keeping import cap_of
+from orch23.engine.build import Build
+from orch23.model.digest import Json
+from orch23.model.errors import Orch23Error
+from orch23.model.event import Event
+from orch23.report.figures import size
+from orch23.store.collection import Wish, stored_bytes
+from orch23.store.durable import PRIVATE_FILE, seal, unseal, write_atomic
+from orch23.store.opening import Store
+from orch23.store.strict_json import fields, whole
+
+_FILE = "size.json"
+_DAY_S = 86_400
+_FINE = 1000
+_WORTH_SAYING = 100
+
+
+def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s: int) -> None:
+    """Say in one line what `orch23 gc` would free, where the store is beyond its cap. Only under the build lock."""
+    cap = cap_of(environ)
+    if cap is None or _grown(store, cap, now_s) <= cap:
+        return
+    from orch23.cli.needs import lock_needs  # noqa: PLC0415 - it opens projects, as what calls this does
+
+    keys = frozenset(record.key for record in build.session.world.results.values())
+    try:
+        chosen = store.collector().choose(lock_needs(store.root, keys), Wish(most_bytes=cap))
+    except Orch23Error:  # of another pipeline's lock file: `orch23 gc` says which
+        return
+    if chosen.freed_bytes > cap // _WORTH_SAYING:
+        told = (
+            f"the store holds {size(chosen.size_bytes)}, over {size(cap)}: "
+            f"`orch23 gc` would free up to {size(chosen.freed_bytes)}"
+        )
+        build.observer.notice(Event("warning", told, level="warning"))
+
+
+def note_size(folder: Path, now_s: int) -> int:
+    """Measure a store, and keep the number for the builds to come."""
+    size_bytes = stored_bytes(folder)
+    _write(folder, size_bytes, now_s)
+    return size_bytes
+
+
+def _grown(store: Store, cap: int, now_s: int) -> int:
+    """Return the size of a store as it was last measured, with what was put since; measured again once a day."""
+    folder, added = store.folder, store.contents.added_bytes
+    try:
+        found = fields(unseal((folder / _FILE).read_bytes()), ("size_bytes", "measured_s"))
+        known, measured_s = whole(found["size_bytes"]) + added, whole(found["measured_s"])
+    except (OSError, ValueError):
+        return note_size(folder, now_s)
+    if added and (known > cap or not 0 <= now_s - measured_s < _DAY_S):
+        return note_size(folder, now_s)
+    if added >= cap // _FINE:
+        _write(folder, known, measured_s)
+    return known
+
+
+def _write(folder: Path, size_bytes: int, measured_s: int) -> None:
+    body: Json = {"size_bytes": size_bytes, "measured_s": measured_s}
+    write_atomic(folder / _FILE, seal(body), mode=PRIVATE_FILE)

@@ -1,0 +1,96 @@
+"""Show on a screen that files are being hashed or copied, where that takes more than a second."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from orch23.report.diagnostics import visible
+from orch23.report.figures import count, size
+from orch23.store.meter import Advance, Verb
+
+PATIENCE_S = 1.0
+PAUSE_S = 0.5
+_AGAIN_S = 0.1
+_LARGE_BYTES = 32 << 20
+_DONE: dict[Verb, str] = {"hashing": "hashed", "copying": "copied", "checking": "checked"}
+_CLEAR = "\r\x1b[K"
+
+
+@dataclass(slots=True, kw_only=True)
+class ProgressLine:
+    """Takes what hashing and copying tell: one line, overwritten on a terminal, and written once elsewhere.
+
+    Work goes on while less than half a second lies between two steps; the first second of it is told to nobody. Its
+    clock is injected. Safe for calls from several threads.
+    """
+
+    write: Callable[[str], None]
+    clock: Callable[[], float]
+    is_terminal: bool
+    is_quiet: bool = False
+    _began: float = 0.0
+    _last: float = float("-inf")
+    _shown: float = float("-inf")
+    _files: int = 0
+    _bytes: int = 0
+    _told: bool = False
+    _visible: bool = False
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __call__(self, verb: Verb, name: str, size_bytes: int, /) -> Advance:
+        """Take the beginning of the work on a file."""
+        if self.is_quiet:
+            return _ignore
+        with self._lock:
+            self._step()
+            self._files += 1
+        done = 0
+
+        def advance(step_bytes: int) -> None:
+            nonlocal done
+            done += step_bytes
+            with self._lock:
+                self._bytes += step_bytes
+                now = self._step()
+                if now - self._began >= PATIENCE_S:
+                    self._show(now, verb, name, done, size_bytes)
+                if self._visible and size_bytes >= _LARGE_BYTES and done >= size_bytes:
+                    self.clear()
+
+        return advance
+
+    def clear(self) -> None:
+        """Take the line away, before anything else is written."""
+        with self._lock:
+            if self._visible:
+                self._visible = False
+                self.write(_CLEAR)
+
+    def _step(self) -> float:
+        now = self.clock()
+        if now - self._last > PAUSE_S:
+            self._began, self._files, self._bytes, self._told = now, 0, 0, False
+        self._last = now
+        return now
+
+    def _show(self, now: float, verb: Verb, name: str, done: int, size_bytes: int) -> None:
+        is_large = size_bytes >= _LARGE_BYTES
+        if not self.is_terminal:
+            if not self._told:
+                what = f"{_plain(name)} ({size(size_bytes)})" if is_large else "many files"
+                self.write(f"{verb} {what}\n")
+            self._told = True
+        elif now - self._shown >= _AGAIN_S:
+            self._shown, self._visible = now, True
+            sums = f"{_DONE[verb]} {count(self._files, 'file')}, {size(self._bytes)}"
+            share = f"{verb} {_plain(name)}  {100 * done // size_bytes}% of {size(size_bytes)}" if is_large else sums
+            self.write(f"{_CLEAR}{share}")
+
+
+def _ignore(_size_bytes: int) -> None:
+    """Take a step that nobody is told of."""
+
+
+def _plain(name: str) -> str:
+    """Return a name as one line can show it."""
+    return visible(name).replace("\n", "?")

@@ -1,0 +1,61 @@
+"""Count what a store holds, and look at every blob, record and answer whether it is as it was written."""
+
+import contextlib
+from dataclasses import dataclass
+
+from orch23.model.errors import MissingBytesError
+from orch23.store.collection import blobs_of, counted
+from orch23.store.opening import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many there are of a kind, and how many bytes they take."""
+
+    kind: str
+    number: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """How much was looked at, and each thing that was damaged."""
+
+    results: int
+    stored_files: int
+    recorded_answers: int
+    damaged: tuple[str, ...]
+
+
+def tallies(store: Store) -> tuple[Tally, ...]:
+    """Return what a store holds, by kind, and last whatever else lies there. Writes nothing."""
+    blobs = [digest.size_bytes for digest, _ in blobs_of(store.contents.folder)]
+    exchanges, originals = store.exchanges.files(), store.exchanges.originals()
+    shelves, records_bytes = counted(store.records.folder)
+    files, all_bytes = counted(store.folder)
+    known = (
+        Tally("stored_files", len(blobs), sum(blobs)),
+        Tally("results", len(store.records.survey()), records_bytes),
+        Tally("recorded_answers", len(exchanges), sum(one.size_bytes for one in exchanges)),
+        Tally("bytes_of_persons", len(originals), sum(one.size_bytes for one in originals)),
+    )
+    others = files - len(blobs) - shelves - len(exchanges) - len(originals)
+    return (*known, Tally("other_files", others, all_bytes - sum(one.size_bytes for one in known)))
+
+
+def inspect(store: Store) -> Inspection:
+    """Read all of a store, and drop what is damaged, as a build does that meets it. Only under the build lock."""
+    blobs = [digest for digest, _ in blobs_of(store.contents.folder)]
+    for digest in blobs:
+        with contextlib.suppress(MissingBytesError):  # told in `healed`
+            store.contents.check(digest)
+    results = len(store.records.survey())
+    store.records.drop(frozenset())
+    answers = len(store.exchanges.files())
+    store.exchanges.inspect()
+    return Inspection(
+        results=results,
+        stored_files=len(blobs),
+        recorded_answers=answers,
+        damaged=store.healed(),
+    )

@@ -1,0 +1,167 @@
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.manifest import key_of
+from orch23.model.record import Record
+from orch23.store.collection import Chosen, Needs, Wish, blobs_of, counted, stored_bytes
+from orch23.store.opening import Store, open_store
+from orch23.store.stat_cache import Seen, Stamp, entry_of, load_seen, save_seen
+
+EVERYTHING = Wish(most_bytes=0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(tmp_path)
+
+
+def made(store: Store, name: str, *, inputs: str = "", exchanges: tuple[str, ...] = (), failed: bool = False) -> Record:
+    """Keep a result of one output, whose bytes are its name."""
+    entry = FileEntry(store.contents.put_bytes(name.encode()))
+    manifest = {"command": name, **({"input:in.txt": str(store.contents.put_bytes(inputs.encode()))} if inputs else {})}
+    record = Record(
+        stage="s",
+        key=key_of(manifest),
+        manifest=manifest,
+        outputs={f"{name}.txt": entry},
+        exchanges=exchanges,
+        failed=failed,
+    )
+    store.records.put(record)
+    return record
+
+
+def gone(store: Store, needs: Needs, wish: Wish = EVERYTHING) -> Chosen:
+    chosen = store.collector().choose(needs, wish)
+    store.collector().drop(chosen)
+    return chosen
+
+
+def names(chosen: Chosen) -> list[str]:
+    return [str(held.record.manifest["command"]) for held in chosen.records]
+
+
+def test_a_shared_blob_goes_with_the_last_result_that_has_it(store: Store) -> None:
+    shared = "the input"
+    made(store, "one", inputs=shared)
+    kept = made(store, "two", inputs=shared)
+    chosen = gone(store, Needs(keys=frozenset({kept.key})), Wish(used_since_ns=1 << 62))
+    assert names(chosen) == ["one"]
+    assert store.contents.has(digest_bytes(shared.encode())), "an input of what is needed is kept for a look at it"
+    assert not store.contents.has(digest_bytes(b"one"))
+    assert gone(store, Needs(keys=frozenset({kept.key}))).blobs == (digest_bytes(shared.encode()),)
+    assert store.contents.has(digest_bytes(b"two"))
+
+
+def test_what_no_result_names_goes_first(store: Store) -> None:
+    old = made(store, "old")
+    stray = store.contents.put_bytes(b"of a failed attempt" * 100)
+    chosen = gone(store, Needs(), Wish(most_bytes=stored_bytes(store.folder) - 1))
+    assert (chosen.blobs, chosen.records) == ((stray,), ())
+    assert store.records.by_key(old.key)
+
+
+def test_a_result_that_is_restored_is_used(store: Store) -> None:
+    first, second = made(store, "first"), made(store, "second")
+    os.utime(store.records._path(first.key), ns=(1, 1))
+    os.utime(store.records._path(second.key), ns=(2, 2))
+    assert names(store.collector().choose(Needs(), EVERYTHING)) == ["first", "second"]
+    store.records.use(first)
+    assert names(store.collector().choose(Needs(), EVERYTHING)) == ["second", "first"]
+
+
+def test_a_record_of_an_answer_stays_without_its_bytes(store: Store) -> None:
+    paid = made(store, "paid", exchanges=("f" * 64,))
+    chosen = gone(store, Needs())
+    assert (names(chosen), chosen.blobs) == ([], (digest_bytes(b"paid"),))
+    assert store.records.by_key(paid.key)
+    assert names(gone(store, Needs(), Wish(most_bytes=0, answers=True))) == ["paid"]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_record_of_what_lies_on_the_disk_stays(store: Store, failed: bool) -> None:
+    there = made(store, "there", failed=failed)
+    made(store, "elsewhere")
+    (store.root / "there.txt").write_text("there")
+    (store.root / "elsewhere.txt").write_text("edited")
+    assert names(gone(store, Needs())) == ["elsewhere"]
+    assert store.records.having("there.txt", there.outputs["there.txt"])
+
+
+def test_of_many_records_of_the_same_file_one_is_enough(store: Store) -> None:
+    (store.root / "same.txt").write_text("same")
+    entry = FileEntry(store.contents.put_bytes(b"same"))
+    for number in range(5):
+        manifest = {"command": str(number)}
+        store.records.put(Record(stage="s", key=key_of(manifest), manifest=manifest, outputs={"same.txt": entry}))
+    assert len(gone(store, Needs()).records) == 4
+    assert len(store.records.having("same.txt", entry)) == 1
+
+
+def test_a_path_that_leads_through_a_link_today_keeps_its_record(store: Store) -> None:
+    manifest = {"command": "x"}
+    outputs = {"d/a.txt": FileEntry(store.contents.put_bytes(b"x"))}
+    store.records.put(Record(stage="s", key=key_of(manifest), manifest=manifest, outputs=outputs))
+    (store.root / "d").symlink_to("/tmp")
+    assert gone(store, Needs()).records == ()
+
+
+def test_what_stays_in_a_file_of_records_is_as_it_was(store: Store) -> None:
+    manifest = {"command": "two results"}
+    entries = [FileEntry(store.contents.put_bytes(data)) for data in (b"1", b"2")]
+    records = [
+        Record(stage="s", key=key_of(manifest), manifest=manifest, outputs={"a.txt": entry}) for entry in entries
+    ]
+    for record in records:
+        store.records.put(record)
+    (store.root / "a.txt").write_bytes(b"2")
+    assert [held.record for held in gone(store, Needs()).records] == records[:1]
+    again = open_store(store.root)
+    assert again.records.by_key(records[0].key) == (records[1],)
+    assert again.healed() == ()
+
+
+def test_a_need_by_a_record_keeps_its_bytes_although_the_store_lost_the_record(store: Store) -> None:
+    entry = FileEntry(store.contents.put_bytes(b"locked"))
+    locked = Record(stage="s", key="k" * 64, manifest={}, outputs={"a.txt": entry}, originals={"a.txt": entry})
+    assert gone(store, Needs(records=(locked,))).blobs == ()
+
+
+def test_the_number_that_is_freed_is_what_is_freed(store: Store) -> None:
+    for number in range(20):
+        made(store, f"r{number}" * 50, inputs=f"i{number}" * 100)
+    chosen = gone(store, Needs(), Wish(most_bytes=20_000))
+    assert chosen.left_bytes <= 20_000
+    assert chosen.left_bytes == stored_bytes(store.folder)
+    assert counted(store.folder)[0] == len([path for path in store.folder.rglob("*") if path.is_file()])
+
+
+def test_what_has_no_name_of_a_blob_is_none(store: Store) -> None:
+    digest = store.contents.put_bytes(b"x")
+    folder = store.contents.path_of(digest).parent
+    for name in ("note.txt", "a" * 63, "G" * 64, "0" * 63 + "٣"):
+        (folder / name).write_text("x")
+    (store.contents.folder / "zz").mkdir()
+    (store.contents.folder / "zz" / digest.sha256).write_text("x")
+    assert [found for found, _ in blobs_of(store.contents.folder)] == [digest]
+
+
+# ---- the stat cache --------------------------------------------------------------------------------------
+
+
+def seen(number: int) -> Seen:
+    stamp = Stamp(1, number, 10 * number, -number, number, 0o755 if number % 2 else 0o644)
+    return Seen(stamp, entry_of(stamp, f"{number:064x}"), number + 5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
+def test_a_cache_comes_back_as_it_was(tmp_path: Path, count: int) -> None:
+    files: Mapping[str, Seen] = {f"d/ü{number}": seen(number) for number in range(count)}
+    save_seen(tmp_path / "stat.json", files)
+    assert load_seen(tmp_path / "stat.json") == files
+    entry = load_seen(tmp_path / "stat.json").get("d/ü1")
+    assert entry is None or entry.entry == FileEntry(Digest(f"{1:064x}", 10), executable=True)
