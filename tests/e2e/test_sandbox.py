@@ -308,8 +308,8 @@ def test_a_plan_names_the_stages_with_the_network_and_those_without_a_sandbox(pr
     assert " would run with the network: a each@x each@y\n would run without a sandbox: b\n" in told
     assert told == project.build("-n").out
     shown = project.run("plan", "--json").json()["stages"]
-    with_network, without = (True, "on"), (False, "off")
-    assert {one["stage"]: (one["network"], one["sandbox"]) for one in shown} == {"a": with_network, "b": without, "c": (False, "on"), "each@x": with_network, "each@y": with_network}
+    assert {one["stage"] for one in shown if one["network"]} == {"a", "each@x", "each@y"}
+    assert {one["stage"]: one["sandbox"] for one in shown if not one["network"]} == {"b": "off", "c": "on"}
 
 
 def test_of_stages_that_are_fresh_a_plan_says_so_to_programs_alone(project: Project) -> None:
@@ -342,9 +342,9 @@ def test_explain_says_what_a_stage_may_reach(project: Project) -> None:
 def test_the_tier_is_on_the_screen_and_in_the_journal(project: Project, name: str) -> None:
     with tier(chosen(name)):
         outcome = project.write(pipeline(a={"shell": "echo a > a"})).build()
-    assert f"sandbox: {name}" in outcome.err
-    assert project.events_of("run_started")[-1]["data"]["sandbox"] == name
+        assert project.events_of("run_started")[-1]["data"]["sandbox"] == name
         again = project.build()
+    assert f"sandbox: {name}" in outcome.err
     assert ("Landlock alone" in outcome.err) == (name == "landlock")
     assert again.err == "pipeline: up to date (1 stage)\n"
 
