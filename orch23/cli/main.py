@@ -18,7 +18,7 @@ from orch23.cli.console import Console, silence
 from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ExitCode, Orch23Error
+from orch23.model.errors import ExitCode, Orch23Error, SafetyError
 from orch23.report.diagnostics import render, visible
 
 _COMPLETE = "_ORCH23_COMPLETE"
@@ -113,16 +113,19 @@ def _stopped(stopped: Orch23Error, console: Console) -> int:
 
 def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
     """Return the texts that the diagnostics point into, as far as they can be read."""
+    from orch23.store.beneath import open_file, read_all  # noqa: PLC0415 - only for who made a mistake
+
     found: dict[str, str] = {}
     for diagnostic in stopped.diagnostics:
         places = [diagnostic.location, *(related.location for related in diagnostic.related)]
         for file in {place.file for place in places if place is not None} - found.keys():
-            path = root / file
             try:
-                if path.is_file() and path.stat().st_size <= _MOST_BYTES:
-                    found[file] = path.read_text(encoding="utf-8", errors="replace")
-            except OSError:
+                descriptor = open_file(root, file)
+                data = b"" if descriptor is None else read_all(descriptor, _MOST_BYTES + 1)
+            except (OSError, SafetyError):
                 continue
+            if descriptor is not None and len(data) <= _MOST_BYTES:
+                found[file] = data.decode("utf-8", errors="replace")
     return found
 
 

@@ -297,7 +297,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         tier = sandbox.tier if any(may_have_process(node) for node in session.world.plan.nodes.values()) else "unused"
         observer.notice(_started(project, session, journal.run_id, jobs, tier))
         if (warning := sandbox_warning(tier)) is not None:
-            observer.notice(Event("warning", warning, level="warning"))
+            observer.notice(Event("warning", warning, level="warning", data={"of_steps": True}))
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id}
             observer.notice(Event("call_submitted", f"still to be collected: {response_id}", data=known))

@@ -140,7 +140,9 @@ class Committer:
                 if n in world.plan.nodes or n.partition("@")[0] in unexpanded & set(world.plan.nodes)
             }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
-        write_lock(self.session.lock_path, LockFile(records), self.session.pipeline.name)
+        root = self.session.store.root
+        path = self.session.lock_path.relative_to(root).as_posix()
+        write_lock(root, path, LockFile(records), self.session.pipeline.name)
 
     # ---- parts ----------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
+import errno
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +11,7 @@ from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
-from orch23.load.yaml_text import ParsedText, decode, parse
+from orch23.load.yaml_text import MAX_BYTES, ParsedText, decode, parse, too_large
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
@@ -18,6 +20,7 @@ from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
 from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
+from orch23.store.beneath import open_file, read_all
 
 if TYPE_CHECKING:
     from orch23.load.complaints import Complaint
@@ -87,21 +90,31 @@ def load_pipeline(
 
 
 def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
-    """Return a file's name below the root, its text, and what is wrong with its bytes."""
-    whole = path.resolve()
+    """Return a file's name below the root, its text, and what is wrong with its bytes.
+
+    A link in the project that leads to another place of it is followed once, here; what is opened is opened below the
+    root without any, so that nothing that changes meanwhile leads out of it.
+    """
+    whole, below = path.resolve(), root.resolve()
     try:
-        name = whole.relative_to(root.resolve()).as_posix()
+        name = whole.relative_to(below).as_posix()
     except ValueError:
         message = f"`{path}` is outside of the project `{root}`"
         hint = "move it into the project, or choose the project with -C"
         raise NotFoundError(Diagnostic("E862", message, hint=hint)) from None
     try:
-        data = whole.read_bytes()
+        descriptor = open_file(below, name) if whole != below else None
+        if descriptor is None:
+            code = errno.EISDIR if whole.is_dir() else errno.EINVAL if whole.exists() else errno.ENOENT
+            raise OSError(code, os.strerror(code))  # noqa: TRY301 - one place tells of every kind
+        data = read_all(descriptor, MAX_BYTES + 1)
     except OSError as error:
         what = "there is no file" if isinstance(error, FileNotFoundError) else "cannot read"
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
         hint = "check the path, or make a pipeline with `orch23 init`"
         raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
+    if len(data) > MAX_BYTES:
+        return name, "", (too_large(name),)
     text, refused = decode(data, name)
     return name, text, refused
 

@@ -73,6 +73,12 @@ def decode(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
         return "", (Diagnostic("E805", message, where, "save the file as UTF-8"),)
 
 
+def too_large(file: str) -> Diagnostic:
+    """Return the complaint about a file that is larger than any pipeline."""
+    hint = "keep data in files of its own, or split the pipeline"
+    return Diagnostic("E805", f"the file is over {MAX_BYTES} bytes", Location(file, 1, 1), hint)
+
+
 def parse(text: str, file: str) -> ParsedText:
     """Read one YAML document. Never raises for bad text: everything wrong with it is in `diagnostics`.
 
@@ -115,10 +121,7 @@ def _unreadable(text: str, file: str) -> Diagnostic | None:
         message = f"the character U+{ord(bad.group()):04X} may not stand in YAML"
         hint = "remove it, or write it as an escape in a double-quoted string"
         return Diagnostic("E805", message, _place(file, text, bad.start()), hint)
-    if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
-        hint = "keep data in files of its own, or split the pipeline"
-        return Diagnostic("E805", f"the file is over {MAX_BYTES} bytes", Location(file, 1, 1), hint)
-    return None
+    return too_large(file) if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES else None
 
 
 def _place(file: str, text: str, index: int, length: int = 1) -> Location:

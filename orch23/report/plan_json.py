@@ -50,6 +50,8 @@ def stage_document(line: PlanLine) -> dict[str, Json]:
         "reasons": [reason_document(one) for one in reasons_of(decision)],
         "waiting_on": list(decision.waiting_on) if isinstance(decision, Maybe | Expand) else [],
         "would_write": list(line.outputs),
+        "network": line.network,
+        "sandbox": "on" if line.sandbox else "off",
         "llm_calls": _calls(line.calls),
         "estimate": estimate_document(line.estimate),
         "key": line.key or None,

@@ -11,7 +11,7 @@ from orch23.report.plan_view import PlanLine, PlanView
 from orch23.report.reasons import in_short, why
 from orch23.report.typed import keep_or_give_up
 
-_MOST_PATHS = 8
+_MOST_NAMED = 8
 
 
 def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
@@ -101,19 +101,29 @@ def _footer(view: PlanView) -> list[str]:
     out = estimate_lines(view)
     sure = [path for line in view.lines if isinstance(line.decision, Run | Restore) for path in line.outputs]
     maybe = [p for line in view.lines if isinstance(line.decision, Maybe | Expand) for p in line.outputs]
-    writes = " ".join(part for part in (_paths(sure), f"({_paths(maybe)})" if maybe else "") if part)
+    writes = " ".join(part for part in (_in_part(sure), f"({_in_part(maybe)})" if maybe else "") if part)
     if writes:
         out.append(f" would write {writes}")
-    return [*out, *_dead(view)]
+    return [*out, *_open_doors(view), *_dead(view)]
+
+
+def _open_doors(view: PlanView) -> list[str]:
+    """Name the stages that would run with less between them and the machine than others."""
+    network = [line.stage for line in view.lines if line.may_start and line.network]
+    unconfined = [line.stage for line in view.lines if line.may_start and not line.sandbox]
+    told = (("with the network", network), ("without a sandbox", unconfined))
+    return [f" would run {how}: {_in_part(stages)}" for how, stages in told if stages]
 
 
 def _dead(view: PlanView) -> list[str]:
     if not view.dead:
         return []
-    return [f" would take away {_paths(list(view.dead))}: no stage makes {'it' if len(view.dead) == 1 else 'them'} now"]
+    return [
+        f" would take away {_in_part(list(view.dead))}: no stage makes {'it' if len(view.dead) == 1 else 'them'} now"
+    ]
 
 
-def _paths(paths: list[str]) -> str:
-    unique = list(dict.fromkeys(paths))
-    more = f" and {len(unique) - _MOST_PATHS} more" if len(unique) > _MOST_PATHS else ""
-    return visible(" ".join(unique[:_MOST_PATHS])) + more
+def _in_part(names: list[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - _MOST_NAMED} more" if len(unique) > _MOST_NAMED else ""
+    return visible(" ".join(unique[:_MOST_NAMED])) + more

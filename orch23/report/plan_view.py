@@ -15,7 +15,10 @@ from orch23.model.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLine:
-    """One stage of a plan. `outputs` are the paths it would write, as far as they are known."""
+    """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
+
+    `network` and `sandbox` are what its processes would have; what an item of a foreach may turn out to have counts.
+    """
 
     stage: str
     kind: Kind
@@ -24,6 +27,13 @@ class PlanLine:
     outputs: tuple[str, ...] = ()
     key: str = ""
     place: Location | None = None
+    network: bool = False
+    sandbox: bool = True
+
+    @property
+    def may_start(self) -> bool:
+        """Say whether a process of the stage may be started."""
+        return isinstance(self.decision, Run | Maybe | VerifyOnly | Expand)
 
     @property
     def calls(self) -> Calls:
@@ -106,6 +116,8 @@ def plan_view(
             outputs=_would_write(plan.nodes[name], decision),
             key=(keys or {}).get(name, ""),
             place=pipeline.locate("stages", name),
+            network=_may_reach_network(plan.nodes[name]),
+            sandbox=_is_confined(plan.nodes[name]),
         )
         for name, decision in decisions.items()
     )
@@ -137,6 +149,16 @@ def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
         if isinstance(llm, Mapping):
             found.add(f"{llm.get('provider', '')} {llm.get('model', '')}".strip())
     return tuple(sorted(found - {""}))
+
+
+def _may_reach_network(node: Stage | ForeachStage) -> bool:
+    """Say whether a stage uses the network; one whose item decides it may."""
+    return node.network if isinstance(node, Stage) else node.body.get("network") not in (None, False)
+
+
+def _is_confined(node: Stage | ForeachStage) -> bool:
+    """Say whether a stage keeps its sandbox; one whose item decides it may not."""
+    return node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") in (None, "on")
 
 
 def _would_write(node: Stage | ForeachStage, decision: Decision) -> tuple[str, ...]:

@@ -131,6 +131,9 @@ class TextScreen:
         self._line(stage_line(event, kind, self._width, self.style, again=again, restored=restored))
 
     def _warn(self, event: Event) -> None:
+        if event.data.get("of_steps") and not self._open:  # of no interest to a build that runs none
+            self._held.append(event)
+            return
         self._show()
         sign_ = self.style.paint("warning", "notice")
         role = "" if event.role == "orch23" else f"{visible(event.role)}: "
@@ -144,7 +147,10 @@ class TextScreen:
         if self._head:
             self._line(self._head)
         for event in self._held:
-            self._stage(event)
+            if event.type == "warning":
+                self._warn(event)
+            else:
+                self._stage(event)
         self._held.clear()
 
     def _line(self, text: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.store.codes import E_LINK
+from orch23.store.durable import temp_name, write_all
 
 _NOT_BELOW = frozenset({"", ".", ".."})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,6 +80,34 @@ def open_file(root: Path, path: str) -> int | None:
         return None
 
 
+def replace_file(root: Path, path: str, data: bytes, mode: int) -> None:
+    """Replace a file's bytes below the root, durably and at once; the folders above it are made.
+
+    Raises:
+        SafetyError: the path has a bad segment, or a directory of it is a link.
+        NotADirectoryError: one of them is a file.
+
+    """
+    names, name = split(path)
+    make_directories(root, names)
+    with directory(root, names) as parent:
+        temp = temp_name()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temp, flags, mode, dir_fd=parent)
+        try:
+            try:
+                write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temp, dir_fd=parent)
+            raise
+        os.fsync(parent)
+
+
 def open_regular(name: str | Path, parent: int | None = None) -> int | None:
     """Return a descriptor of a regular file, or None if it is not there or something else, such as a link or a pipe."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe would block us
@@ -94,10 +123,10 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
     return None
 
 
-def read_all(descriptor: int) -> bytes:
-    """Return all bytes from a descriptor, and close it."""
+def read_all(descriptor: int, most: int = -1) -> bytes:
+    """Return all bytes from a descriptor, or at most so many, and close it."""
     with os.fdopen(descriptor, "rb") as stream:
-        return stream.read()
+        return stream.read(most)
 
 
 def leaves(path: str) -> SafetyError:

@@ -15,7 +15,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
-from orch23.store.beneath import open_regular, read_all
+from orch23.store.beneath import open_file, open_regular, read_all, replace_file
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
 from orch23.store.strict_json import fields, mapping, number, one_of, parse, text, texts, truth, whole
@@ -124,7 +124,7 @@ class Exchanges:
         """
         for place in (transcripts, None) if transcripts else (None,):
             path = self._original(digest, place)
-            source = open_regular(path)
+            source = self._open(path, committed=place is not None)
             data = None if source is None else read_all(source)
             if data is not None and digest_bytes(data) == digest:
                 return data
@@ -187,7 +187,7 @@ class Exchanges:
                     yield found
 
     def _read(self, path: Path, fingerprint: str, *, committed: bool) -> Exchange | None:
-        source = open_regular(path)
+        source = self._open(path, committed=committed)
         if source is None:
             return None
         data = read_all(source)
@@ -219,14 +219,19 @@ class Exchanges:
         )
 
     def _write(self, path: Path, data: bytes, mode: int) -> None:
-        source = open_regular(path)
+        ours = path.is_relative_to(self._folder)
+        source = self._open(path, committed=not ours)
         if source is not None and read_all(source) == data:
             return
-        scratch = None
-        if path.is_relative_to(self._folder):
+        if ours:
             make_folder(self._folder, PRIVATE_FOLDER)
-            scratch = self._folder
-        write_atomic(path, data, mode=mode, scratch=scratch)
+            write_atomic(path, data, mode=mode, scratch=self._folder)
+        else:
+            replace_file(self._root, path.relative_to(self._root).as_posix(), data, mode)
+
+    def _open(self, path: Path, *, committed: bool) -> int | None:
+        """Open a file, if it is there; in the project, through no link."""
+        return open_file(self._root, path.relative_to(self._root).as_posix()) if committed else open_regular(path)
 
 
 def exchange_text(exchange: Exchange) -> str:

@@ -9,8 +9,8 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
+from orch23.store.beneath import open_file, read_all, replace_file
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
-from orch23.store.durable import write_atomic
 from orch23.store.indented import indented
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.strict_json import fields, mapping, parse, text
@@ -35,15 +35,18 @@ def read_lock(path: Path) -> LockFile:
     return parse_lock(data, str(path))
 
 
-def write_lock(path: Path, lock: LockFile, pipeline_name: str) -> bool:
-    """Write a lock file, unless it has this text already; say whether it was written."""
+def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> bool:
+    """Write a lock file below the root, unless it has this text already; say whether it was written.
+
+    Raises:
+        SafetyError: a directory of its path is a link.
+
+    """
     data = lock_text(lock, pipeline_name).encode("utf-8")
-    try:
-        if path.read_bytes() == data:
-            return False
-    except FileNotFoundError:
-        pass
-    write_atomic(path, data)
+    source = open_file(root, path)
+    if source is not None and read_all(source) == data:
+        return False
+    replace_file(root, path, data, 0o644)
     return True
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.model.paths import unsafe_reason
-from orch23.store.beneath import directory, make_directories, open_regular, read_all, split
-from orch23.store.durable import write_atomic
+from orch23.store.beneath import directory, open_regular, read_all, replace_file, split
 from orch23.templates.changes import Blocked, Change, File, Kind, There
 from orch23.templates.codes import OUT_OF_BOUNDS
 
@@ -25,11 +24,10 @@ def look(root: Path, paths: Iterable[str]) -> dict[str, There]:
 def apply(root: Path, changes: Iterable[Change]) -> None:
     """Write what changes, in the order given."""
     for change in changes:
-        names, name = split(change.path)
         if change.after is not None:
-            make_directories(root, names)
-            write_atomic(root / change.path, change.after.data, mode=0o755 if change.after.executable else 0o644)
+            replace_file(root, change.path, change.after.data, 0o755 if change.after.executable else 0o644)
         elif change.kind is Kind.DELETE:
+            names, name = split(change.path)
             with directory(root, names) as parent:
                 os.unlink(name, dir_fd=parent)
 

@@ -284,6 +284,57 @@ def test_without_any_tier_what_is_fresh_stays_fresh(project: Project) -> None:
         assert project.build().code == 0
 
 
+# ---- told before ----------------------------------------------------------------------------------------------
+
+
+def opened(project: Project) -> Project:
+    """Write a pipeline in which some stages ask for the network, or for no sandbox."""
+    item = {
+        "foreach": {"in": ["x", "y"], "as": "one"},
+        "outputs": ["${{ one }}"],
+        "shell": "echo ${{ one }} > ${{ one }}",
+    }
+    stages = {
+        "a": {"shell": "echo a > a", "network": True},
+        "b": {"shell": "echo b > b", "sandbox": "off"},
+        "c": {"shell": "echo c > c"},
+        "each": {**item, "network": True},
+    }
+    return project.write(pipeline(**stages))
+
+
+def test_a_plan_names_the_stages_with_the_network_and_those_without_a_sandbox(project: Project) -> None:
+    told = opened(project).run("plan").out
+    assert " would run with the network: a each@x each@y\n would run without a sandbox: b\n" in told
+    assert told == project.build("-n").out
+    shown = project.run("plan", "--json").json()["stages"]
+    assert {one["stage"] for one in shown if one["network"]} == {"a", "each@x", "each@y"}
+    assert {one["stage"]: one["sandbox"] for one in shown if not one["network"]} == {"b": "off", "c": "on"}
+
+
+def test_of_stages_that_are_fresh_a_plan_says_so_to_programs_alone(project: Project) -> None:
+    files = pipeline(
+        a={"shell": "echo a > a", "network": True, "cache": True}, b={"shell": "echo b > b", "sandbox": "off"}
+    )
+    assert project.write(files).build(ALLOWED).code == 0
+    assert "would run" not in project.run("plan").out
+    told = project.run("plan", "--json").json()["stages"]
+    assert [(one["action"], one["network"], one["sandbox"]) for one in told] == [
+        ("fresh", True, "on"),
+        ("fresh", False, "off"),
+    ]
+
+
+def test_explain_says_what_a_stage_may_reach(project: Project) -> None:
+    opened(project)
+    assert "its processes use the network" in project.run("explain", "a").out
+    assert "its processes run without a sandbox" in project.run("explain", "b").out
+    confined = project.run("explain", "c").out
+    assert "network" not in confined
+    assert "sandbox" not in confined
+    assert project.run("explain", "a", "--json").json()["network"] is True
+
+
 # ---- told ---------------------------------------------------------------------------------------------------------
 
 
@@ -291,9 +342,11 @@ def test_without_any_tier_what_is_fresh_stays_fresh(project: Project) -> None:
 def test_the_tier_is_on_the_screen_and_in_the_journal(project: Project, name: str) -> None:
     with tier(chosen(name)):
         outcome = project.write(pipeline(a={"shell": "echo a > a"})).build()
+        assert project.events_of("run_started")[-1]["data"]["sandbox"] == name
+        again = project.build()
     assert f"sandbox: {name}" in outcome.err
-    assert project.events_of("run_started")[-1]["data"]["sandbox"] == name
     assert ("Landlock alone" in outcome.err) == (name == "landlock")
+    assert again.err == "pipeline: up to date (1 stage)\n"
 
 
 def found(project: Project) -> dict[str, Any]:

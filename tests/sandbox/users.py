@@ -37,7 +37,7 @@ def run_as(user: str, *arguments: str, **more: str) -> subprocess.CompletedProce
     if user == "nobody":
         if os.getuid() != 0:
             pytest.skip("only root can become another user")
-        command = [_interpreter_for_everybody(), *arguments]
+        command = [interpreter_for_everybody(), *arguments]
     other = user == "nobody"
     return subprocess.run(
         command,
@@ -55,7 +55,7 @@ def run_as(user: str, *arguments: str, **more: str) -> subprocess.CompletedProce
     )
 
 
-def _interpreter_for_everybody() -> str:
+def interpreter_for_everybody() -> str:
     """Return an interpreter that nobody may start and that finds orch23; skip where there is none."""
     script = "import sys; assert sys.version_info >= (3, 11); import orch23.execute.local"
     for name in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")):

@@ -6,6 +6,8 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Digest, FileEntry
@@ -28,7 +30,7 @@ from orch23.model.record import Record
 from orch23.report.marks import ASCII, PLAIN, Style
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
-from orch23.report.plan_view import PlanView, models_of, plan_view
+from orch23.report.plan_view import PlanLine, PlanView, models_of, plan_view
 
 LLM = LLMStep(provider="scripted", model="small", prompt="p")
 RECORD = Record(stage="b", key="k", manifest={}, outputs={"b.txt": FileEntry(Digest("0" * 64, 1))})
@@ -257,3 +259,26 @@ def test_an_ascii_stream_gets_ascii() -> None:
 def test_kinds_and_models() -> None:
     assert [stage.kind for stage in STAGES] == ["shell", "render", "llm", "pytest", "llm"]
     assert models_of(STAGES) == ("local tiny", "scripted small")
+
+
+@pytest.mark.parametrize(("value", "network"), [(None, False), (False, False), (True, True), ("${{ item.net }}", True)])
+def test_a_foreach_whose_items_decide_on_the_network_may_use_it(value: Any, network: bool) -> None:
+    assert foreach_line({"network": value}).network is network
+
+
+@pytest.mark.parametrize(("value", "sandbox"), [(None, True), ("on", True), ("off", False), ("${{ item.box }}", False)])
+def test_a_foreach_whose_items_decide_on_the_sandbox_may_go_without(value: Any, sandbox: bool) -> None:
+    assert foreach_line({"sandbox": value}).sandbox is sandbox
+
+
+def foreach_line(body: Mapping[str, Any]) -> PlanLine:
+    node = ForeachStage(name="each", foreach=Foreach(source="l.json"), kind="shell", body=body)
+    plan = Plan(
+        pipeline=Pipeline(name="demo", file="p.yaml", stages=(node,)),
+        nodes={"each": node},
+        order=("each",),
+        upstream={},
+        downstream={},
+    )
+    (line,) = plan_view(plan, {"each": Expand((), 0)}).lines
+    return line

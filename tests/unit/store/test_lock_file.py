@@ -61,11 +61,11 @@ def test_the_text_does_not_depend_on_the_order_of_making(tmp_path: Path) -> None
 
 def test_the_same_records_are_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    assert write_lock(path, lock(record("a")), "p")
+    assert write_lock(path.parent, path.name, lock(record("a")), "p")
     inode = path.stat().st_ino
-    assert not write_lock(path, lock(record("a")), "p")
+    assert not write_lock(path.parent, path.name, lock(record("a")), "p")
     assert path.stat().st_ino == inode
-    assert write_lock(path, lock(record("a", "v2")), "p")
+    assert write_lock(path.parent, path.name, lock(record("a", "v2")), "p")
     assert read_lock(path) == lock(record("a", "v2"))
 
 
@@ -103,7 +103,7 @@ def test_conflict_markers_are_named_with_their_line(tmp_path: Path) -> None:
 
 def test_every_damaged_record_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
-    write_lock(path, lock(record("a"), record("b"), record("c")), "p")
+    write_lock(path.parent, path.name, lock(record("a"), record("b"), record("c")), "p")
     body = json.loads(path.read_text())
     body["records"]["a"]["outputs"]["a.py"] = body["records"]["a"]["outputs"]["a.py"].replace(":2", ":3")
     body["records"]["c"]["extra"] = 1
@@ -146,7 +146,7 @@ def test_two_blocks_of_one_stage_left_by_a_merge_are_no_lock_file() -> None:
 
 def test_no_damage_gives_other_records(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     path = tmp_path / "x.lock"
-    write_lock(path, lock(record("a"), record("b")), "p")
+    write_lock(path.parent, path.name, lock(record("a"), record("b")), "p")
     damage(path)
     try:
         found = read_lock(path)
@@ -161,7 +161,7 @@ def test_no_damage_gives_other_records(tmp_path: Path, damage: Callable[[Path], 
 
 def test_a_kept_failure_is_never_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="BUG"):
-        write_lock(tmp_path / "x.lock", lock(dataclasses.replace(record("a"), failed=True)), "p")
+        write_lock(tmp_path, "x.lock", lock(dataclasses.replace(record("a"), failed=True)), "p")
 
 
 def test_after_a_fault_at_any_call_the_lock_file_is_old_or_new(tmp_path: Path, disk: Any, fault: int | None) -> None:
@@ -169,7 +169,7 @@ def test_after_a_fault_at_any_call_the_lock_file_is_old_or_new(tmp_path: Path, d
     old, new = lock(record("a")), lock(record("a", "v2"), record("b"))
 
     def make(at: int) -> Callable[[], object]:
-        write_lock(path, old, "p")
-        return lambda: write_lock(path, new, "p")
+        write_lock(path.parent, path.name, old, "p")
+        return lambda: write_lock(path.parent, path.name, new, "p")
 
     disk.every_point(make, fault, lambda: read_lock(path) in (old, new) or pytest.fail("torn"))

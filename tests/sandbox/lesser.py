@@ -1,0 +1,79 @@
+"""Run a program on a machine that has less: `python -m tests.sandbox.lesser WITHOUT USER PROGRAM ARGUMENT...`.
+
+WITHOUT is a list, with commas, of `bubblewrap` and `landlock`, or `nothing`. What is missing is missing for whatever
+looks: nothing of orch23 is patched. USER is a number, as whom it goes on; only root can become another.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from pathlib import Path
+
+from orch23.execute.sandbox import seccomp
+from orch23.execute.sandbox.bubblewrap import PROGRAMS
+from orch23.execute.sandbox.system_calls import call, checked, number
+
+_NEW_MOUNTS, _NEW_USER = 0x0002_0000, 0x1000_0000
+_BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
+
+
+def hide_bubblewrap() -> None:
+    """Lay a device that nobody can execute over each bwrap, in a tree of mounts of our own."""
+    user, group = os.getuid(), os.getgid()
+    if user:
+        call("unshare", ctypes.c_int(_NEW_USER | _NEW_MOUNTS))
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    else:
+        call("unshare", ctypes.c_int(_NEW_MOUNTS))
+    _mount("none", "/", _RECURSIVE | _PRIVATE)
+    for program in {os.path.realpath(name) for name in PROGRAMS if os.path.exists(name)}:
+        _mount(os.devnull, program, _BIND)
+
+
+def hide_landlock() -> None:
+    """Let the kernel say that it has no Landlock."""
+    this = number("landlock_create_ruleset")
+    assert this is not None
+    code = (
+        (_LOAD, 0, 0, 0),
+        (_EQUAL, 0, 1, this),
+        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+    seccomp.give_up_privileges()
+    seccomp.install(b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
+
+
+def become(user: int) -> None:
+    """Go on as a user who owns nothing but what was given to him."""
+    if user != os.getuid():
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+
+
+def _mount(source: str, target: str, flags: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    checked("mount", libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
+
+
+def main() -> None:
+    """Take away, become, go on."""
+    without, user, *argv = sys.argv[1:]
+    if "bubblewrap" in without:
+        hide_bubblewrap()
+    become(int(user))
+    if "landlock" in without:
+        hide_landlock()
+    os.chdir("/")
+    os.execv(argv[0], argv)
+
+
+if __name__ == "__main__":
+    main()
