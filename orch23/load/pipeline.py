@@ -1,5 +1,6 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from orch23.load.schema import relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
-from orch23.load.yaml_text import ParsedText, decode, parse
+from orch23.load.yaml_text import MAX_BYTES, ParsedText, decode, parse
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
@@ -20,6 +21,7 @@ from orch23.resolve.fields import Fields, Problem
 from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
 
+_MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 _TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
@@ -86,20 +88,31 @@ def load_pipeline(
 
 def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
     """Return a file's name below the root, its text, and what is wrong with its bytes."""
-    whole = path.resolve()
+    hint = "check the path, or make a pipeline with `orch23 init`"
+    if "\0" in str(path):
+        raise NotFoundError(Diagnostic("E862", f"no file is called `{path}`", hint=hint))
+    try:
+        whole = path.resolve()
+    except (OSError, RuntimeError):  # a link that leads to itself
+        whole = path.parent.resolve() / path.name
     try:
         name = whole.relative_to(root.resolve()).as_posix()
     except ValueError:
         message = f"`{path}` is outside of the project `{root}`"
-        hint = "move it into the project, or choose the project with -C"
-        raise NotFoundError(Diagnostic("E862", message, hint=hint)) from None
+        elsewhere = "move it into the project, or choose the project with -C"
+        raise NotFoundError(Diagnostic("E862", message, hint=elsewhere)) from None
     try:
-        data = whole.read_bytes()
+        if not stat.S_ISREG(whole.stat().st_mode):  # reading a pipe or a device may never end
+            raise NotFoundError(Diagnostic("E862", f"`{path}` is no regular file", hint=hint))
+        with whole.open("rb") as stream:
+            data = stream.read(MAX_BYTES + _MARK_BYTES + 1)
     except OSError as error:
         what = "there is no file" if isinstance(error, FileNotFoundError) else "cannot read"
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
-        hint = "check the path, or make a pipeline with `orch23 init`"
         raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
+    if len(data) > MAX_BYTES + _MARK_BYTES:
+        message = f"the file is over {MAX_BYTES} bytes"
+        return name, "", (Diagnostic("E805", message, Location(name, 1, 1), "keep data in files of its own"),)
     text, refused = decode(data, name)
     return name, text, refused
 
@@ -119,7 +132,12 @@ def parse_pipeline(
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
     found = complaints(tree, relaxed_schema())
-    broken = [Diagnostic(one.code, one.message, parsed.place(one.path, one.key), one.hint) for one in found]
+    told = {one.location for one in parsed.diagnostics}
+    broken = [
+        Diagnostic(one.code, one.message, where, one.hint)
+        for one in found
+        if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
+    ]
     refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
