@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import jinja2
 
 from orch23.model.digest import Json
+from orch23.resolve.bounds import budget
 from orch23.resolve.evaluation import ExpressionFault, Source, UnclosedError, Value, evaluate, pieces_of, uses_of
 from orch23.resolve.sandbox import MARK, MAX_TEXT, hint_of, plain_message, template_environment
 
@@ -122,7 +123,8 @@ def render_text(
     try:
         code = sandbox.compile(source, name, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
-        return _joined(template.generate(dict(names)), name)
+        with budget():
+            return _joined(template.generate(dict(names)), name)
     except TemplateProblem:
         raise
     except jinja2.TemplateSyntaxError as error:

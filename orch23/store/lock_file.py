@@ -9,6 +9,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
+from orch23.store.beneath import read_regular
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.durable import write_atomic
 from orch23.store.record_format import record_from_json, record_to_json
@@ -28,9 +29,11 @@ def read_lock(path: Path) -> LockFile:
 
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return LockFile()
+    if data is None:
+        raise CorruptStateError(_no_file(path))
     return parse_lock(data, str(path))
 
 
@@ -38,7 +41,7 @@ def write_lock(path: Path, lock: LockFile, pipeline_name: str) -> bool:
     """Write a lock file, unless it has this text already; say whether it was written."""
     data = lock_text(lock, pipeline_name).encode("utf-8")
     try:
-        if path.read_bytes() == data:
+        if read_regular(path) == data:
             return False
     except FileNotFoundError:
         pass
@@ -49,9 +52,14 @@ def write_lock(path: Path, lock: LockFile, pipeline_name: str) -> bool:
 def lock_digest(path: Path) -> str:
     """Return the sha256 of a lock file as it is, in hex; empty where there is none."""
     try:
-        return digest_bytes(path.read_bytes()).sha256
+        return digest_bytes(read_regular(path) or b"").sha256
     except FileNotFoundError:
         return ""
+
+
+def _no_file(path: Path) -> Diagnostic:
+    hint = "move away what is there; without a lock file orch23 asks the store, or builds again"
+    return Diagnostic(E_LOCK_DAMAGED, "the lock file is no regular file", Location(str(path), 1, 1), hint)
 
 
 def lock_text(lock: LockFile, pipeline_name: str) -> str:
