@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from jsonschema import Draft7Validator
-from jsonschema.exceptions import SchemaError, ValidationError
-from referencing import Registry
+from jsonschema.exceptions import ValidationError
 from referencing.exceptions import Unresolvable
 
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.patterns import PatternError
 from orch23.checks.schema_errors import complaints
+from orch23.checks.schema_validator import unusable, validator_of
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
@@ -64,14 +65,10 @@ def _validator(given: CheckInput) -> Draft7Validator | Diagnostic:
         return _unusable(path, f"is no strict JSON: {schema.message}", "write it as plain JSON", schema.location)
     if not isinstance(schema, (Mapping, bool)):
         return _unusable(path, "is not a schema", "a schema is an object, or true, or false")
-    try:
-        Draft7Validator.check_schema(schema)
-    except SchemaError as error:
-        return _unusable(f"{path}#{_pointer(error)}", "is not valid in draft-07", "see the draft's keywords")
-    except RecursionError:
-        return _unusable(path, "is nested too deeply", "make it flatter")
-    # An empty registry: without it a reference to elsewhere would be fetched over the network.
-    return Draft7Validator(schema, registry=Registry())
+    fault = unusable(schema)
+    if fault is not None:
+        return _unusable(f"{path}#{fault[1]}", f"cannot be used: {fault[0]}", "see the keywords of draft-07")
+    return validator_of(schema)
 
 
 def _judge(path: str, data: bytes, validator: Draft7Validator) -> Iterator[Diagnostic]:
@@ -92,6 +89,8 @@ def _judge(path: str, data: bytes, validator: Draft7Validator) -> Iterator[Diagn
                 )
     except Unresolvable as error:
         yield _unusable(_SUBJECT, f"refers to `{error.ref}`, which is not in it", "keep references within the schema")
+    except PatternError as error:
+        yield _unusable(_SUBJECT, f"has the pattern {error}", "write it without look-arounds")
     except RecursionError:
         yield _unusable(_SUBJECT, "refers to itself without end", "let each reference go one level down")
 
@@ -118,5 +117,5 @@ def _order(error: ValidationError) -> tuple[str, str]:
     return _pointer(error), str(error.validator)
 
 
-def _pointer(error: ValidationError | SchemaError) -> str:
+def _pointer(error: ValidationError) -> str:
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)

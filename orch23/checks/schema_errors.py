@@ -1,12 +1,13 @@
 """Word what a draft-07 validator found: for each violation a JSON pointer and one plain sentence."""
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from jsonschema.exceptions import ValidationError
+
+from orch23.checks.schema_validator import unmatched_keys
 
 _MAX_SHOWN = 80
 _MAX_NAMED = 5
@@ -76,8 +77,7 @@ def _unwelcome(error: ValidationError) -> str:
     schema: _Value = error.schema
     instance: _Value = error.instance
     known = sorted(schema.get("properties", {}))
-    patterns = list(schema.get("patternProperties", {}))
-    extra = [key for key in instance if key not in known and not any(re.search(p, key) for p in patterns)]
+    extra = unmatched_keys(instance, schema)
     named = ", ".join(f"`{key}`" for key in extra[:_MAX_NAMED])
     more = f" and {len(extra) - _MAX_NAMED} more" if len(extra) > _MAX_NAMED else ""
     return f"has keys that the schema does not know: {named}{more}{_guess(extra[0], known)}"

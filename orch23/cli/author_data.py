@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from orch23.load.data import parse_yaml_data, validate_data
+from orch23.load.data import schema_faults, validate_data
 from orch23.load.yaml_text import ParsedText
 from orch23.load.yaml_text import parse as parse_yaml
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import PathInput, Pipeline, Stage
@@ -26,16 +26,19 @@ def read_answers(sources: Sources, path: str) -> Answers:
     text, problem = sources.text(path)
     if text is None:
         raise InvalidInputError(*((problem,) if problem else ()))
-    value, problems = parse_yaml_data(text, path)
-    if problems:
-        raise InvalidInputError(*problems)
+    parsed = parse_yaml(text, path)
+    value = parsed.tree
+    if parsed.diagnostics:
+        raise InvalidInputError(*parsed.diagnostics)
     answers = {name: _cases(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
     found = {name: cases for name, cases in answers.items() if cases is not None}
     if not isinstance(value, Mapping) or len(found) < len(answers):
         wrong = ", ".join(f"`{name}`" for name in answers if name not in found)
         hint = "write stage names, each with a list of answers (text), or of cases `{when: TEXT, answers: [...]}`"
         message = f"`{path}` is no mapping of stages to lists of answers{f': {wrong}' if wrong else ''}"
-        raise InvalidInputError(Diagnostic(NO_ANSWER, message, hint=hint))
+        first = next((name for name in answers if name not in found), None)
+        place = parsed.place("", first) or Location(path, 1, 1)
+        raise InvalidInputError(Diagnostic(NO_ANSWER, message, place, hint))
     return found
 
 
@@ -49,7 +52,23 @@ def validate_answer(
     try:
         return validate_data(value, parse(text), path, parsed=parsed)
     except StrictJsonError as error:
-        return (Diagnostic("E831", f"`{path}` is not valid JSON: {error}", hint="mend the schema"),)
+        return (_no_json(path, error),)
+
+
+def check_schema(sources: Sources, path: str | None) -> tuple[Diagnostic, ...]:
+    """Return what makes a schema of the author's unusable, before anybody is asked for what is held to it."""
+    text = sources.text(path)[0] if path is not None else None
+    if path is None or text is None:
+        return ()
+    try:
+        return schema_faults(parse(text), path)
+    except StrictJsonError as error:
+        return (_no_json(path, error),)
+
+
+def _no_json(path: str, error: StrictJsonError) -> Diagnostic:
+    message = f"`{path}` is not valid JSON: {error.message}"
+    return Diagnostic("E831", message, Location(path, error.line, error.column), "mend the schema")
 
 
 def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Sources) -> None:

@@ -66,6 +66,8 @@ def complete_stage(context: click.Context, _parameter: click.Parameter, incomple
 
 def _names_in(pipeline: Path) -> list[str]:
     try:
+        if not pipeline.is_file():
+            return []
         with pipeline.open(encoding="utf-8", errors="replace") as stream:
             return stage_names(stream.read(_MOST_BYTES))
     except OSError:

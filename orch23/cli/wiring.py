@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from orch23 import __version__
-from orch23.cli.author_data import check_input_schemas, read_answers, validate_answer
+from orch23.cli.author_data import check_input_schemas, check_schema, read_answers, validate_answer
 from orch23.cli.catalogue import strange_families
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
@@ -104,7 +104,7 @@ def open_project(settings: Settings) -> Project:
     files = AuthorFiles(settings.root, store.workspace)
 
     def check_provider(step: LLMStep) -> tuple[Diagnostic, ...]:
-        return check(step, settings.environ, settings.root)
+        return (*check(step, settings.environ, settings.root), *check_schema(files, step.schema))
 
     machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
     try:

@@ -27,6 +27,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The program does not exist, cannot be run, or there is no interpreter. PATH is made by orch23 and not "
         "inherited: install the program in a system folder or in the project's virtual environment.",
     ),
+    "E321": (
+        "a file that configures tests was made by a model",
+        "A `conftest.py`, or the file that `pytest.config` names, runs before the tests and can make any of them pass. "
+        "It is trusted if no llm stage made it, nor a stage that comes after one. Leave it out of what is made, or "
+        "name it literally under `pytest.trust`, and read it.",
+    ),
     "E318": (
         "a condition before the stage does not hold",
         "`requires` names a file that must, or must not, be there before the stage runs. Nothing was run and no model "

@@ -110,6 +110,7 @@ def below(path: str, folder: str) -> str:
 
 def coded(diagnostic: Diagnostic) -> str:
     """Return a complaint as one line that a model reads: code, subject, facts, way out."""
-    subject = f" {diagnostic.subject}" if diagnostic.subject else ""
+    named = diagnostic.subject or (str(diagnostic.location) if diagnostic.location else "")
+    subject = f" {named}" if named else ""
     fix = f" Fix: {diagnostic.hint.removesuffix('.')}." if diagnostic.hint else ""
     return f"[{diagnostic.code}]{subject}: {diagnostic.message.removesuffix('.')}.{fix}"

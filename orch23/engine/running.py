@@ -60,6 +60,11 @@ class Ran:
     verdict: Verdict | None = None
 
 
+def _nothing_refused(_step: PytestStep, _files: Files) -> tuple[Diagnostic, ...]:
+    """Trust all files."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Runner:
     """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it."""
@@ -69,6 +74,7 @@ class Runner:
     executor: Executor
     tree: Tree
     redact: Callable[[str], str] = str
+    refused: Callable[[PytestStep, Files], tuple[Diagnostic, ...]] = _nothing_refused
 
     def run(self, step: ShellStep | PytestStep, files: Files) -> Ran | Failure:
         """Run a step on these files and judge how it ended.
@@ -79,6 +85,9 @@ class Runner:
             ConfigurationError: the process could not be started at all.
 
         """
+        distrusted = self.refused(step, files) if isinstance(step, PytestStep) else ()
+        if distrusted:
+            return refusal("verify_failed", distrusted)
         action = self._action(step, files)
         command = display_command(action.argv)
         outcome = self.executor.submit(action).result()

@@ -227,7 +227,7 @@ def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
         step = node.step if isinstance(node, Stage) else declared_llm(node)
         if isinstance(step, LLMStep):
             problems += _provider(pipeline, node.name, step, machinery.check_provider)
-    return problems
+    return list(dict.fromkeys(problems))  # a schema may serve several stages
 
 
 def _provider(pipeline: Pipeline, name: str, step: LLMStep, check: CheckStepOf) -> list[Diagnostic]:

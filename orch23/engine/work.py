@@ -10,6 +10,7 @@ from orch23.engine.outlook import items_on_pipeline, source_producers
 from orch23.engine.running import Executor, Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
+from orch23.engine.trust import Trust
 from orch23.engine.verification import Verifier
 from orch23.engine.world import StageTree
 from orch23.model.diagnostic import Diagnostic
@@ -111,7 +112,8 @@ class Worker:
     def _attempts(self, resolved: Resolved) -> Attempts:
         stage, session = resolved.stage, self.session
         tree = StageTree(session.world, stage.name)
-        runner = Runner(stage, resolved.facts, self.executor, tree, self.secrets.redact)
+        trust = Trust(session.world, resolved)
+        runner = Runner(stage, resolved.facts, self.executor, tree, self.secrets.redact, trust.refused)
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,

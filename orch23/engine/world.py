@@ -186,6 +186,12 @@ class World:
             return self._originals.get(path)
         return self.store.workspace.entry(path)
 
+    def maker(self, name: str, path: str) -> str | None:
+        """Return the stage whose file a stage sees at a path, None if no stage made it."""
+        above = self.plan.above.get(name, frozenset())
+        owners = [o for o in self._owners.get(path, ()) if (self._chain_of(o) or o) not in above and o != name]
+        return max(owners, key=self._rank) if owners else None
+
     def version_before(self, name: str, path: str) -> FileEntry | None:
         """Return the newest version of a path by an earlier item of the stage's chain, else version 0."""
         stage = self.plan.nodes[name]

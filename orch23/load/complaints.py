@@ -1,13 +1,12 @@
 """Say what breaks a JSON schema in our own words: each broken rule once, with the node that is meant."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jsonschema import Draft7Validator
-from referencing import Registry
 
+from orch23.checks.schema_validator import unmatched_keys, validator_of
 from orch23.model.digest import Json
 from orch23.resolve.fields import shown
 from orch23.resolve.nearest import did_you_mean
@@ -35,8 +34,6 @@ _BOUNDS = {
     "dependencies": "lacks a key that another of its keys needs",
 }
 _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
-# A schema may point inside itself only: nothing is fetched.
-_NO_OTHER_FILES: Registry[Any] = Registry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def complaints(value: Json, schema: Mapping[str, Any]) -> tuple[Complaint, ...]:
         Exception: the schema cannot be used; of which kind is the validator's affair.
 
     """
-    validator = Draft7Validator(schema, registry=_NO_OTHER_FILES)
+    validator = validator_of(schema)
     found: dict[Complaint, None] = {}
     for error in validator.iter_errors(value):
         for meant in _meant(error):
@@ -128,9 +125,7 @@ def _words(error: _Error) -> tuple[str, str, str | None]:
 
 
 def _extra_keys(error: _Error) -> list[str]:
-    known = error.schema.get("properties", {})
-    patterns = error.schema.get("patternProperties", {})
-    return [key for key in error.instance if key not in known and not any(re.search(p, key) for p in patterns)]
+    return unmatched_keys(error.instance, error.schema)
 
 
 def _unknown(error: _Error, key: str) -> tuple[str, str, str | None]:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from jsonschema import Draft7Validator
-from jsonschema.exceptions import SchemaError
-
+from orch23.checks.patterns import PatternError
+from orch23.checks.schema_validator import unusable
 from orch23.load.complaints import complaints
 from orch23.load.yaml_text import ParsedText, parse
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 
+_INSIDE = "`$ref` may only point inside the schema itself, as in `#/definitions/name`"
 _FLATTER = "write a flatter schema, and no `$ref` that leads back to itself"
 
 
@@ -35,9 +35,11 @@ def validate_data(
     except RecursionError:
         message = "the schema refers to itself without end, or the data is nested too deeply"
         return (Diagnostic("E861", message, Location(file, 1, 1), _FLATTER),)
-    except Exception as error:  # noqa: BLE001 - a reference that leads nowhere, or a pattern that is none
-        hint = "`$ref` may only point inside the schema itself, as in `#/definitions/name`"
-        return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), hint),)
+    except PatternError as error:
+        hint = "write it without look-arounds, or hold the text to `maxLength` first"
+        return (Diagnostic("E861", f"the pattern {error}", Location(file, 1, 1), hint),)
+    except Exception as error:  # noqa: BLE001 - whatever else the validator stumbles over
+        return (Diagnostic("E861", f"the schema cannot be used: {_first_line(error)}", Location(file, 1, 1), _INSIDE),)
     out = []
     for one in found:
         place = parsed.place(one.path, one.key) if parsed is not None else None
@@ -49,15 +51,11 @@ def schema_faults(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
     """Return what makes a value no JSON schema of draft 7."""
     if not isinstance(schema_json, Mapping | bool):
         return (Diagnostic("E861", "a schema is a mapping", Location(file, 1, 1), "write a JSON schema of draft 7"),)
-    try:
-        Draft7Validator.check_schema(cast("Mapping[str, Any]", schema_json))
-    except SchemaError as error:
-        where = "/".join(str(part) for part in error.absolute_path) or "the schema"
-        message = f"this is no JSON schema of draft 7: {_first_line(error)}"
-        return (Diagnostic("E861", message, Location(file, 1, 1), f"see `{where}`"),)
-    except RecursionError:
-        return (Diagnostic("E861", "the schema is nested too deeply", Location(file, 1, 1), _FLATTER),)
-    return ()
+    fault = unusable(schema_json)
+    if fault is None:
+        return ()
+    message, pointer = fault
+    return (Diagnostic("E861", message, Location(file, 1, 1), f"see `{file}#{pointer}`; {_INSIDE}"),)
 
 
 def _first_line(error: Exception) -> str:

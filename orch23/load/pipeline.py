@@ -1,7 +1,5 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
-import errno
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +23,7 @@ from orch23.store.beneath import open_file, read_all
 if TYPE_CHECKING:
     from orch23.load.complaints import Complaint
 
+_MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 _TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
@@ -95,25 +94,30 @@ def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
     A link in the project that leads to another place of it is followed once, here; what is opened is opened below the
     root without any, so that nothing that changes meanwhile leads out of it.
     """
-    whole, below = path.resolve(), root.resolve()
+    hint = "check the path, or make a pipeline with `orch23 init`"
+    if "\0" in str(path):
+        raise NotFoundError(Diagnostic("E862", f"no file is called `{path}`", hint=hint))
+    try:
+        whole, below = path.resolve(), root.resolve()
+    except (OSError, RuntimeError):  # a link that leads to itself
+        whole, below = path.parent.resolve() / path.name, root.resolve()
     try:
         name = whole.relative_to(below).as_posix()
     except ValueError:
         message = f"`{path}` is outside of the project `{root}`"
-        hint = "move it into the project, or choose the project with -C"
-        raise NotFoundError(Diagnostic("E862", message, hint=hint)) from None
+        elsewhere = "move it into the project, or choose the project with -C"
+        raise NotFoundError(Diagnostic("E862", message, hint=elsewhere)) from None
     try:
         descriptor = open_file(below, name) if whole != below else None
         if descriptor is None:
-            code = errno.EISDIR if whole.is_dir() else errno.EINVAL if whole.exists() else errno.ENOENT
-            raise OSError(code, os.strerror(code))  # noqa: TRY301 - one place tells of every kind
-        data = read_all(descriptor, MAX_BYTES + 1)
+            whole.lstat()
+            raise NotFoundError(Diagnostic("E862", f"`{path}` is no regular file", hint=hint))
+        data = read_all(descriptor, MAX_BYTES + _MARK_BYTES + 1)
     except OSError as error:
         what = "there is no file" if isinstance(error, FileNotFoundError) else "cannot read"
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
-        hint = "check the path, or make a pipeline with `orch23 init`"
         raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES + _MARK_BYTES:
         return name, "", (too_large(name),)
     text, refused = decode(data, name)
     return name, text, refused
@@ -134,7 +138,12 @@ def parse_pipeline(
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
     found = _broken_rules(tree)
-    broken = [Diagnostic(one.code, one.message, parsed.place(one.path, one.key), one.hint) for one in found]
+    told = {one.location for one in parsed.diagnostics}
+    broken = [
+        Diagnostic(one.code, one.message, where, one.hint)
+        for one in found
+        if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
+    ]
     refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))

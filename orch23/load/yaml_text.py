@@ -226,6 +226,7 @@ class _Building:
         elif not isinstance(value, str):
             hint = f'write "{name}" in quotes'
             self.complaints.append(Diagnostic("E806", f"the key `{name}` is not a string", place, hint))
+            self.key_positions.setdefault(path, place)
         elif isinstance(frame.value, dict) and name in frame.value:
             first = Related("first here", self.key_positions.get(path))
             hint = "remove one of the two"

@@ -26,7 +26,7 @@ class RunLine:
 
 def runs_text(runs: Iterable[RunLine]) -> str:
     """Return one line a run."""
-    rows = [(one.run_id, one.status, visible(one.pipeline), counts(one.counts)) for one in runs]
+    rows = [(*map(visible, (one.run_id, one.status, one.pipeline)), counts(one.counts)) for one in runs]
     if not rows:
         return "there are no runs\n"
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -12,6 +12,7 @@ from types import CodeType
 import jinja2
 
 from orch23.model.digest import Json
+from orch23.resolve.bounds import budget
 from orch23.resolve.evaluation import ExpressionFault, Source, UnclosedError, Value, evaluate, pieces_of, uses_of
 from orch23.resolve.sandbox import MARK, MAX_TEXT, hint_of, plain_message, template_environment
 
@@ -126,7 +127,8 @@ def render_text(
     try:
         code = _compiled(source, name)
         template = jinja2.Template.from_code(sandbox, code, sandbox.make_globals(None))
-        return _joined(template.generate(dict(names)), name)
+        with budget():
+            return _joined(template.generate(dict(names)), name)
     except TemplateProblem:
         raise
     except jinja2.TemplateSyntaxError as error:

@@ -7,16 +7,17 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import jinja2
+from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
-from orch23.resolve import blocks
+from orch23.resolve import blocks, bounds
 from orch23.resolve.nearest import did_you_mean
 
-MAX_TEXT = 4 << 20
+MAX_TEXT = bounds.MAX_TEXT
 
 _FILTERS_TEXT = """
     abs batch capitalize d default dictsort first float groupby indent int items join last length list lower map
@@ -26,6 +27,7 @@ _FILTERS_TEXT = """
 _FILTERS = frozenset(_FILTERS_TEXT.split())
 # Of prompts and templates alone: a value of a pipeline is no text with data in it.
 _OF_FILES = {"block": blocks.block, "blocks": blocks.blocks}
+_GUARDS = {bounds.WEIGHED: bounds.weighed, bounds.COUNTED: bounds.counted}
 GLOBALS = frozenset({"range"})
 # Methods that make a text of any size from a number.
 _WIDE_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"})
@@ -73,7 +75,21 @@ class _Missing(jinja2.StrictUndefined):
 class _Environment(ImmutableSandboxedEnvironment):
     """Jinja without what could read files, spend memory by a number, or give two answers for one question."""
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    concat = staticmethod(bounds.joined)
+
+    def compile(self, source: str | nodes.Template, *args: Any, **kwargs: Any) -> Any:
+        """Compile a template with what counts its steps and weighs its values."""
+        name, filename = (*args, None, None)[:2]
+        read = self.parse(source, name, filename) if isinstance(source, str) else source
+        guarded = bounds.Guard().visit(read)
+        guarded.set_environment(self)
+        return super().compile(guarded, *args, **kwargs)
+
+    def call(self, context: Any, called: Any, *args: object, **kwargs: object) -> object:
+        """Call a function or a method of a template."""
+        bounds.call(called, (*args, *kwargs.values()))
+        return super().call(context, called, *args, **kwargs)
 
     def getattr(self, obj: object, attribute: str) -> object:
         """Prefer a mapping's member over its method, so that a var may be called `items`."""
@@ -94,11 +110,13 @@ class _Environment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
     def call_binop(self, context: object, operator: str, left: object, right: object) -> object:
-        """Multiply numbers only: a text or list times a number may be of any size."""
+        """Add what is not too large, and multiply numbers only: a text times a number may be of any size."""
         del context
+        if operator == "+":
+            return bounds.plus(left, right)
         if isinstance(left, int | float) and isinstance(right, int | float):
             if operator == "*":
-                return left * right
+                return bounds.times(left, right)
             if operator == "%":
                 return left % right
             if abs(right) <= 64 and abs(left) <= 1 << 32:  # noqa: PLR2004 - 2048 bits at most
@@ -167,17 +185,21 @@ def _is_wild(values: Collection[object]) -> bool:
 def environment() -> ImmutableSandboxedEnvironment:
     """Return the environment of expressions; what is evaluated in it leaves nothing behind."""
     made = template_environment().overlay()
-    made.filters = {name: _knows_wild(function) for name, function in made.filters.items() if name not in _OF_FILES}
-    made.filters["under"] = _under
+    left_out = {*_OF_FILES, *_GUARDS}
+    made.filters = {name: _knows_wild(function) for name, function in made.filters.items() if name not in left_out}
+    made.filters |= {"under": _under, **_GUARDS}
     return made
 
 
 @functools.cache
 def template_environment() -> ImmutableSandboxedEnvironment:
     """Return the environment of prompt and template files; nothing in it is unknown."""
-    made = _Environment(undefined=_Missing, keep_trailing_newline=True, autoescape=False, cache_size=0)
-    made.filters = {name: function for name, function in made.filters.items() if name in _FILTERS}
-    made.filters |= {"under": _under, "tojson": _as_json, **_OF_FILES}
+    made = _Environment(
+        undefined=_Missing, keep_trailing_newline=True, autoescape=False, cache_size=0, finalize=bounds.shown
+    )
+    usual = {name: function for name, function in made.filters.items() if name in _FILTERS} | {"tojson": _as_json}
+    made.filters = {name: bounds.bounded(name, function) for name, function in usual.items()}
+    made.filters |= {"under": _under, **_OF_FILES, **_GUARDS}
     made.globals = {name: made.globals[name] for name in GLOBALS}
     return made
 

@@ -114,13 +114,25 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
     try:
         descriptor = os.open(name, flags, dir_fd=parent)
     except OSError as error:
-        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV}:
+        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR}:
             return None
         raise
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
     return None
+
+
+def read_regular(path: Path) -> bytes | None:
+    """Return the bytes of a regular file, or None if something else is there: a directory, a pipe, a device, a link.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+
+    """
+    os.lstat(path)
+    descriptor = open_regular(path)
+    return None if descriptor is None else read_all(descriptor)
 
 
 def read_all(descriptor: int, most: int = -1) -> bytes:

@@ -9,7 +9,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
-from orch23.store.beneath import open_file, read_all, replace_file
+from orch23.store.beneath import open_file, read_all, read_regular, replace_file
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.indented import indented
 from orch23.store.record_format import record_from_json, record_to_json
@@ -29,9 +29,11 @@ def read_lock(path: Path) -> LockFile:
 
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return LockFile()
+    if data is None:
+        raise CorruptStateError(_no_file(path))
     return parse_lock(data, str(path))
 
 
@@ -53,9 +55,14 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> boo
 def lock_digest(path: Path) -> str:
     """Return the sha256 of a lock file as it is, in hex; empty where there is none."""
     try:
-        return digest_bytes(path.read_bytes()).sha256
+        return digest_bytes(read_regular(path) or b"").sha256
     except FileNotFoundError:
         return ""
+
+
+def _no_file(path: Path) -> Diagnostic:
+    hint = "move away what is there; without a lock file orch23 asks the store, or builds again"
+    return Diagnostic(E_LOCK_DAMAGED, "the lock file is no regular file", Location(str(path), 1, 1), hint)
 
 
 def lock_text(lock: LockFile, pipeline_name: str) -> str:

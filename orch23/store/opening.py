@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError
+from orch23.store.beneath import leaves, read_regular
 from orch23.store.build_lock import BuildLock
 from orch23.store.codes import E_STORE_VERSION
 from orch23.store.contents import Contents
@@ -83,9 +84,13 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
 
     Raises:
         CorruptStateError: it is of a version that this orch23 does not know.
+        SafetyError: it, or the logs, are a link: what is written there, and cleared, would be somebody else's.
 
     """
     folder = root / FOLDER
+    for name in (FOLDER, LOGS):
+        if (root / name).is_symlink():
+            raise leaves(name)
     _check_version(folder / "VERSION")
     contents = Contents(folder / "cas", meter)
     workspace = Workspace(root, folder / "stat.json", meter=meter)
@@ -131,15 +136,16 @@ def _open_up(folder: Path) -> None:
 
 def _check_version(path: Path) -> None:
     try:
-        found = path.read_bytes()
+        found = read_regular(path)
     except FileNotFoundError:
         return
     if found != STORE_VERSION:
-        version = found[:20].decode("utf-8", "replace").strip()
+        version = found[:20].decode("utf-8", "replace").strip() if found is not None else "of no regular file"
         raise CorruptStateError(
             Diagnostic(
                 E_STORE_VERSION,
                 f"the store {FOLDER} is of version {version!r}, this orch23 knows version 1",
-                hint="`orch23 reset` makes a new one; recorded answers are kept",
+                Location(f"{FOLDER}/{path.name}", 1, 1),
+                "`orch23 reset` makes a new one; recorded answers are kept",
             )
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.store.beneath import directory, make_directories, open_regular, split
+from orch23.store.beneath import directory, make_directories, open_regular, read_regular, split
 from orch23.store.clone import hash_file
 from orch23.store.contents import Contents
 from orch23.store.durable import (
@@ -77,7 +77,7 @@ class Promoter:
     def pending(self) -> Tree:
         """Return what a promotion that was interrupted will leave once a build has finished it. Writes nothing."""
         try:
-            body = fields(unseal(self._redo.read_bytes()), ("new", "old"))
+            body = fields(unseal(read_regular(self._redo) or b""), ("new", "old"))
             new, old = _from_json(body["new"]), _from_json(body["old"])
         except (FileNotFoundError, ValueError):
             return {}
@@ -93,7 +93,7 @@ class Promoter:
 
         """
         try:
-            data = self._redo.read_bytes()
+            data = read_regular(self._redo) or b""
         except FileNotFoundError:
             return None
         try:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
+from orch23.store.beneath import read_regular
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, write_all
 from orch23.store.indented import indented
 from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
@@ -250,7 +251,7 @@ class StateFile:
 def read_state(path: Path) -> Mapping[str, Json] | None:
     """Return what a `state.json` says, or None if it is missing or not as it was written."""
     try:
-        body = dict(mapping(parse(path.read_bytes())))
+        body = dict(mapping(parse(read_regular(path) or b"")))
     except (OSError, ValueError):
         return None
     return body if body.pop("sum", None) == digest_json(body) else None

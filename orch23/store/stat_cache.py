@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orch23.model.digest import Digest, FileEntry, Json
+from orch23.store.beneath import read_regular
 from orch23.store.durable import PRIVATE_FILE, seal, unseal, write_atomic
 from orch23.store.strict_json import fields, text, texts
 
@@ -53,7 +54,7 @@ def load_seen(path: Path) -> dict[str, Seen]:
     collecting = gc.isenabled()
     gc.disable()  # a few objects a file, and not one of them is garbage: to look for some doubles the time
     try:
-        return _parsed(path.read_bytes())
+        return _parsed(read_regular(path) or b"")
     finally:
         if collecting:
             gc.enable()

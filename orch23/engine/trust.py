@@ -1,0 +1,68 @@
+"""Say which of the files that configure a run of tests were made by a model, or after one: they may not judge it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from orch23.engine.failure import below
+from orch23.engine.world import World
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep
+from orch23.model.plan import Plan
+from orch23.resolve.resolution import Resolved
+
+_CONFTEST = "conftest.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What one resolved stage may believe of the files in its rooms."""
+
+    world: World
+    resolved: Resolved
+
+    def refused(self, step: PytestStep, files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
+        """Return a complaint for each file that pytest would be configured by, and that a model had a hand in."""
+        return tuple(self._complaints(step, files))
+
+    def _complaints(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+        cwd = self.resolved.stage.cwd
+        for path, entry in sorted(files.items()):
+            if cwd != "." and not path.startswith(f"{cwd}/"):
+                continue
+            name = below(path, cwd)
+            if (name.rpartition("/")[2] != _CONFTEST and name != step.config) or name in step.trust:
+                continue
+            maker = self._maker(path, entry)
+            if maker is not None and of_a_model(self.world.plan, maker):
+                message = f"is made by `{maker}`, which is a model's work, and would configure the tests that judge it"
+                hint = f"leave it out, or name it: `pytest: {{trust: [{name}]}}`"
+                yield Diagnostic("E321", message, hint=hint, subject=path)
+
+    def _maker(self, path: str, entry: FileEntry) -> str | None:
+        """Return the stage that made what a room holds at a path, None if a person did."""
+        given = {**self.resolved.verify_files, **self.resolved.files, **self.resolved.base}
+        if given.get(path) != entry:
+            return self.resolved.stage.name
+        if path in self.resolved.base and self.world.originals().get(path) == entry:
+            return None
+        return self.world.maker(self.resolved.stage.name, path)
+
+
+def of_a_model(plan: Plan, name: str) -> bool:
+    """Say whether a stage asks a model, or comes after one that does."""
+    seen, open_ = {name}, [name]
+    while open_:
+        node = plan.nodes.get(open_.pop())
+        if node is None:
+            continue
+        if isinstance(node, ForeachStage):
+            if "llm" in node.body:
+                return True
+        elif isinstance(node.step, LLMStep):
+            return True
+        for above in plan.upstream.get(node.name, ()):
+            if above not in seen:
+                seen.add(above)
+                open_.append(above)
+    return False

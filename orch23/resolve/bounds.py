@@ -1,0 +1,279 @@
+"""Hold templates and expressions to a bounded work: so many steps, and values of a bounded size.
+
+A template has no endless loop, but loops in loops, and texts and lists that double themselves, are without end all the
+same. Loops, calls and filters spend steps of a budget; whatever grows is weighed before it is made.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import jinja2
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+
+MAX_STEPS = 200_000
+MAX_TEXT = 4 << 20
+MAX_VALUES = 100_000
+MAX_NUMBER = 10_000
+MAX_DIGITS = 300
+MAX_BITS = 4096
+_CHARACTERS_A_STEP = 256
+_STEPS_A_CALL = 5
+
+WEIGHED = "orch23_weighed"
+COUNTED = "orch23_counted"
+
+_Filter: TypeAlias = Callable[..., Any]
+_Value: TypeAlias = Any
+
+
+class TooMuchError(ValueError):
+    """What a template would do or make is without bound."""
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What is left of the steps of one rendering."""
+
+    left: int = MAX_STEPS
+
+
+_BUDGET: ContextVar[_Budget | None] = ContextVar("orch23_template_budget", default=None)
+
+
+@contextmanager
+def budget() -> Iterator[None]:
+    """Let what is rendered here spend one budget."""
+    token = _BUDGET.set(_Budget())
+    try:
+        yield
+    finally:
+        _BUDGET.reset(token)
+
+
+def spend(steps: int) -> None:
+    """Take steps off the budget of the rendering that is under way.
+
+    Raises:
+        TooMuchError: it is spent.
+
+    """
+    now = _BUDGET.get()
+    if now is None:
+        return
+    now.left -= steps
+    if now.left < 0:
+        message = f"the template takes over {MAX_STEPS:,} steps"
+        raise TooMuchError(message)
+
+
+def weighed(value: _Value) -> _Value:
+    """Return a value as it is, unless there is too much of it, counting what is in it as often as it is there.
+
+    Raises:
+        TooMuchError: it holds too many values or characters.
+
+    """
+    values, characters, open_ = 0, 0, [value]
+    while open_:
+        one = open_.pop()
+        values += 1
+        if isinstance(one, str):
+            characters += len(one)
+        elif isinstance(one, Mapping):
+            open_ += [*one.keys(), *one.values()] if len(one) <= MAX_VALUES else [_refuse("values", MAX_VALUES)]
+        elif isinstance(one, list | tuple):
+            open_ += one
+        elif isinstance(one, range):
+            values += len(one)
+        if characters > MAX_TEXT:
+            _refuse("characters", MAX_TEXT)
+        if values + len(open_) > MAX_VALUES * 2:
+            _refuse("values", MAX_VALUES)
+    spend(values + characters // _CHARACTERS_A_STEP)
+    return value
+
+
+def shown(value: _Value) -> _Value:
+    """Return what a template writes as it is, unless there is too much of it, or something in it is not defined."""
+    weighed(value)
+    open_ = [value] if isinstance(value, Mapping | list | tuple) else []
+    while open_:
+        one = open_.pop()
+        if isinstance(one, Mapping):
+            open_ += one.values()
+        elif isinstance(one, list | tuple):
+            open_ += one
+        elif isinstance(one, jinja2.Undefined):
+            str(one)  # raises
+    return value
+
+
+def _refuse(what: str, limit: int) -> None:
+    message = f"a value would hold over {limit:,} {what}"
+    raise TooMuchError(message)
+
+
+def counted(value: _Value) -> _Value:
+    """Return what a loop goes through, each round of it a step."""
+    if isinstance(value, jinja2.Undefined):
+        return value
+    if isinstance(value, Sized):
+        spend(len(value))
+        return value
+    return _counting(value)
+
+
+def _counting(value: Iterable[_Value]) -> Iterator[_Value]:
+    for one in value:
+        spend(1)
+        yield one
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Join the parts of a text up to the cap: of a macro, a block, a `{% set %}`."""
+    out, size = [], 0
+    for part in parts:
+        size += len(part)
+        if size > MAX_TEXT:
+            _refuse("characters", MAX_TEXT)
+        out.append(part)
+    return "".join(out)
+
+
+def call(function: _Value, arguments: Iterable[_Value]) -> None:
+    """Hold a call to its bounds: one step, and a text that it makes is weighed before."""
+    given = tuple(arguments)
+    spend(_STEPS_A_CALL + sum(len(one) for one in given if isinstance(one, list | tuple | str)) // _CHARACTERS_A_STEP)
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if isinstance(owner, str):
+        spend(len(owner) // _CHARACTERS_A_STEP)
+        if name == "replace":
+            _replaced(owner, *given)
+        elif name == "join" and given:
+            _joining(given[0], owner)
+        elif name == "translate":
+            message = "`translate` makes a text of any size; use `replace`"
+            raise TooMuchError(message)
+
+
+def plus(left: _Value, right: _Value) -> _Value:
+    """Add; texts and lists are weighed."""
+    if isinstance(left, str | list | tuple):
+        weighed(left)
+        weighed(right)
+    return left + right
+
+
+def times(left: int | float, right: int | float) -> int | float:
+    """Multiply numbers."""
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_BITS:
+        message = f"a number would have over {MAX_BITS} bits"
+        raise TooMuchError(message)
+    return left * right
+
+
+# ---- filters ----------------------------------------------------------------------------------
+
+
+def bounded(name: str, function: _Filter) -> _Filter:
+    """Return a filter that weighs what it is given, and what it would make of it."""
+    check = _CHECKS.get(name)
+
+    @functools.wraps(function)
+    def wrapped(*arguments: _Value, **options: _Value) -> _Value:
+        given = [one for one in arguments if not isinstance(one, _OF_JINJA)]
+        for one in (*given, *options.values()):
+            weighed(one)
+        if check is not None:
+            check(*given, **options)
+        return function(*arguments, **options)
+
+    return wrapped
+
+
+_OF_JINJA = (jinja2.Environment, nodes.EvalContext, jinja2.runtime.Context)
+
+
+def _replaced(text: _Value, old: _Value = "", new: _Value = "", _count: _Value = None) -> None:
+    if len(str(text)) + str(text).count(str(old)) * len(str(new)) > MAX_TEXT:
+        _refuse("characters", MAX_TEXT)
+
+
+def _joining(values: _Value, between: _Value = "", _attribute: _Value = None, **options: _Value) -> None:
+    between = options.get("d", between)
+    if isinstance(values, Sized) and len(values) * len(str(between)) > MAX_TEXT:
+        _refuse("characters", MAX_TEXT)
+
+
+def _indented(text: _Value, width: _Value = 4, *_flags: _Value, **options: _Value) -> None:
+    width = options.get("width", width)
+    size = len(width) if isinstance(width, str) else int(width)
+    if size * (str(text).count("\n") + 2) > MAX_TEXT:
+        _refuse("characters", MAX_TEXT)
+
+
+def _numbered(_value: _Value, *arguments: _Value, **options: _Value) -> None:
+    for one in (*arguments, *options.values()):
+        if isinstance(one, int) and abs(one) > MAX_NUMBER:
+            message = f"{one} is over {MAX_NUMBER:,}"
+            raise TooMuchError(message)
+
+
+def _rounded(_value: _Value, precision: _Value = 0, _method: _Value = "", **options: _Value) -> None:
+    if abs(int(options.get("precision", precision))) > MAX_DIGITS:
+        message = f"a precision is over {MAX_DIGITS} digits"
+        raise TooMuchError(message)
+
+
+_CHECKS: Mapping[str, Callable[..., None]] = {
+    "batch": _numbered,
+    "slice": _numbered,
+    "tojson": _numbered,
+    "indent": _indented,
+    "join": _joining,
+    "replace": _replaced,
+    "round": _rounded,
+}
+
+
+# ---- templates --------------------------------------------------------------------------------
+
+
+class Guard(NodeTransformer):
+    """Puts the filters that weigh and count into a template that was read."""
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802 - Jinja's name
+        """Count the rounds of a loop."""
+        self.generic_visit(node)
+        node.iter = _filtered(node.iter, COUNTED)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Concat:  # noqa: N802 - likewise
+        """Weigh what is put together."""
+        self.generic_visit(node)
+        node.nodes = [_filtered(one, WEIGHED) for one in node.nodes]
+        return node
+
+    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - likewise
+        """Weigh a list: it may hold itself twice."""
+        self.generic_visit(node)
+        return _filtered(node, WEIGHED) if node.items else node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - likewise
+        """Weigh a mapping."""
+        self.generic_visit(node)
+        return _filtered(node, WEIGHED) if node.items else node
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - likewise
+        """Weigh a tuple that is no target."""
+        self.generic_visit(node)
+        return _filtered(node, WEIGHED) if node.items and node.ctx == "load" else node
+
+
+def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)

@@ -1,0 +1,68 @@
+"""Run a real pytest over some files, in any tier of the sandbox, and judge it as a build does."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from orch23.decide.expected_tests import expected_tests
+from orch23.decide.verdict import Verdict, judge_pytest
+from orch23.execute.launch import Launcher
+from orch23.execute.local import LocalExecutor
+from orch23.execute.rooms import Rooms
+from orch23.model.action import Action, ActionResult, Completed
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.pipeline import DEFAULT_SCRATCH, PytestStep
+from orch23.resolve.commands import pytest_command
+
+
+class Source:
+    """Contents by path, as a dict."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        target.write_text(self.files[path])
+        return digest_bytes(target.read_bytes()) == entry.digest
+
+
+class Kept:
+    """A store that forgets."""
+
+    def put_bytes(self, data: bytes) -> Digest:
+        return digest_bytes(data)
+
+    def put_file(self, path: Path) -> Digest:
+        return digest_bytes(path.read_bytes())
+
+
+class Judge:
+    """Run pytest over some files and judge it."""
+
+    def __init__(self, folder: Path, launcher: Launcher | None = None) -> None:
+        self.source = Source()
+        rooms = Rooms(folder, self.source)
+        self.executor = LocalExecutor(rooms=rooms, contents=Kept(), workers=1, launcher=launcher)
+
+    def run(self, files: Mapping[str, str], step: PytestStep, **more: object) -> ActionResult:
+        self.source.files = dict(files)
+        command = pytest_command(step)
+        fields: dict[str, object] = {
+            "argv": command.argv,
+            "env": command.env,
+            "inputs": {p: FileEntry(digest_bytes(text.encode())) for p, text in files.items()},
+            "interpreter": sys.executable,
+            "scratch": DEFAULT_SCRATCH,
+            "timeout_s": 60.0,
+            "reports": True,
+            **more,
+        }
+        outcome = self.executor.submit(Action(**fields)).result()  # type: ignore[arg-type]  # spelled above
+        assert isinstance(outcome, Completed), outcome
+        return outcome.result
+
+    def verdict(self, files: Mapping[str, str], step: PytestStep | None = None) -> Verdict:
+        step = step or PytestStep(args=("-q",))
+        result = self.run(files, step)
+        expected = step.expect or expected_tests(files, step.paths)
+        return judge_pytest(result.exit_code, result.report, expected, result.output.text)
