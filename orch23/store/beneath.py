@@ -94,6 +94,12 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
     return None
 
 
+def read_regular(path: Path) -> bytes | None:
+    """Return the bytes of a regular file, or None if it is not there or something else, such as a folder or a pipe."""
+    descriptor = open_regular(path)
+    return None if descriptor is None else read_all(descriptor)
+
+
 def read_all(descriptor: int) -> bytes:
     """Return all bytes from a descriptor, and close it."""
     with os.fdopen(descriptor, "rb") as stream:

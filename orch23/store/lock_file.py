@@ -1,6 +1,7 @@
 """The lock file beside a pipeline: its records as text that git can merge and a person can read."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
+from orch23.store.beneath import read_regular
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.durable import write_atomic
 from orch23.store.record_format import record_from_json, record_to_json
@@ -27,31 +29,27 @@ def read_lock(path: Path) -> LockFile:
         CorruptStateError: it has conflict markers, or is not as it was written; all damaged records are named.
 
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return LockFile()
-    return parse_lock(data, str(path))
+    data = read_regular(path)
+    if data is not None:
+        return parse_lock(data, str(path))
+    if os.path.lexists(path):
+        raise CorruptStateError(_damaged(str(path), ValueError("what lies there is no regular file")))
+    return LockFile()
 
 
 def write_lock(path: Path, lock: LockFile, pipeline_name: str) -> bool:
     """Write a lock file, unless it has this text already; say whether it was written."""
     data = lock_text(lock, pipeline_name).encode("utf-8")
-    try:
-        if path.read_bytes() == data:
-            return False
-    except FileNotFoundError:
-        pass
+    if read_regular(path) == data:
+        return False
     write_atomic(path, data)
     return True
 
 
 def lock_digest(path: Path) -> str:
-    """Return the sha256 of a lock file as it is, in hex; empty where there is none."""
-    try:
-        return digest_bytes(path.read_bytes()).sha256
-    except FileNotFoundError:
-        return ""
+    """Return the sha256 of a lock file as it is, in hex; empty where there is no such file."""
+    data = read_regular(path)
+    return digest_bytes(data).sha256 if data is not None else ""
 
 
 def lock_text(lock: LockFile, pipeline_name: str) -> str:

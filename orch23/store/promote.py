@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.store.beneath import directory, make_directories, open_regular, split
+from orch23.store.beneath import directory, make_directories, open_regular, read_regular, split
 from orch23.store.contents import Contents, pump
 from orch23.store.durable import (
     PRIVATE_FILE,
@@ -75,9 +75,9 @@ class Promoter:
     def pending(self) -> Tree:
         """Return what a promotion that was interrupted will leave once a build has finished it. Writes nothing."""
         try:
-            body = fields(unseal(self._redo.read_bytes()), ("new", "old"))
+            body = fields(unseal(read_regular(self._redo) or b""), ("new", "old"))
             new, old = _from_json(body["new"]), _from_json(body["old"])
-        except (FileNotFoundError, ValueError):
+        except ValueError:
             return {}
         return {path: entry for path, entry in new.items() if self._current(path) in (entry, old.get(path))}
 
@@ -90,9 +90,8 @@ class Promoter:
             SafetyError: somebody put a link where a directory was. Nothing was written.
 
         """
-        try:
-            data = self._redo.read_bytes()
-        except FileNotFoundError:
+        data = read_regular(self._redo)
+        if data is None:
             return None
         try:
             body = fields(unseal(data), ("new", "old"))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
-from orch23.store.beneath import leaves, open_file, read_all, split
+from orch23.store.beneath import leaves, open_file, read_all, read_regular, split
 from orch23.store.contents import pump
 from orch23.store.durable import PRIVATE_FILE, is_temp, seal, unseal, write_atomic
 from orch23.store.strict_json import fields, mapping, text, whole
@@ -231,7 +231,7 @@ class Workspace:
         if self._cache is None:
             return {}
         try:
-            body = fields(unseal(self._cache.read_bytes()), ("version", "files"))
+            body = fields(unseal(read_regular(self._cache) or b""), ("version", "files"))
             if body["version"] != _CACHE_VERSION:
                 self._changed = True
                 return {}
