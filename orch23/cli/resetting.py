@@ -1,11 +1,12 @@
 """Make a project forget its results, whatever state its store is in."""
 
-import contextlib
+import os
 from pathlib import Path
 
 from orch23.model.errors import CorruptStateError
-from orch23.store.journal import read_journal
-from orch23.store.opening import FOLDER, LOGS, remove_tree
+from orch23.store.journal import journals, read_journal
+from orch23.store.opening import FOLDER, LOGS
+from orch23.store.removal import remove
 
 _FOLDERS = {
     "records": "the records of results",
@@ -25,12 +26,12 @@ def forget(root: Path) -> list[str]:
     store = root / FOLDER
     told = []
     for name, what in _FOLDERS.items():
-        if (store / name).is_dir():
-            remove_tree(store / name)
+        if os.path.lexists(store / name):
+            remove(store / name)
             told.append(f"removed {what}")
     for name, what in _FILES.items():
-        with contextlib.suppress(FileNotFoundError):
-            (store / name).unlink()
+        if os.path.lexists(store / name):
+            remove(store / name)
             if name != "VERSION":
                 told.append(f"removed {what}")
     return told
@@ -39,7 +40,7 @@ def forget(root: Path) -> list[str]:
 def set_journals_aside(root: Path) -> list[str]:
     """Rename journals that cannot be read, so that no command stumbles over them, and say which."""
     told = []
-    for path in sorted((root / LOGS).glob("*.jsonl")):
+    for path in sorted(journals(root / LOGS)):
         try:
             read_journal(path)
         except CorruptStateError:

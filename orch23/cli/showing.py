@@ -23,6 +23,7 @@ from orch23.plan.select import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.explain_view import text_diff
 from orch23.store.artifacts import Artifacts
+from orch23.store.beneath import read_regular
 from orch23.store.journal import read_journal, runs
 
 _FILES: Mapping[str, tuple[str, ...]] = {
@@ -219,9 +220,10 @@ def _attempts(place: Path) -> list[int]:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        data = read_regular(path)
     except OSError:
         return None
+    return data.decode("utf-8", errors="replace") if data is not None else None
 
 
 def _joined(parts: list[tuple[str, str]], title: str) -> str:

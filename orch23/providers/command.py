@@ -24,6 +24,7 @@ from orch23.providers.adapter import Adapter, Asking, Setting
 from orch23.providers.faults import plain
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
+MAX_NOISE_BYTES = 16 << 20
 _STDERR_KEPT = 64_000
 _MARGIN = 16_000
 """A secret that the cut of what is kept has split is in it, and nothing of it is shown."""
@@ -162,7 +163,7 @@ def _converse(
     if stdin is None or stdout is None or stderr is None:
         message = "BUG: the program was started without pipes"
         raise RuntimeError(message)
-    out, err, rest = bytearray(), bytearray(), memoryview(question)
+    out, err, rest, noise = bytearray(), bytearray(), memoryview(question), 0
     os.set_blocking(stdin.fileno(), False)
     with selectors.DefaultSelector() as waiting:
         waiting.register(stdin, selectors.EVENT_WRITE)
@@ -187,8 +188,12 @@ def _converse(
                     on_progress(len(out))
                 else:
                     err = (err + data)[-_STDERR_KEPT:]
+                    noise += len(data)
                 if len(out) > MAX_ANSWER_BYTES:
                     raise _StoppedError(codes.TOO_MUCH, f"printed more than {MAX_ANSWER_BYTES:,} bytes, and was killed")
+                if noise > MAX_NOISE_BYTES:
+                    why = f"printed more than {MAX_NOISE_BYTES:,} bytes on stderr, and was killed"
+                    raise _StoppedError(codes.TOO_MUCH, why)
     _await(process, until, clock)
     return bytes(out), bytes(err)
 

@@ -124,13 +124,7 @@ def open_regular(name: str | Path, parent: int | None = None) -> int | None:
 
 
 def read_regular(path: Path) -> bytes | None:
-    """Return the bytes of a regular file, or None if something else is there: a directory, a pipe, a device, a link.
-
-    Raises:
-        FileNotFoundError: nothing is there.
-
-    """
-    os.lstat(path)
+    """Return the bytes of a regular file, or None if it is not there or something else, such as a folder or a pipe."""
     descriptor = open_regular(path)
     return None if descriptor is None else read_all(descriptor)
 

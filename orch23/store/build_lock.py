@@ -1,18 +1,21 @@
 """Let one build at a time change a project, by a lock that ends with its process."""
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import BusyError
-from orch23.store.codes import E_BUSY
+from orch23.model.errors import BusyError, CorruptStateError
+from orch23.store.codes import E_BUSY, E_PLACE
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, write_all
 
 _PID_BYTES = 32
+_NO_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV})
 
 
 class BuildLock:
@@ -28,10 +31,12 @@ class BuildLock:
 
         Raises:
             BusyError: another process (or another BuildLock) has it.
+            CorruptStateError: what lies in its place can be no lock.
 
         """
+        check_folder(self._path.parent)
         self._path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+        descriptor = self._open()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -47,6 +52,19 @@ class BuildLock:
             write_all(descriptor, f"{os.getpid()}\n".encode())
         return self
 
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(self._path, flags, PRIVATE_FILE)
+        except OSError as refused:
+            if refused.errno in _NO_FILE:
+                raise CorruptStateError(_strange(self._path, "file")) from None
+            raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise CorruptStateError(_strange(self._path, "file"))
+        return descriptor
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -55,6 +73,24 @@ class BuildLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a child between fork and exec still shares the descriptor
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def check_folder(path: Path) -> None:
+    """Complain of what lies where a folder of orch23's belongs, and is none.
+
+    Raises:
+        CorruptStateError: there is such a thing.
+
+    """
+    if os.path.lexists(path) and not path.is_dir():
+        raise CorruptStateError(_strange(path, "folder"))
+
+
+def _strange(path: Path, what: str) -> Diagnostic:
+    name = f"{path.parent.name}/{path.name}" if what == "file" else path.name
+    return Diagnostic(
+        E_PLACE, f"what lies at {name} is no {what}", hint=f"remove it, or move it away: {path}; the next build makes it"
+    )
 
 
 def _busy(holder: str) -> Diagnostic:

@@ -12,6 +12,7 @@ E_JOURNAL = "E706"
 E_TRANSCRIPT = "E707"
 E_BUSY = "E708"
 E_NO_RUN = "E709"
+E_PLACE = "E692"
 
 CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
@@ -65,5 +66,11 @@ CODES: Mapping[str, tuple[str, str]] = {
         "There is no such run",
         "No journal of that name is in logs/. `orch23 runs` lists the runs; logs are not "
         "committed, so a fresh clone has none.",
+    ),
+    E_PLACE: (
+        "Something else lies where orch23 keeps its own",
+        "The folders .orch23 and logs, and the file .orch23/lock, are orch23's own. Something of another kind lies in the "
+        "place of one of them: a link, a file where a folder belongs, or the reverse. orch23 takes away no such thing that "
+        "it did not make. Remove it, or move it away, and build: recorded answers, where they are still there, are kept.",
     ),
 }

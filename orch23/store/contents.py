@@ -35,6 +35,7 @@ class Contents:
         self._meter = meter
         self._verified: set[str] = set()
         self.read_from: set[Path] = set()
+        self._damaged: set[str] = set()
         self.healed: list[str] = []
         self.added_bytes = 0
 
@@ -49,6 +50,8 @@ class Contents:
 
     def has(self, digest: Digest) -> bool:
         """Say whether there is a blob of that digest and size. Its bytes are verified when they are read."""
+        if digest.sha256 in self._damaged:
+            return False
         try:
             return self.path_of(digest).stat().st_size == digest.size_bytes
         except OSError:
@@ -94,7 +97,7 @@ class Contents:
         """Return the bytes of a digest.
 
         Raises:
-            MissingBytesError: they are not there, or were damaged; a damaged blob is deleted.
+            MissingBytesError: they are not there, or were damaged: then they count as lost until they are put again.
 
         """
         source = open_regular(self.path_of(digest))
@@ -168,6 +171,7 @@ class Contents:
     def delete_all(self) -> None:
         """Forget all bytes."""
         self._verified.clear()
+        self._damaged.clear()
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._folder)
 
@@ -197,6 +201,7 @@ class Contents:
         path = self.path_of(digest)
         make_folder(path.parent, PRIVATE_FOLDER)
         temp.rename(path)
+        self._damaged.discard(digest.sha256)
         self._verified.add(digest.sha256)
         self.added_bytes += digest.size_bytes
 
@@ -214,8 +219,9 @@ class Contents:
             self._verified.add(found)
             return
         self._verified.discard(digest.sha256)
-        self.healed.append(f"{digest.sha256}: the stored bytes were damaged")
-        discard(self.path_of(digest))
+        if digest.sha256 not in self._damaged:  # whoever only looks must not remove it
+            self._damaged.add(digest.sha256)
+            self.healed.append(f"{digest.sha256}: the stored bytes were damaged")
         raise MissingBytesError(digest.sha256)
 
 

@@ -189,6 +189,8 @@ class Exchanges:
     def _read(self, path: Path, fingerprint: str, *, committed: bool) -> Exchange | None:
         source = self._open(path, committed=committed)
         if source is None:
+            if committed and path.is_dir():
+                self._complain(path, "it is a folder", committed=True)
             return None
         data = read_all(source)
         try:

@@ -1,6 +1,7 @@
 """The lock file beside a pipeline: its records as text that git can merge and a person can read."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,13 +29,12 @@ def read_lock(path: Path) -> LockFile:
         CorruptStateError: it has conflict markers, or is not as it was written; all damaged records are named.
 
     """
-    try:
-        data = read_regular(path)
-    except FileNotFoundError:
-        return LockFile()
-    if data is None:
+    data = read_regular(path)
+    if data is not None:
+        return parse_lock(data, str(path))
+    if os.path.lexists(path):
         raise CorruptStateError(_no_file(path))
-    return parse_lock(data, str(path))
+    return LockFile()
 
 
 def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> bool:
@@ -53,11 +53,9 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> boo
 
 
 def lock_digest(path: Path) -> str:
-    """Return the sha256 of a lock file as it is, in hex; empty where there is none."""
-    try:
-        return digest_bytes(read_regular(path) or b"").sha256
-    except FileNotFoundError:
-        return ""
+    """Return the sha256 of a lock file as it is, in hex; empty where there is no such file."""
+    data = read_regular(path)
+    return digest_bytes(data).sha256 if data is not None else ""
 
 
 def _no_file(path: Path) -> Diagnostic:

@@ -1,22 +1,23 @@
 """Open the store of a project: all of its parts, at their places, without writing a byte."""
 
 import contextlib
-import shutil
+import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError
 from orch23.store.beneath import leaves, read_regular
-from orch23.store.build_lock import BuildLock
+from orch23.store.build_lock import BuildLock, check_folder
 from orch23.store.codes import E_STORE_VERSION
 from orch23.store.contents import Contents
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, sweep_temps, write_atomic
 from orch23.store.exchanges import Exchanges
 from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
+from orch23.store.removal import remove_strange, remove_tree
 from orch23.store.records import Records
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from orch23.store.collection import Collector
 
 STORE_VERSION = b"1\n"
+_VERSION = re.compile(rb"[1-9][0-9]{0,8}\n")
 FOLDER = ".orch23"
 LOGS = "logs"
 
@@ -43,6 +45,7 @@ class Store:
     workspace: Workspace
     sources: Sources
     promoter: Promoter
+    mended: list[str] = field(default_factory=list)
 
     def build_lock(self) -> BuildLock:
         """Return the lock that a command must hold to change the project."""
@@ -62,7 +65,10 @@ class Store:
 
     def sweep(self) -> None:
         """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock."""
-        if not (self.folder / "VERSION").exists():
+        self.mended.extend(remove_strange(self.folder))
+        if (self.folder / "VERSION").exists() and not _has_version(self.folder / "VERSION"):
+            self.mended.append("VERSION: was damaged")
+        if not _has_version(self.folder / "VERSION"):
             write_atomic(self.folder / ".gitignore", b"*\n", mode=PRIVATE_FILE)
             write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE)
         for folder in (self.folder, self.logs):
@@ -71,11 +77,12 @@ class Store:
         self.records.sweep()
         self.exchanges.sweep()
         sweep_temps(self.folder)
+        sweep_temps(self.logs)
         remove_tree(self.rooms)
 
     def healed(self) -> tuple[str, ...]:
         """Return everything that was found damaged so far and dropped."""
-        parts = (self.contents.healed, self.records.healed, self.exchanges.healed, self.promoter.healed)
+        parts = (self.mended, self.contents.healed, self.records.healed, self.exchanges.healed, self.promoter.healed)
         return tuple(line for part in parts for line in part)
 
 
@@ -83,7 +90,7 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
     """Return the store of the project at `root`, there or not; long work on files is told to the meter.
 
     Raises:
-        CorruptStateError: it is of a version that this orch23 does not know.
+        CorruptStateError: it is of a version that this orch23 does not know, or what lies in its place is no folder.
         SafetyError: it, or the logs, are a link: what is written there, and cleared, would be somebody else's.
 
     """
@@ -91,6 +98,8 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
     for name in (FOLDER, LOGS):
         if (root / name).is_symlink():
             raise leaves(name)
+    check_folder(folder)
+    check_folder(root / LOGS)
     _check_version(folder / "VERSION")
     contents = Contents(folder / "cas", meter)
     workspace = Workspace(root, folder / "stat.json", meter=meter)
@@ -108,16 +117,6 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
     )
 
 
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it, also what a stage made unreadable."""
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            shutil.rmtree(folder)
-        except PermissionError:
-            _open_up(folder)
-            shutil.rmtree(folder)
-
-
 def _close_up(folder: Path) -> None:
     """Keep others out of a folder of ours that an earlier version, or a copy, left open to them."""
     with contextlib.suppress(OSError):  # not ours to change, or not there yet
@@ -125,22 +124,15 @@ def _close_up(folder: Path) -> None:
             folder.chmod(PRIVATE_FOLDER)
 
 
-def _open_up(folder: Path) -> None:
-    """Give ourselves every right to a tree of directories, following no link."""
-    pending = [folder]
-    while pending:
-        here = pending.pop()
-        here.chmod(stat.S_IRWXU)
-        pending += [path for path in here.iterdir() if path.is_dir() and not path.is_symlink()]
+def _has_version(path: Path) -> bool:
+    return read_regular(path) == STORE_VERSION
 
 
 def _check_version(path: Path) -> None:
-    try:
-        found = read_regular(path)
-    except FileNotFoundError:
-        return
-    if found != STORE_VERSION:
-        version = found[:20].decode("utf-8", "replace").strip() if found is not None else "of no regular file"
+    """Complain of another version. What is none at all is damage: it is written anew, and every file proves itself."""
+    found = read_regular(path) or STORE_VERSION
+    if found != STORE_VERSION and _VERSION.fullmatch(found):
+        version = found.decode("ascii").strip()
         raise CorruptStateError(
             Diagnostic(
                 E_STORE_VERSION,

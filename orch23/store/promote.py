@@ -79,7 +79,7 @@ class Promoter:
         try:
             body = fields(unseal(read_regular(self._redo) or b""), ("new", "old"))
             new, old = _from_json(body["new"]), _from_json(body["old"])
-        except (FileNotFoundError, ValueError):
+        except ValueError:
             return {}
         return {path: entry for path, entry in new.items() if self._current(path) in (entry, old.get(path))}
 
@@ -92,9 +92,8 @@ class Promoter:
             SafetyError: somebody put a link where a directory was. Nothing was written.
 
         """
-        try:
-            data = read_regular(self._redo) or b""
-        except FileNotFoundError:
+        data = read_regular(self._redo)
+        if data is None:
             return None
         try:
             body = fields(unseal(data), ("new", "old"))

@@ -57,6 +57,15 @@ def path_through_a_link(project: Project) -> set[str]:
     return shown(project.build())
 
 
+@TRIGGERS.of("E692")
+def folder_where_the_lock_belongs(project: Project) -> set[str]:
+    """Put a folder in the place of the lock."""
+    lock = built(project).root / ".orch23/lock"
+    lock.unlink()
+    lock.mkdir()
+    return shown(project.build())
+
+
 @TRIGGERS.of("E706")
 def journal_with_a_damaged_line(project: Project) -> set[str]:
     """Change a line in the middle of the newest journal."""

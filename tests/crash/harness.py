@@ -47,6 +47,7 @@ class Server:
         """Start it; `folder` takes its scratch files."""
         self._folder = folder
         environ = {"LD_PRELOAD": str(shim), "PATH": os.environ["PATH"], "PYTHONPATH": _REPOSITORY}
+        environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what a build imports late is no write of its own
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.server"],
             env=environ,
@@ -65,8 +66,20 @@ class Server:
         weaken: str = "",
     ) -> Death:
         """Build in a child that meets `mode` at its call number `at` (from 1)."""
+        return self.run(project, "build", "-j1", *argv, at=at, mode=mode, error=error, weaken=weaken)
+
+    def run(
+        self,
+        project: Project,
+        *argv: str,
+        at: int = 0,
+        mode: str = "count",
+        error: int = 0,
+        weaken: str = "",
+    ) -> Death:
+        """Run a command in a child that meets `mode` at its call number `at` (from 1)."""
         labels = self._folder / "labels"
-        asked: dict[str, Any] = {"root": str(project.root), "argv": ["build", "-j1", *argv], "weaken": weaken}
+        asked: dict[str, Any] = {"root": str(project.root), "argv": list(argv), "weaken": weaken}
         asked |= {"at": at, "mode": mode, "error": error, "labels": str(labels)}
         assert self._process.stdin is not None
         assert self._process.stdout is not None

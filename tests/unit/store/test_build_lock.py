@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.errors import BusyError, ExitCode
+from orch23.model.errors import BusyError, CorruptStateError, ExitCode
 from orch23.store.build_lock import BuildLock
 
 HOLD = """
@@ -119,3 +119,24 @@ def test_a_lock_can_be_taken_again_after_an_error(tmp_path: Path) -> None:
         raise RuntimeError
     with lock:
         pass
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "dangling link", "pipe"])
+def test_what_can_be_no_lock_is_told_and_left(tmp_path: Path, kind: str) -> None:
+    lock, outside = tmp_path / ".orch23" / "lock", tmp_path / "outside"
+    lock.parent.mkdir()
+    if kind == "folder":
+        lock.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(outside)
+        if kind == "link":
+            outside.write_text("mine")
+    with pytest.raises(CorruptStateError) as caught, BuildLock(lock):
+        pytest.fail("it was taken")
+    [found] = caught.value.diagnostics
+    assert (found.code, caught.value.exit_code) == ("E692", ExitCode.CORRUPT)
+    assert str(lock) in (found.hint or "")
+    assert os.path.lexists(lock)
+    assert not outside.exists() or outside.read_text() == "mine"

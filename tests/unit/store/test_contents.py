@@ -72,6 +72,20 @@ def test_damaged_bytes_are_never_given_out_and_can_be_put_again(
     assert contents.read(digest) == b"precious bytes"
 
 
+def test_who_only_looks_leaves_damaged_bytes_where_they_are(contents: Contents, tmp_path: Path) -> None:
+    digest = contents.put_bytes(b"data")
+    path = contents.path_of(digest)
+    path.chmod(0o644)
+    path.write_bytes(b"atad")
+    reading = Contents(path.parents[1])
+    for _ in range(2):
+        with pytest.raises(MissingBytesError):
+            reading.read(digest)
+    assert not reading.has(digest)
+    assert len(reading.healed) == 1
+    assert path.read_bytes() == b"atad"
+
+
 def test_a_put_by_a_new_process_replaces_a_damaged_blob_of_the_right_size(contents: Contents, tmp_path: Path) -> None:
     digest = contents.put_bytes(b"precious")
     path = contents.path_of(digest)

@@ -7,7 +7,8 @@ import pytest
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode
 from orch23.model.record import Record
-from orch23.store.opening import open_store, remove_tree
+from orch23.store.opening import open_store
+from orch23.store.removal import remove_tree
 
 
 def test_opening_and_looking_write_nothing(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ def test_a_store_has_the_layout_that_is_promised(tmp_path: Path) -> None:
     assert open_store(tmp_path).records.last("s") is not None
 
 
-@pytest.mark.parametrize("text", ["2\n", "", "1", "garbage\0", "9" * 1000])
+@pytest.mark.parametrize("text", ["2\n", "99\n", "123456789\n"])
 def test_a_store_of_an_unknown_version_is_refused_with_a_way_out(tmp_path: Path, text: str) -> None:
     (tmp_path / ".orch23").mkdir()
     (tmp_path / ".orch23" / "VERSION").write_text(text)
@@ -48,6 +49,59 @@ def test_a_store_of_an_unknown_version_is_refused_with_a_way_out(tmp_path: Path,
     assert found.code == "E705"
     assert found.hint
     assert "reset" in found.hint
+
+
+@pytest.mark.parametrize("text", ["", "1", "1\x0b", "garbage\0", "9" * 1000])
+def test_a_version_that_is_none_is_damage_and_is_written_anew(tmp_path: Path, text: str) -> None:
+    open_store(tmp_path).sweep()
+    (tmp_path / ".orch23" / "VERSION").write_text(text)
+    store = open_store(tmp_path)
+    store.sweep()
+    assert (tmp_path / ".orch23" / "VERSION").read_text() == "1\n"
+    assert store.healed() == ("VERSION: was damaged",)
+
+
+@pytest.mark.parametrize("folder", [".orch23", "logs"])
+def test_a_file_in_the_place_of_the_store_is_told_and_left(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).write_text("mine\n")
+    with pytest.raises(CorruptStateError) as caught:
+        open_store(tmp_path)
+    [found] = caught.value.diagnostics
+    assert (found.code, caught.value.exit_code) == ("E692", ExitCode.CORRUPT)
+    assert str(tmp_path / folder) in (found.hint or "")
+    assert (tmp_path / folder).read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("place", ["stat.json", "promote.json", "VERSION", "cas/ab/blob", "records/ab/key", "exchanges/ab/x.json"])
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_what_is_no_file_in_a_files_place_is_removed_and_told(tmp_path: Path, place: str, kind: str) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine\n")
+    path = tmp_path / ".orch23" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        (path / "inner").mkdir(parents=True)
+    elif kind == "link":
+        path.symlink_to(outside)
+    else:
+        os.mkfifo(path)
+    store = open_store(tmp_path)
+    store.sweep()
+    assert store.healed() == (f"{place}: was no file",)
+    assert not path.exists() or path.read_text() == "1\n"
+    assert outside.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("place", ["cas", "records", "rooms", "cas/ab", "exchanges/ab"])
+def test_a_file_in_a_folders_place_is_removed_and_told(tmp_path: Path, place: str) -> None:
+    path = tmp_path / ".orch23" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    store = open_store(tmp_path)
+    store.sweep()
+    assert store.healed() == (f"{place}: was no folder",)
+    assert not path.exists()
+    assert store.contents.read(store.contents.put_bytes(b"data")) == b"data"
 
 
 def test_a_sweep_removes_what_killed_processes_left_and_nothing_else(tmp_path: Path) -> None:
