@@ -407,6 +407,22 @@ def test_all_are_cancelled_at_once() -> None:
     assert done == [True, True]
 
 
+def test_a_server_that_does_not_hear_of_it_holds_the_end_up_no_longer_than_a_moment() -> None:
+    called, heard = [], threading.Event()
+
+    def cancel() -> None:
+        called.append(True)
+        heard.wait(20)
+
+    submitted = Submitted(patience_s=0.01)
+    submitted.add("resp_1", cancel)
+    submitted.close()
+    submitted.close()
+    assert not heard.is_set()
+    assert called == [True], "and once is enough"
+    heard.set()
+
+
 def test_one_that_has_ended_is_not_cancelled() -> None:
     with OpenAIServer(response(status="queued"), response("an answer")) as server:
         way = Way(server)
