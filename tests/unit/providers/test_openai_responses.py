@@ -234,7 +234,7 @@ def test_a_poll_that_brings_no_response_says_so(reply: Reply) -> None:
         (Reply(parts=(b'{"id": "resp_1", ',), end="cut"), codes.UNREACHABLE, True, True),
         (error(429, "slow down"), codes.RATE_LIMITED, True, False),
         (error(429, "no money", type="insufficient_quota"), codes.BAD_REQUEST, False, False),
-        (error(500, "oh"), codes.OVERLOADED, True, False),
+        (error(500, "oh"), codes.OVERLOADED, True, True),
         (error(401, "no"), codes.REJECTED_KEY, False, False),
         (error(400, "no"), codes.BAD_REQUEST, False, False),
     ],
