@@ -20,7 +20,7 @@ PRODUCT := pyproject.toml README.md LICENSE $(shell find orch23 -type f -not -na
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := -m "not slow and not thorough"
 
-.PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs templates regold build clean
+.PHONY: help setup demo test check fmt lint types contracts unit thorough cover vendor docs economy templates regold build clean
 .PHONY: bench bench-long
 
 help: ## list what can be made
@@ -83,6 +83,10 @@ for name, page in pages.items():
     Path("docs", name + ".md").write_text(page(), encoding="utf-8")
 endef
 export PAGES
+
+economy: $(VENV)/.orch23-test ## write docs/economy.md anew: what an edit costs in calls of models
+	PYTHONPATH=. $(BIN)/python bench/model_economy.py > docs/economy.md.new
+	mv docs/economy.md.new docs/economy.md
 
 templates: $(VENV)/.orch23-test ## make the templates of orch23 init anew from the pipelines; commit what it writes
 	$(BIN)/python scripts/make_templates.py

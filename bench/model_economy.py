@@ -24,7 +24,7 @@ PROJECT = Path(__file__).parent / "economy"
 Build = Callable[[Path, tuple[str, ...]], int]
 """Run orch23 with these words in a folder, and return its exit code."""
 
-_LLM = ("plan@", "code@", "guide@", "summary")
+_LLM = ("plan@", "code@", "modules@", "guide@", "summary", "titles")
 
 
 # ---- the model ------------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 import sys
 
 from orch23 import __version__
+from orch23.cli.ending import end
 
 
 def run() -> None:
     """Run the command line and end with its code."""
-    sys.exit(main(sys.argv[1:]))
+    end(main(sys.argv[1:]))
 
 
 def main(argv: list[str]) -> int:

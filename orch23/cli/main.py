@@ -1,7 +1,5 @@
 """The door: arguments to a command to an exit code. Holds the program's one try."""
 
-import atexit
-import contextlib
 import errno
 import os
 import sys
@@ -9,12 +7,12 @@ import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
 
 import click
 from click.shell_completion import shell_complete
 
 from orch23.cli.console import Console, silence
+from orch23.cli.ending import end
 from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
@@ -38,17 +36,9 @@ _MACHINE = {
 }
 
 
-def run() -> NoReturn:
-    """Be the program: run the command line and end with its code.
-
-    All that is loaded is left to the system as it is: to take a vendor's library apart takes half a second.
-    """
-    code = main(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # whoever read it is gone, or it is closed
-            stream.flush()
-    atexit._run_exitfuncs()  # noqa: SLF001 - what libraries have asked for, such as coverage; there is no public name
-    os._exit(code)
+def run() -> None:
+    """Be the program: run the command line and end with its code."""
+    end(main(sys.argv[1:]))
 
 
 def main(argv: Sequence[str]) -> int:

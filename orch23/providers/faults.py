@@ -13,6 +13,9 @@ from orch23.providers import codes
 _BUSY = frozenset({408, 409})
 _KEY = frozenset({401, 403})
 _RATE_LIMIT = 429
+_AT_WORK = frozenset({500, 502, 504})
+"""The server broke down, or who stands before it has lost it: somebody may have worked on the request."""
+
 _CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _SHOWN = 300
@@ -68,7 +71,8 @@ def refused(
 ) -> TransportError:
     """Return the fault of a reply that is an error: what the status means, and whether to ask again.
 
-    408, 409, 429 and 5xx are transient, unless the server says in `x-should-retry` that asking again is no use.
+    408, 409, 429 and 5xx are transient, unless the server says in `x-should-retry` that asking again is no use. Of
+    these 500, 502 and 504 may have been charged; 503 and 529 turn requests away.
     `headers` have names in lower case; `said` is the server's own text, or nothing.
     """
     given = headers or {}
@@ -78,7 +82,7 @@ def refused(
     return TransportError(
         Diagnostic(code, message, hint=_WAYS_OUT[code]),
         transient=transient,
-        charged=charged,
+        charged=charged or status in _AT_WORK,
         status=status,
         retry_after_s=retry_after_s(given, now) if transient else None,
     )

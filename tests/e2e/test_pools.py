@@ -77,6 +77,15 @@ def test_pools_are_no_part_of_the_key(project: Project) -> None:
     assert project.plan() == {"a": "fresh", "b": "fresh"}
 
 
+def test_a_model_that_is_waited_for_takes_no_job_where_calls_have_a_pool(project: Project) -> None:
+    waiting = "cat > /dev/null; while [ ! -e s.txt ]; do sleep 0.02; done; echo x"
+    llm = f"provider: command, model: m, command: [sh, -c, '{waiting}'], prompt: p.md.j2, returns: text, timeout: 30"
+    given = f"  ask: {{llm: {{{llm}}}, outputs: [said.txt]}}\n  s: {{shell: echo > s.txt, outputs: [s.txt]}}\n"
+    project.write(shell(given, {"p.md.j2": "Wait for it."}, head="pools: {llm: 1}\n"))
+    green(project.build("-j1"))
+    assert [event["role"] for event in project.events_of("stage_finished")] == ["s", "ask"]
+
+
 def test_what_is_fresh_needs_no_place(project: Project) -> None:
     project.write(shell(stages(a="[gpu]", b="[gpu]", c="[gpu]"), head="pools: {gpu: 1}\n"))
     green(project.build())

@@ -1,5 +1,6 @@
 """The door maps whatever happens to an exit code, and never shows a traceback."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import click
 import pytest
 
 from orch23.cli.group import orch23
-from orch23.cli.main import main, run
+from orch23.cli.main import main
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import BusyError, ConfigurationError, CorruptStateError, ExitCode, Orch23Error
 
@@ -108,8 +109,12 @@ def test_options_come_from_the_environment_too(monkeypatch, tmp_path: Path, caps
     assert main(["runs"]) == ExitCode.USAGE
 
 
-def test_run_ends_the_program_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["orch23", "--nope"])
-    with pytest.raises(SystemExit) as ended:
-        run()
-    assert ended.value.code == ExitCode.USAGE
+def test_run_ends_the_program_with_the_code_and_does_what_others_asked_for_at_the_end() -> None:
+    program = (
+        "import atexit, sys; from orch23.cli.main import run; sys.argv[1:] = ['--nope']; "
+        "atexit.register(print, 'at the end'); run()"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == ExitCode.USAGE
+    assert ended.stdout == "at the end\n"
+    assert "--nope" in ended.stderr

@@ -33,7 +33,12 @@ NOW = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 )
 def test_each_status_has_its_code_and_its_consequence(status: int, code: str, transient: bool) -> None:
     fault = refused("https://x", status, "says\nno", {"retry-after": "3"})
-    assert (fault.diagnostic.code, fault.transient, fault.charged, fault.status) == (code, transient, False, status)
+    assert (fault.diagnostic.code, fault.transient, fault.charged, fault.status) == (
+        code,
+        transient,
+        status in {500, 502, 504},
+        status,
+    )
     assert fault.diagnostic.message == f"https://x answered {status}: says no"
     assert fault.diagnostic.hint
     assert fault.retry_after_s == (3.0 if transient else None)

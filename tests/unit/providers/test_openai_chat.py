@@ -183,7 +183,8 @@ def test_a_status_says_what_to_do_and_is_asked_once(reply: Reply, code: str, tra
     with OpenAIServer(reply) as server:
         found = fault(server)
         assert len(server.asked) == 1
-    assert (found.diagnostic.code, found.transient, found.charged) == (code, transient, False)
+    assert (found.diagnostic.code, found.transient) == (code, transient)
+    assert found.charged is (reply.status in {500, 502}), "somebody may have worked on it"
     assert found.status == reply.status
     assert str(reply.status) in found.diagnostic.message
 

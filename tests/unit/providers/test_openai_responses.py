@@ -234,7 +234,7 @@ def test_a_poll_that_brings_no_response_says_so(reply: Reply) -> None:
         (Reply(parts=(b'{"id": "resp_1", ',), end="cut"), codes.UNREACHABLE, True, True),
         (error(429, "slow down"), codes.RATE_LIMITED, True, False),
         (error(429, "no money", type="insufficient_quota"), codes.BAD_REQUEST, False, False),
-        (error(500, "oh"), codes.OVERLOADED, True, False),
+        (error(500, "oh"), codes.OVERLOADED, True, True),
         (error(401, "no"), codes.REJECTED_KEY, False, False),
         (error(400, "no"), codes.BAD_REQUEST, False, False),
     ],
@@ -405,6 +405,22 @@ def test_all_are_cancelled_at_once() -> None:
     submitted.add("resp_2", cancel)
     submitted.close()
     assert done == [True, True]
+
+
+def test_a_server_that_does_not_hear_of_it_holds_the_end_up_no_longer_than_a_moment() -> None:
+    called, heard = [], threading.Event()
+
+    def cancel() -> None:
+        called.append(True)
+        heard.wait(20)
+
+    submitted = Submitted(patience_s=0.01)
+    submitted.add("resp_1", cancel)
+    submitted.close()
+    submitted.close()
+    assert not heard.is_set()
+    assert called == [True], "and once is enough"
+    heard.set()
 
 
 def test_one_that_has_ended_is_not_cancelled() -> None:

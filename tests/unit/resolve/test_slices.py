@@ -126,6 +126,11 @@ def test_text_that_is_no_data_is_an_error(path, message):
         load("{", path, no_yaml)
 
 
+@pytest.mark.parametrize("after", ["", "\n", "\n\n \n", "\n# B\n", "\n\n\n# B\nb\n", "  \n# B\n"])
+def test_what_follows_a_section_and_how_far_away_changes_nothing_of_it(after):
+    assert section(f"# A\n\na\n  - b{after}", "A") == "# A\n\na\n  - b\n"
+
+
 words = st.text("abc", min_size=1, max_size=4)
 
 
