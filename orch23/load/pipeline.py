@@ -9,7 +9,7 @@ from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
-from orch23.load.yaml_text import ParsedText, decode, parse
+from orch23.load.yaml_text import PIPELINE, ParsedText, decode, parse
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
@@ -116,7 +116,7 @@ def parse_pipeline(
     swap: Swap = NO_SWAP,
 ) -> Parsed:
     """Turn the text of a pipeline into its value. Pure; never raises for a bad text."""
-    parsed = parse(text, file)
+    parsed = parse(text, file, PIPELINE)
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
