@@ -1,11 +1,7 @@
 """Hold JSON outputs to a draft-07 schema that the stage declares as an input."""
 
 from collections.abc import Iterator, Mapping, Sequence
-
-from jsonschema import Draft7Validator
-from jsonschema.exceptions import SchemaError, ValidationError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
+from typing import TYPE_CHECKING
 
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
 from orch23.checks.schema_errors import complaints
@@ -13,6 +9,10 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
 from orch23.model.strict_json import StrictJsonError, parse
+
+if TYPE_CHECKING:
+    from jsonschema import Draft7Validator
+    from jsonschema.exceptions import SchemaError, ValidationError
 
 NAME = "json_schema"
 _SUBJECT = f"check `{NAME}`"
@@ -51,8 +51,12 @@ def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
     return wrong_option(NAME, "files", "is not a pattern or a list of patterns", "write `files: [build/*.json]`")
 
 
-def _validator(given: CheckInput) -> Draft7Validator | Diagnostic:
+def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
     """Make the validator of the schema that the options name, or say why there is none."""
+    from jsonschema import Draft7Validator  # noqa: PLC0415 - heavy, and hardly ever needed
+    from jsonschema.exceptions import SchemaError  # noqa: PLC0415 - heavy, and hardly ever needed
+    from referencing import Registry  # noqa: PLC0415 - heavy, and hardly ever needed
+
     path = given.options.get("schema")
     if not isinstance(path, str):
         what = "is missing" if path is None else "is not a path"
@@ -74,8 +78,10 @@ def _validator(given: CheckInput) -> Draft7Validator | Diagnostic:
     return Draft7Validator(schema, registry=Registry())
 
 
-def _judge(path: str, data: bytes, validator: Draft7Validator) -> Iterator[Diagnostic]:
+def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Diagnostic]:
     """Give everything that is wrong with one file."""
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - heavy, and hardly ever needed
+
     value = _parse(path, data)
     if isinstance(value, Diagnostic):
         yield value
@@ -114,9 +120,9 @@ def _unusable(what: str, why: str, hint: str, location: Location | None = None) 
     return Diagnostic(code="E316", message=f"schema {why}", location=location, hint=hint, subject=what)
 
 
-def _order(error: ValidationError) -> tuple[str, str]:
+def _order(error: "ValidationError") -> tuple[str, str]:
     return _pointer(error), str(error.validator)
 
 
-def _pointer(error: ValidationError | SchemaError) -> str:
+def _pointer(error: "ValidationError | SchemaError") -> str:
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)

@@ -376,7 +376,7 @@ class _Building:
             place = _place(self._file, self._text, len(self._text))
             return place.line, place.column, place.length
         length = end.column - column if end is not None and end.line == line else 1
-        return line + 1, column + 1, length if length > 1 else 1
+        return line + 1, column + 1, max(1, length)
 
 
 def _below(path: str, name: str) -> str:
