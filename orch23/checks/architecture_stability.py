@@ -12,8 +12,6 @@ other words alone, since that would have its code written again for nothing.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jsonschema import Draft7Validator
-
 from orch23.checks.check import Check, CheckInput, unknown_options
 from orch23.checks.plan_options import plan_file, read_json, words
 from orch23.checks.schema_errors import complaints
@@ -116,6 +114,8 @@ def _before(file: str, given: CheckInput) -> tuple[_Layer, ...]:
 
 
 def _shape_problems(file: str, document: Json) -> Iterator[Diagnostic]:
+    from jsonschema import Draft7Validator  # noqa: PLC0415 - heavy, and hardly ever needed
+
     for error in sorted(Draft7Validator(SHAPE).iter_errors(document), key=lambda one: list(map(str, one.path))):
         for pointer, message in complaints(error):
             hint = "a layer has a `name`, a `kind` and its `files`"

@@ -1,19 +1,19 @@
 """Hold JSON outputs to a draft-07 schema that the stage declares as an input."""
 
 from collections.abc import Iterator, Mapping, Sequence
-
-from jsonschema import Draft7Validator
-from jsonschema.exceptions import ValidationError
-from referencing.exceptions import Unresolvable
+from typing import TYPE_CHECKING
 
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
 from orch23.checks.patterns import PatternError
 from orch23.checks.schema_errors import complaints
-from orch23.checks.schema_validator import unusable, validator_of
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
 from orch23.model.strict_json import StrictJsonError, parse
+
+if TYPE_CHECKING:
+    from jsonschema import Draft7Validator
+    from jsonschema.exceptions import ValidationError
 
 NAME = "json_schema"
 _SUBJECT = f"check `{NAME}`"
@@ -52,7 +52,7 @@ def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
     return wrong_option(NAME, "files", "is not a pattern or a list of patterns", "write `files: [build/*.json]`")
 
 
-def _validator(given: CheckInput) -> Draft7Validator | Diagnostic:
+def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
     """Make the validator of the schema that the options name, or say why there is none."""
     path = given.options.get("schema")
     if not isinstance(path, str):
@@ -65,14 +65,18 @@ def _validator(given: CheckInput) -> Draft7Validator | Diagnostic:
         return _unusable(path, f"is no strict JSON: {schema.message}", "write it as plain JSON", schema.location)
     if not isinstance(schema, (Mapping, bool)):
         return _unusable(path, "is not a schema", "a schema is an object, or true, or false")
+    from orch23.checks.schema_validator import unusable, validator_of  # noqa: PLC0415 - heavy, and hardly ever needed
+
     fault = unusable(schema)
     if fault is not None:
         return _unusable(f"{path}#{fault[1]}", f"cannot be used: {fault[0]}", "see the keywords of draft-07")
     return validator_of(schema)
 
 
-def _judge(path: str, data: bytes, validator: Draft7Validator) -> Iterator[Diagnostic]:
+def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Diagnostic]:
     """Give everything that is wrong with one file."""
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - heavy, and hardly ever needed
+
     value = _parse(path, data)
     if isinstance(value, Diagnostic):
         yield value
@@ -113,9 +117,9 @@ def _unusable(what: str, why: str, hint: str, location: Location | None = None) 
     return Diagnostic(code="E316", message=f"schema {why}", location=location, hint=hint, subject=what)
 
 
-def _order(error: ValidationError) -> tuple[str, str]:
+def _order(error: "ValidationError") -> tuple[str, str]:
     return _pointer(error), str(error.validator)
 
 
-def _pointer(error: ValidationError) -> str:
+def _pointer(error: "ValidationError") -> str:
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jsonschema import Draft7Validator
-
 from orch23.checks.check import Check, CheckInput, unknown_options
 from orch23.checks.plan_options import SHARED, plan_file, present_paths, read_json, text, words
 from orch23.checks.schema_errors import complaints
@@ -112,6 +110,8 @@ class _Project:
 
 
 def _shape_problems(file: str, plan: Json) -> Iterator[Diagnostic]:
+    from jsonschema import Draft7Validator  # noqa: PLC0415 - heavy, and hardly ever needed
+
     for error in sorted(Draft7Validator(PLAN).iter_errors(plan), key=lambda one: list(map(str, one.absolute_path))):
         for pointer, message in complaints(error):
             hint = f"see the schema `{PLAN['title']}`"

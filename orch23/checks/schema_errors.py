@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jsonschema.exceptions import ValidationError
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 from orch23.checks.schema_validator import unmatched_keys
 
@@ -17,7 +18,7 @@ _TYPES = {"object": "an object", "array": "a list", "string": "text", "integer":
 _Value: TypeAlias = Any
 
 
-def complaints(error: ValidationError) -> Iterator[tuple[str, str]]:
+def complaints(error: "ValidationError") -> Iterator[tuple[str, str]]:
     """Give the pointer and the message of each thing that one violation says."""
     at = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
     keyword, wanted, value = str(error.validator), error.validator_value, error.instance
@@ -60,19 +61,19 @@ _SENTENCES: Mapping[str, Callable[[_Value, _Value], str]] = {
 }
 
 
-def _missing(error: ValidationError) -> tuple[str, ...]:
+def _missing(error: "ValidationError") -> tuple[str, ...]:
     """Return the one key that this violation is about: jsonschema reports each missing key by itself."""
     required: _Value = error.validator_value
     return tuple(key for key in required if error.message.startswith(f"{key!r} "))
 
 
-def _is_of_a_key(error: ValidationError) -> bool:
+def _is_of_a_key(error: "ValidationError") -> bool:
     """Say whether the violation is one of an object's key, not of a value: it came out of `propertyNames`."""
     path = list(error.absolute_schema_path)
     return len(path) > 1 and path[-2] == "propertyNames"
 
 
-def _unwelcome(error: ValidationError) -> str:
+def _unwelcome(error: "ValidationError") -> str:
     """Name the keys that an object may not have."""
     schema: _Value = error.schema
     instance: _Value = error.instance
@@ -83,7 +84,7 @@ def _unwelcome(error: ValidationError) -> str:
     return f"has keys that the schema does not know: {named}{more}{_guess(extra[0], known)}"
 
 
-def _none_of(error: ValidationError) -> str:
+def _none_of(error: "ValidationError") -> str:
     """Say why no branch of a choice holds, in the words of the branch that came nearest."""
     branches = error.context or []
     if not branches:

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-from jsonschema import Draft7Validator
-from jsonschema.exceptions import ValidationError
+from typing import TYPE_CHECKING
 
 from orch23.checks.acceptance import judge_command
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
@@ -16,6 +14,9 @@ from orch23.checks.work_order import FRAME, WORK_ORDER, Order, read_order, requi
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import unsafe_reason
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 NAME = "work_orders"
 _OPTIONS = (*SHARED, "verify", "verify_exempt", "installed", "pythonpath")
@@ -154,12 +155,14 @@ def _exempt_problems(
 
 def _violations(schema: Mapping[str, Json], value: Json) -> Iterator[tuple[str, str]]:
     """Give the place (`.a[0].b`) and the message of each violation of a schema."""
+    from jsonschema import Draft7Validator  # noqa: PLC0415 - heavy, and hardly ever needed
+
     for error in sorted(Draft7Validator(schema).iter_errors(value), key=_place):
         for _, message in complaints(error):
             yield _place(error), message
 
 
-def _place(error: ValidationError) -> str:
+def _place(error: "ValidationError") -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
 
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from orch23.cli.console import Console
+from orch23.cli.memory import nothing_collected
 from orch23.cli.options import Wanted
 from orch23.cli.project import find_root, split_arguments
 from orch23.cli.wiring import Project, Settings, open_project
@@ -62,7 +63,8 @@ def open_noted(console: Console, settings: Settings) -> Project:
 
     """
     try:
-        project = open_project(settings)
+        with nothing_collected():
+            project = open_project(settings)
     except InvalidPipelineError as invalid:
         if invalid.parsed is not None and invalid.parsed.partial is not None:
             console.exit_codes.update(invalid.parsed.partial.exit_codes)

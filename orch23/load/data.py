@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from orch23.checks.patterns import PatternError
-from orch23.checks.schema_validator import unusable
-from orch23.load.complaints import complaints
 from orch23.load.yaml_text import ParsedText, parse
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
@@ -27,6 +25,8 @@ def validate_data(
 
     With `parsed`, the text that the value was read from, each complaint has its place.
     """
+    from orch23.load.complaints import complaints  # noqa: PLC0415 - heavy, and hardly ever needed
+
     unusable = schema_faults(schema_json, file)
     if unusable:
         return unusable
@@ -49,6 +49,8 @@ def validate_data(
 
 def schema_faults(schema_json: Json, file: str) -> tuple[Diagnostic, ...]:
     """Return what makes a value no JSON schema of draft 7."""
+    from orch23.checks.schema_validator import unusable  # noqa: PLC0415 - heavy, and hardly ever needed
+
     if not isinstance(schema_json, Mapping | bool):
         return (Diagnostic("E861", "a schema is a mapping", Location(file, 1, 1), "write a JSON schema of draft 7"),)
     fault = unusable(schema_json)

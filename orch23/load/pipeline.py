@@ -9,7 +9,7 @@ from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
-from orch23.load.yaml_text import MAX_BYTES, ParsedText, decode, parse, too_large
+from orch23.load.yaml_text import PIPELINE, ParsedText, decode, parse, too_large
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
@@ -112,13 +112,13 @@ def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
         if descriptor is None:
             whole.lstat()
             raise NotFoundError(Diagnostic("E862", f"`{path}` is no regular file", hint=hint))
-        data = read_all(descriptor, MAX_BYTES + _MARK_BYTES + 1)
+        data = read_all(descriptor, PIPELINE.size_bytes + _MARK_BYTES + 1)
     except OSError as error:
         what = "there is no file" if isinstance(error, FileNotFoundError) else "cannot read"
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
         raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
-    if len(data) > MAX_BYTES + _MARK_BYTES:
-        return name, "", (too_large(name),)
+    if len(data) > PIPELINE.size_bytes + _MARK_BYTES:
+        return name, "", (too_large(name, PIPELINE),)
     text, refused = decode(data, name)
     return name, text, refused
 
@@ -133,7 +133,7 @@ def parse_pipeline(
     swap: Swap = NO_SWAP,
 ) -> Parsed:
     """Turn the text of a pipeline into its value. Pure; never raises for a bad text."""
-    parsed = parse(text, file)
+    parsed = parse(text, file, PIPELINE)
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))

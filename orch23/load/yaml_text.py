@@ -14,9 +14,7 @@ import yaml
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
 
-MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
-MAX_NODES = 120_000
 MAX_INTEGER = 2**63 - 1
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -33,6 +31,56 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 QUOTE_EXPRESSION = 'put the expression in quotes: "${{ … }}"'
 QUOTE_GLOB = 'a pattern that starts with * needs quotes: "*.py"'
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much a text may hold: bytes, and values."""
+
+    size_bytes: int = 1 << 20
+    nodes: int = 120_000
+
+
+DATA = Caps()
+"""For what a model may have written."""
+
+PIPELINE = Caps(size_bytes=16 << 20, nodes=2_000_000)
+"""For what a person writes, or lets a program write: some 100,000 stages."""
+
+
+class Places(Mapping[str, Location]):
+    """Where the nodes of a text are, by path. Few places are ever asked for: each is made when it is."""
+
+    __slots__ = ("_file", "_spans")
+
+    def __init__(self, file: str) -> None:
+        """Begin with none."""
+        self._file = file
+        self._spans: dict[str, tuple[int, int, int]] = {}
+
+    def put(self, path: str, span: tuple[int, int, int]) -> None:
+        """Note line, column and length of a node."""
+        self._spans[path] = span
+
+    def span(self, path: str) -> tuple[int, int, int] | None:
+        """Return line, column and length of a node."""
+        return self._spans.get(path)
+
+    def __getitem__(self, path: str) -> Location:
+        """Give the place of a node."""
+        return Location(self._file, *self._spans[path])
+
+    def __contains__(self, path: object) -> bool:
+        """Say whether a node has a place of its own."""
+        return path in self._spans
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the paths."""
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        """Give how many there are."""
+        return len(self._spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +121,23 @@ def decode(data: bytes, file: str) -> tuple[str, tuple[Diagnostic, ...]]:
         return "", (Diagnostic("E805", message, where, "save the file as UTF-8"),)
 
 
-def too_large(file: str) -> Diagnostic:
-    """Return the complaint about a file that is larger than any pipeline."""
+def too_large(file: str, caps: Caps) -> Diagnostic:
+    """Return the complaint about a file that is larger than its caps."""
     hint = "keep data in files of its own, or split the pipeline"
-    return Diagnostic("E805", f"the file is over {MAX_BYTES} bytes", Location(file, 1, 1), hint)
+    return Diagnostic("E805", f"the file is over {caps.size_bytes} bytes", Location(file, 1, 1), hint)
 
 
-def parse(text: str, file: str) -> ParsedText:
+def parse(text: str, file: str, caps: Caps = DATA) -> ParsedText:
     """Read one YAML document. Never raises for bad text: everything wrong with it is in `diagnostics`.
 
     Where the syntax is broken `tree` is None; where only rules were broken (a duplicate key, an anchor) it is whole,
     so that what else is wrong can be said at the same time.
     """
     text = text.removeprefix("\ufeff")
-    refused = _unreadable(text, file)
+    refused = _unreadable(text, file, caps)
     if refused is not None:
         return ParsedText(None, {}, {}, (refused,))
-    building = _Building(text, file)
+    building = _Building(text, file, caps)
     try:
         for event in _events(text):
             if not building.take(event):
@@ -115,13 +163,14 @@ def _events(text: str) -> Iterator[_Event]:
         loader.dispose()
 
 
-def _unreadable(text: str, file: str) -> Diagnostic | None:
+def _unreadable(text: str, file: str, caps: Caps) -> Diagnostic | None:
     bad = _UNREADABLE.search(text)
     if bad is not None:
         message = f"the character U+{ord(bad.group()):04X} may not stand in YAML"
         hint = "remove it, or write it as an escape in a double-quoted string"
         return Diagnostic("E805", message, _place(file, text, bad.start()), hint)
-    return too_large(file) if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES else None
+    is_large = len(text) > caps.size_bytes or len(text.encode()) > caps.size_bytes
+    return too_large(file, caps) if is_large else None
 
 
 def _place(file: str, text: str, index: int, length: int = 1) -> Location:
@@ -167,13 +216,14 @@ class _Frame:
 class _Building:
     """The state of one pass over the events of a document."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, caps: Caps) -> None:
         self.tree: Json = None
-        self.positions: dict[str, Location] = {}
-        self.key_positions: dict[str, Location] = {}
+        self.positions = Places(file)
+        self.key_positions = Places(file)
         self.complaints: list[Diagnostic] = []
         self._text = text
         self._file = file
+        self._most_nodes = caps.nodes
         self._last_line = text.count("\n")
         self._frames: list[_Frame] = []
         self._nodes = 0
@@ -217,8 +267,12 @@ class _Building:
         """Take the next key of a mapping; a refused one still gets its value read."""
         name = value if isinstance(value, str) else str(event.value)
         path = _below(frame.path, name)
-        place = self._location(event.start_mark, event.end_mark)
+        span = self._span(event.start_mark, event.end_mark)
         frame.key = name
+        if isinstance(value, str) and isinstance(frame.value, dict) and name not in frame.value and name != "<<":
+            self.key_positions.put(path, span)
+            return
+        place = Location(self._file, *span)
         if name == "<<" and event.implicit[0]:
             frame.skip = True
             hint = "write the keys out, or put what stages share under `defaults`"
@@ -226,14 +280,15 @@ class _Building:
         elif not isinstance(value, str):
             hint = f'write "{name}" in quotes'
             self.complaints.append(Diagnostic("E806", f"the key `{name}` is not a string", place, hint))
-            self.key_positions.setdefault(path, place)
+            if path not in self.key_positions:
+                self.key_positions.put(path, span)
         elif isinstance(frame.value, dict) and name in frame.value:
             first = Related("first here", self.key_positions.get(path))
             hint = "remove one of the two"
             self.complaints.append(Diagnostic("E803", f"the key `{name}` appears twice", place, hint, related=(first,)))
             frame.skip = True
         else:
-            self.key_positions[path] = place
+            self.key_positions.put(path, span)
 
     def _start(self, event: _Event) -> bool:
         self._refuse_properties(event)
@@ -254,8 +309,8 @@ class _Building:
 
     def _end(self, event: _Event) -> bool:
         frame = self._frames.pop()
-        if frame.flow and self.positions.get(frame.path) == self._location(frame.start, frame.start):
-            self.positions[frame.path] = self._location(frame.start, event.end_mark)
+        if frame.flow and self.positions.span(frame.path) == self._span(frame.start, frame.start):
+            self.positions.put(frame.path, self._span(frame.start, event.end_mark))
         return True
 
     def _alias(self, event: _Event) -> bool:
@@ -271,18 +326,17 @@ class _Building:
 
     def _add(self, value: Json, event: _Event) -> str:
         """Put a value where the frame expects one, note its place, and return its path."""
-        place = self._location(
-            event.start_mark, event.end_mark if isinstance(value, str | int | float | None) else None
-        )
+        scalar = not isinstance(value, dict | list)
+        span = self._span(event.start_mark, event.end_mark if scalar else None)
         if not self._frames:
             self.tree = value
-            self.positions[""] = place
+            self.positions.put("", span)
             return ""
         frame = self._frames[-1]
         if isinstance(frame.value, list):
             path = _below(frame.path, str(len(frame.value)))
             frame.value.append(value)
-            self.positions[path] = place
+            self.positions.put(path, span)
             return path
         name, skip = frame.key or "", frame.skip
         path = _below(frame.path, name)
@@ -290,8 +344,8 @@ class _Building:
         if skip:
             return f"{path}/~"  # a refused value has no place of its own in the tree
         frame.value[name] = value
-        key = self.key_positions.get(path)
-        self.positions[path] = key if key is not None and (value is None or isinstance(value, dict)) else place
+        key = self.key_positions.span(path) if value is None or isinstance(value, dict) else None
+        self.positions.put(path, key or span)
         return path
 
     def _refuse_properties(self, event: _Event) -> None:
@@ -304,9 +358,9 @@ class _Building:
 
     def _within_limits(self, event: _Event) -> bool:
         self._nodes += 1
-        if self._nodes <= MAX_NODES:
+        if self._nodes <= self._most_nodes:
             return True
-        self._complain("E805", f"the file holds over {MAX_NODES} values", event, "split it")
+        self._complain("E805", f"the file holds over {self._most_nodes} values", event, "split it")
         self.tree = None
         return False
 
@@ -320,10 +374,15 @@ class _Building:
         self.complaints.append(Diagnostic(code, message, place, hint))
 
     def _location(self, start: _Mark, end: _Mark) -> Location:
-        if start.line > self._last_line:  # libyaml sees a line break at the end of every text
-            return _place(self._file, self._text, len(self._text))
-        length = end.column - start.column if end is not None and end.line == start.line else 1
-        return Location(self._file, start.line + 1, start.column + 1, max(1, length))
+        return Location(self._file, *self._span(start, end))
+
+    def _span(self, start: _Mark, end: _Mark) -> tuple[int, int, int]:
+        line, column = start.line, start.column
+        if line > self._last_line:  # libyaml sees a line break at the end of every text
+            place = _place(self._file, self._text, len(self._text))
+            return place.line, place.column, place.length
+        length = end.column - column if end is not None and end.line == line else 1
+        return line + 1, column + 1, max(1, length)
 
 
 def _below(path: str, name: str) -> str:

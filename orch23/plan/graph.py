@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-import networkx as nx
-
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Edge, Plan
+from orch23.plan.network import Network
 from orch23.plan.writers import Writers
 
 Node = Stage | ForeachStage
@@ -60,18 +59,19 @@ def build_plan(
     graph, dropped = _settle(nodes, candidates)
     _wait_for_all(graph, groups)
     _gather_before_chains(graph, chains)
-    problems += _cycle(pipeline, graph)
+    order = graph.order()
+    if len(order) < len(nodes):
+        problems += _cycle(pipeline, graph)
     if problems:
         return None, tuple(problems)
-    order = tuple(nx.lexicographical_topological_sort(graph))
     return (
         Plan(
             pipeline=pipeline,
             nodes=nodes,
             order=order,
-            upstream={name: tuple(sorted(graph.predecessors(name))) for name in order},
-            downstream={name: tuple(sorted(graph.successors(name))) for name in order},
-            edges=tuple(Edge(a, b, data["why"]) for a, b, data in sorted(graph.edges(data=True), key=_ends)),
+            upstream={name: tuple(sorted(graph.before(name))) for name in order},
+            downstream={name: tuple(sorted(graph.after(name))) for name in order},
+            edges=tuple(Edge(a, b, why) for a in sorted(nodes) for b, why in sorted(graph.edges[a].items())),
             expansions=expansions,
             chains=chains,
             above=_above(nodes, dropped),
@@ -244,10 +244,9 @@ def _one_chain(one: Node, other: Node) -> bool:
     return one.chain is not None and other.chain is not None and one.chain.chain == other.chain.chain
 
 
-def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["nx.DiGraph[str]", list[Edge]]:
+def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[Network, list[Edge]]:
     """Add the edges rank by rank; a yielding one is dropped where the ranks above it lead from reader to producer."""
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from(nodes)
+    graph = Network(nodes)
     dropped: list[Edge] = []
     for rank in Firmness:
         standing: list[Edge] = []
@@ -255,14 +254,13 @@ def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple["n
         for edge in (c.edge for c in candidates if c.firmness is rank):
             if rank is not Firmness.FIRM:
                 if edge.reader not in after:
-                    after[edge.reader] = nx.descendants(graph, edge.reader)
+                    after[edge.reader] = graph.descendants(edge.reader)
                 if edge.producer in after[edge.reader]:
                     dropped.append(edge)
                     continue
             standing.append(edge)
         for edge in standing:
-            if not graph.has_edge(edge.producer, edge.reader):
-                graph.add_edge(edge.producer, edge.reader, why=edge.why)
+            graph.add(edge.producer, edge.reader, edge.why)
     return graph, dropped
 
 
@@ -272,26 +270,24 @@ def _groups(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> 
     return {name: tuple(item.name for item in expansions[name]) for name in together if name in expansions}
 
 
-def _wait_for_all(graph: "nx.DiGraph[str]", groups: Mapping[str, tuple[str, ...]]) -> None:
+def _wait_for_all(graph: Network, groups: Mapping[str, tuple[str, ...]]) -> None:
     """Let whatever comes after one item that is promoted with others come after all of them."""
     for group, items in groups.items():
         inside = set(items)
-        for reader in sorted({after for item in items for after in graph.successors(item)} - inside):
+        for reader in sorted({after for item in items for after in graph.after(item)} - inside):
             for item in items:
-                if not graph.has_edge(item, reader):
-                    graph.add_edge(item, reader, why=f"promote: together of {group}")
+                graph.add(item, reader, f"promote: together of {group}")
 
 
-def _gather_before_chains(graph: "nx.DiGraph[str]", chains: Mapping[str, tuple[str, ...]]) -> None:
+def _gather_before_chains(graph: Network, chains: Mapping[str, tuple[str, ...]]) -> None:
     """Let all that a chain's items wait for come before its first item, so that the chain can be looked at as one."""
     for chain, items in chains.items():
         if len(items) == 1:
             continue
-        after = set(items).union(*(nx.descendants(graph, item) for item in items))
-        outside = {up for item in items[1:] for up in graph.predecessors(item)} - after
+        after = set(items).union(*(graph.descendants(item) for item in items))
+        outside = {up for item in items[1:] for up in graph.before(item)} - after
         for up in sorted(outside):
-            if not graph.has_edge(up, items[0]):
-                graph.add_edge(up, items[0], why=f"order of {chain}")
+            graph.add(up, items[0], f"order of {chain}")
 
 
 def _above(nodes: Mapping[str, Node], dropped: Iterable[Edge]) -> dict[str, frozenset[str]]:
@@ -324,9 +320,13 @@ def _two_owners(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Writers)
     return problems
 
 
-def _cycle(pipeline: Pipeline, graph: "nx.DiGraph[str]") -> list[Diagnostic]:
-    if nx.is_directed_acyclic_graph(graph):
-        return []
+def _cycle(pipeline: Pipeline, network: Network) -> list[Diagnostic]:
+    """Name a cycle in each part of the graph that has one."""
+    import networkx as nx  # noqa: PLC0415 - heavy, and needed only to name what hardly ever is
+
+    graph: nx.DiGraph[str] = nx.DiGraph(
+        (a, b, {"why": why}) for a, after in network.edges.items() for b, why in after.items()
+    )
     problems = []
     for component in nx.strongly_connected_components(graph):
         if len(component) == 1:
@@ -357,7 +357,3 @@ def closest(name: str, known: list[str], otherwise: str) -> str:
     """Return a did-you-mean, or another hint where nothing is near."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else otherwise
-
-
-def _ends(edge: tuple[str, str, dict[str, str]]) -> tuple[str, str]:
-    return edge[0], edge[1]

@@ -169,7 +169,7 @@ def plus(left: _Value, right: _Value) -> _Value:
     return left + right
 
 
-def times(left: int | float, right: int | float) -> int | float:
+def times(left: float, right: float) -> int | float:
     """Multiply numbers."""
     if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_BITS:
         message = f"a number would have over {MAX_BITS} bits"

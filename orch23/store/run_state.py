@@ -13,8 +13,8 @@ from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
 from orch23.store.beneath import read_regular
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, write_all
-from orch23.store.indented import indented
 from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
+from orch23.store.state_text import StateText
 from orch23.store.strict_json import mapping, parse
 
 Move: TypeAlias = Literal["INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"]
@@ -99,7 +99,11 @@ class RunState:
     stages: Mapping[str, StageState] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
-        """Return the fields of `state.json`. As in the seeds, `attempt` counts from 0 and `retry_count` likewise.
+        """Return what `state.json` says."""
+        return {**self.head(), "stages": {name: stage.to_json() for name, stage in self.stages.items()}}
+
+    def head(self) -> dict[str, Json]:
+        """Return the fields of `state.json` but `stages`, the last. As in the seeds, `attempt` counts from 0.
 
         `max_retries` is the most of any stage until one has begun.
         """
@@ -122,7 +126,6 @@ class RunState:
             "spec_hash": self.spec_hash,
             "created_at": self.created_at,
             "updated_at": self.updated_at,
-            "stages": {name: stage.to_json() for name, stage in self.stages.items()},
         }
 
 
@@ -207,6 +210,7 @@ class StateFile:
         self._folding = Folding()
         self._lock = threading.Lock()
         self._unwritten = 0
+        self._text = StateText()
 
     def notice(self, event: Event) -> None:
         """Take one event, from any thread."""
@@ -233,8 +237,8 @@ class StateFile:
         return event.type in _TRANSITIONS and self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 
     def _write(self) -> None:
-        body = self._folding.state().to_json()
-        data = indented({**body, "sum": digest_json(body)}).encode()
+        state = self._folding.state()
+        data = self._text.write(state.head(), state.stages).encode()
         make_folder(self._path.parent, PRIVATE_FOLDER)
         temp = self._path.with_name(f"{self._path.name}.tmp")
         with contextlib.suppress(FileNotFoundError):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from sys import intern
 
 from orch23.model.digest import Json
 
@@ -121,7 +122,7 @@ def truth(value: object) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
+    found = {intern(name): value for name, value in pairs}  # the same few names stand in each of many records
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)

@@ -293,3 +293,4 @@ def test_where_no_text_of_some_is_suspected_none_of_them_is_changed(values: list
 def test_names_that_only_begin_like_a_key_are_not_suspected() -> None:
     assert not Secrets({"A_KEY": "abcd-1234-efgh"}).suspects(["task-1", "built", "out/task-1.txt"])
     assert Secrets({"A_KEY": "abcd-1234-efgh"}).suspects(["task-1", "said abcd-1234-efgh"])
+    assert Secrets({"A_KEY": LONG}).suspects(["built", f"said {LONG[:12]}... more"]), "the rest of one that was cut"

@@ -67,6 +67,38 @@ def test_a_sound_pipeline_fits() -> None:
     assert fits()(SOUND)
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"const": 1}, True),
+        ({"const": 1}, 1.0),
+        ({"enum": [0, "a"]}, False),
+        ({"type": "integer"}, 1.0),
+        ({"type": "integer"}, 1.5),
+        ({"type": "integer"}, True),
+        ({"type": ["number", "null"]}, True),
+        ({"minimum": 2}, True),
+        ({"minimum": 2}, 1),
+        ({"maximum": 2}, 3),
+        ({"exclusiveMinimum": 2}, 2),
+        ({"minLength": 1}, ""),
+        ({"minItems": 1}, []),
+        ({"minProperties": 1}, {}),
+        ({"pattern": "^a"}, "ba"),
+        ({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "a"),
+        ({"required": ["a"]}, {"b": 1}),
+        ({"propertyNames": {"pattern": "^a"}}, {"b": 1}),
+        ({"properties": {"a": True}, "additionalProperties": False}, {"b": 1}),
+        ({"additionalProperties": {"type": "string"}}, {"b": 1}),
+        ({"if": {"type": "string"}, "then": {"minLength": 2}, "else": {"type": "null"}}, "a"),
+        ({"if": {"type": "string"}, "then": {"minLength": 2}, "else": {"type": "null"}}, 1),
+        ({"items": {"type": "string"}}, ["a", 1]),
+    ],
+)
+def test_each_keyword_means_what_it_means_to_the_validator(schema: dict[str, Any], value: Any) -> None:
+    assert compile_schema(schema)(value) == (complaints(value, schema) == ())
+
+
 def test_a_keyword_that_is_not_known_is_refused_and_not_passed_over() -> None:
     with pytest.raises(ValueError, match="uniqueItems"):
         compile_schema({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.yaml_text import MAX_BYTES, decode, parse, parse_scalar
+from orch23.load.yaml_text import DATA, decode, parse, parse_scalar
 from orch23.model.diagnostic import Location
 
 
@@ -104,8 +104,8 @@ HOSTILE = [
     ("a: " * 300_000, "E801"),
     ("? " * 300_000, "E806"),
     (MANY_LINES, "E805"),
-    ("x" * (MAX_BYTES + 1), "E805"),
-    ("é" * (MAX_BYTES // 2 + 1), "E805"),
+    ("x" * (DATA.size_bytes + 1), "E805"),
+    ("é" * (DATA.size_bytes // 2 + 1), "E805"),
     ("&a " * 100_000, "E804"),
     ("*a " * 100_000, "E804"),
     ("! " * 100_000, "E804"),
