@@ -14,9 +14,9 @@ import yaml
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 23
 MAX_DEPTH = 64
-MAX_NODES = 120_000
+MAX_NODES = 500_000
 MAX_INTEGER = 2**63 - 1
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
