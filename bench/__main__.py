@@ -40,7 +40,7 @@ class Form:
 
 
 SHORT = Form("short", SHORT_TOOLS, (100, 1_000), Limits(3, 1, 60, 180), 3, 20)
-LONG = Form("long", tuple(tool.name for tool in TOOLS), (100, 1_000, 3_000, 10_000, 30_000), Limits(7, 3, 150), 90, 100)
+LONG = Form("long", tuple(tool.name for tool in TOOLS), (100, 1_000, 3_000, 10_000, 30_000), Limits(5, 3, 150), 90, 100)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -173,10 +173,10 @@ class Course:
                     if self._is_over():
                         self._leave(tally)
                         continue
-                    if tally.runs and tally.runs[0].wall_s > SLOW_S:
+                    if tally.outcome in {FAILED, CAPPED} or (tally.runs and tally.runs[0].wall_s > SLOW_S):
                         continue
                     self._one(each, projects[each.tool.name], scenario, number, tally)
-                    if tally.outcome in {FAILED, CAPPED}:
+                    if tally.outcome in {FAILED, CAPPED} and scenario.command is not Command.PLAN:
                         self._drop(each, scenario, tally, size, projects)
         for (name, scenario_name), tally in tallies.items():
             if scenario_name == FIRST.name and tally.runs:
@@ -235,7 +235,7 @@ class Course:
         if scenario is TAMPERED and wrong:
             self._put_right(each, project)
             tally.outcome, tally.note = MISSED, "what it built was edited, and it did not notice"
-        elif run.code != 0 and scenario.command is not Command.PLAN:
+        elif run.code != 0:
             tally.outcome, tally.note = FAILED, f"ended with {run.code}: {self.stopwatch.said()[-200:]}"
         elif wrong:
             tally.outcome, tally.note = FAILED, f"{len(wrong):,} outputs are not what they should be, first {wrong[0]}"

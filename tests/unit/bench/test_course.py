@@ -67,3 +67,10 @@ def test_first_builds_of_two_jobs_ask_for_two(tmp_path) -> None:
     course(tmp_path, [tool("sound")], builders).at(BLOCK)
     assert ("sound", "-j2") in builders.calls
     assert ("sound", "-j1") in builders.calls
+
+
+def test_a_plan_that_fails_is_told_and_the_tool_goes_on_building(tmp_path) -> None:
+    builders = Builders(make_graph(BLOCK), {"sound": by_contents}, plan_code=3)
+    found = outcomes(course(tmp_path, [tool("sound", plan=True)], builders).at(BLOCK), "sound")
+    assert found[FIRST_PLAN.name] == found[PLAN.name] == FAILED
+    assert {found[one.name] for one in (FIRST, NOTHING, LEAF, TAMPERED)} == {RIGHT}
