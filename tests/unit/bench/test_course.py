@@ -4,7 +4,7 @@ from bench.course import Course, Limits
 from bench.graph import BLOCK, make_graph
 from bench.results import CAPPED, FAILED, MISSED, NOT_TRIED, RIGHT
 from bench.scenarios import BUILT, DELETED, FIRST, FIRST_PLAN, FIRST_TWO, IDENTICAL, LEAF, NOTHING, PLAN, TAMPERED
-from tests.unit.bench.doubles import Builders, by_contents, by_time_and_size, tool
+from tests.unit.bench.doubles import Builders, Everything, by_contents, by_time_and_size, tool
 
 LIMITS = Limits(rounds=2, first_rounds=1, cap_s=150)
 
@@ -53,6 +53,18 @@ def test_a_tool_that_is_too_slow_is_capped_and_not_tried_with_more_stages(tmp_pa
     more = made.at(2 * BLOCK)
     assert outcomes(more, "slow") == {FIRST.name: NOT_TRIED}
     assert "150 s" in next(one.note for one in more if one.tool == "slow")
+
+
+def test_a_tool_that_cannot_build_is_not_tried_with_more_stages(tmp_path) -> None:
+    builders = Builders(make_graph(BLOCK), {"broken": by_contents})
+    builders.known = Everything()
+    made = course(tmp_path, [tool("broken")], builders)
+    assert outcomes(made.at(BLOCK), "broken") == {FIRST.name: FAILED}
+    calls = len(builders.calls)
+    (more,) = made.at(2 * BLOCK)
+    assert more.outcome == NOT_TRIED
+    assert "not what they should be" in more.note
+    assert len(builders.calls) == calls
 
 
 def test_what_the_time_does_not_suffice_for_is_told(tmp_path) -> None:

@@ -132,6 +132,13 @@ def test_every_tool_is_told_of_commands_that_are_the_same(tool: Tool, graph: Gra
         assert all(" ".join(stage.argv) in plain for stage in graph.stages)
 
 
+def test_go_task_waits_for_the_stages_whose_outputs_it_reads(graph: Graph) -> None:
+    tasks = yaml.safe_load(GO_TASK.describe(graph)["Taskfile.yml"])["tasks"]
+    makers = {stage.output: stage.name for stage in graph.stages}
+    for stage in graph.stages:
+        assert tasks[stage.name]["deps"] == [makers[path] for path in stage.inputs if path in makers]
+
+
 def test_a_scenario_that_a_tool_takes_part_in_alone_exists() -> None:
     names = {scenario.name for scenario in (FIRST, FIRST_TWO, FIRST_PLAN, EDITED_STAGE, *BUILT)}
     assert all(set(tool.only) <= names for tool in TOOLS)
@@ -144,6 +151,9 @@ def test_a_block_has_layers_ten_wide_a_chain_and_diamonds() -> None:
         depth[stage.output] = 1 + max(depth.get(path, 0) for path in stage.inputs)
     assert len(graph.stages) == BLOCK
     assert len({stage.name for stage in graph.stages}) == BLOCK
+    for number in range(WIDTH, 6 * WIDTH):
+        above = [stage.output for stage in graph.stages[number // WIDTH * WIDTH - WIDTH : number // WIDTH * WIDTH]]
+        assert graph.stages[number].inputs == (above[number % WIDTH], above[(number + 1) % WIDTH])
     layers = Counter(depth[stage.output] for stage in graph.stages[: 6 * WIDTH])
     assert layers == dict.fromkeys(range(1, 7), WIDTH)
     assert [depth[stage.output] for stage in graph.stages[60:80]] == list(range(1, 21))
