@@ -192,7 +192,7 @@ class Course:
                 note=tally.note,
             )
             for (name, scenario_name), tally in tallies.items()
-            if tally.runs or tally.outcome == NOT_TRIED
+            if tally.runs or tally.outcome != RIGHT
         ]
 
     def _leave(self, tally: _Tally) -> None:
@@ -214,7 +214,11 @@ class Course:
         if command is None or (each.tool.only and scenario.name not in each.tool.only):
             return
         variables = environment(each.tool, each.program, self.cache)
-        scenario.prepare(project, number)
+        try:
+            scenario.prepare(project, number)
+        except OSError as error:  # what it should have built is not there
+            tally.outcome, tally.note = FAILED, f"{error.strerror}: {error.filename}"
+            return
         if each.tool.prepare and scenario in {FIRST, FIRST_TWO, FIRST_PLAN}:
             self.stopwatch.run(each.argv(each.tool.prepare), project.root, variables, self.limits.cap_s)
         before = project.stamps()
