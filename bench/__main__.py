@@ -21,7 +21,7 @@ from bench.sandbox_cost import stage_costs
 from bench.tool import Installed, Missing
 from bench.tools.registry import BY_NAME, TOOLS
 
-SHORT_TOOLS = ("orch23", "orch23 confined", "ninja", "ninja restat", "make -rR", "make", "doit")
+SHORT_TOOLS = ("orch23", "ninja", "ninja restat", "make -rR", "make", "doit")
 GROWTH_TOOLS = ("orch23", "ninja", "make -rR")
 GROWTH_SIZES = frozenset({3_000, 30_000})
 

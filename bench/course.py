@@ -87,8 +87,8 @@ class Course:
                 projects[name] = self._project(each, graph)
         found += self._plans(projects, size)
         found += self._rounds(projects, (FIRST,), self.limits.first_rounds, size)
-        found += self._rounds(self._serious(projects), (FIRST_TWO,), self.limits.first_rounds, size)
         found += self._rounds(projects, BUILT, self.limits.rounds, size)
+        found += self._rounds(self._parallel(projects), (FIRST_TWO,), self.limits.first_rounds, size)
         for project in projects.values():
             shutil.rmtree(project.root, ignore_errors=True)
         return found
@@ -140,7 +140,7 @@ class Course:
         folder = self.cache / "work" / f"{each.tool.name.replace(' ', '-')}-{len(graph.stages)}"
         return Project(folder, graph, each.tool.describe(graph))
 
-    def _serious(self, projects: dict[str, Project]) -> dict[str, Project]:
+    def _parallel(self, projects: dict[str, Project]) -> dict[str, Project]:
         """Return the projects of tools that can run two stages at once."""
         return {each.tool.name: projects[each.tool.name] for each in self._in(projects) if not each.tool.serial}
 
