@@ -87,8 +87,8 @@ class Course:
                 projects[name] = self._project(each, graph)
         found += self._plans(projects, size)
         found += self._rounds(projects, (FIRST,), self.limits.first_rounds, size)
-        found += self._rounds(self._serious(projects), (FIRST_TWO,), self.limits.first_rounds, size)
         found += self._rounds(projects, BUILT, self.limits.rounds, size)
+        found += self._rounds(self._parallel(projects), (FIRST_TWO,), self.limits.first_rounds, size)
         for project in projects.values():
             shutil.rmtree(project.root, ignore_errors=True)
         return found
@@ -140,7 +140,7 @@ class Course:
         folder = self.cache / "work" / f"{each.tool.name.replace(' ', '-')}-{len(graph.stages)}"
         return Project(folder, graph, each.tool.describe(graph))
 
-    def _serious(self, projects: dict[str, Project]) -> dict[str, Project]:
+    def _parallel(self, projects: dict[str, Project]) -> dict[str, Project]:
         """Return the projects of tools that can run two stages at once."""
         return {each.tool.name: projects[each.tool.name] for each in self._in(projects) if not each.tool.serial}
 
@@ -173,10 +173,10 @@ class Course:
                     if self._is_over():
                         self._leave(tally)
                         continue
-                    if tally.runs and tally.runs[0].wall_s > SLOW_S:
+                    if tally.outcome in {FAILED, CAPPED} or (tally.runs and tally.runs[0].wall_s > SLOW_S):
                         continue
                     self._one(each, projects[each.tool.name], scenario, number, tally)
-                    if tally.outcome in {FAILED, CAPPED}:
+                    if tally.outcome in {FAILED, CAPPED} and scenario.command is not Command.PLAN:
                         self._drop(each, scenario, tally, size, projects)
         for (name, scenario_name), tally in tallies.items():
             if scenario_name == FIRST.name and tally.runs:
@@ -192,7 +192,7 @@ class Course:
                 note=tally.note,
             )
             for (name, scenario_name), tally in tallies.items()
-            if tally.runs or tally.outcome == NOT_TRIED
+            if tally.runs or tally.outcome != RIGHT
         ]
 
     def _leave(self, tally: _Tally) -> None:
@@ -214,7 +214,11 @@ class Course:
         if command is None or (each.tool.only and scenario.name not in each.tool.only):
             return
         variables = environment(each.tool, each.program, self.cache)
-        scenario.prepare(project, number)
+        try:
+            scenario.prepare(project, number)
+        except OSError as error:  # what it should have built is not there
+            tally.outcome, tally.note = FAILED, f"{error.strerror}: {error.filename}"
+            return
         if each.tool.prepare and scenario in {FIRST, FIRST_TWO, FIRST_PLAN}:
             self.stopwatch.run(each.argv(each.tool.prepare), project.root, variables, self.limits.cap_s)
         before = project.stamps()
@@ -235,7 +239,7 @@ class Course:
         if scenario is TAMPERED and wrong:
             self._put_right(each, project)
             tally.outcome, tally.note = MISSED, "what it built was edited, and it did not notice"
-        elif run.code != 0 and scenario.command is not Command.PLAN:
+        elif run.code != 0:
             tally.outcome, tally.note = FAILED, f"ended with {run.code}: {self.stopwatch.said()[-200:]}"
         elif wrong:
             tally.outcome, tally.note = FAILED, f"{len(wrong):,} outputs are not what they should be, first {wrong[0]}"

@@ -21,7 +21,7 @@ from bench.scenarios import (
 )
 
 OURS = "orch23"
-HEAVY = ("DVC", "Snakemake", "go-task", "doit", "SCons", "wireit")
+HEAVY = ("DVC", "Snakemake", "go-task", "doit", "SCons", "turborepo", "wireit")
 ENOUGH_EDITS = 100
 MB = 1_000_000
 

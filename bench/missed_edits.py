@@ -63,7 +63,11 @@ def play(each: Installed, cache: Path, stopwatch: Runner, patience_s: float, see
     for step, edit in enumerate(edits(seed, sorted(graph.sources), outputs)):
         if step == STEPS or time.monotonic() - began > patience_s:
             break
-        undo = _apply(project, edit)
+        try:
+            undo = _apply(project, edit)
+        except OSError as error:
+            note = f"stopped at step {step}: {error.strerror}: {error.filename}"
+            break
         made[edit.kind] += 1
         run = stopwatch.run(command, project.root, variables, FIRST_BUILD_CAP_S)
         if run.late or (run.code != 0 and not project.wrong()):

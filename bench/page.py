@@ -52,7 +52,7 @@ def brief(results: Results) -> str:
     """Return what the README says: our time, and the ratio to ninja in the same run."""
     told: list[tuple[str, str, str, str]] = []
     for what, scenario in (("nothing to do", NOTHING), ("`plan`", PLAN), ("one leaf edited", LEAF)):
-        for size in (1_000, 10_000):
+        for size in (100, 1_000, 10_000):
             ours, theirs = (results.find(tool, scenario.name, size) for tool in (goals.OURS, "ninja"))
             if ours is not None and theirs is not None:
                 ratio = times(ours.wall.middle / theirs.wall.middle)

@@ -25,6 +25,7 @@ class Project:
         for folder in self.graph.folders:
             (self.root / folder).mkdir(parents=True)
         for path, text in {**self.sources, **self.described}.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text, encoding="utf-8")
 
     def write_source(self, path: str, text: str) -> None:

@@ -9,6 +9,7 @@ from bench.tools.ninja import N2, NINJA, RESTAT
 from bench.tools.orch23 import CONFINED, TRUSTED
 from bench.tools.scons import SCONS
 from bench.tools.snakemake import SNAKEMAKE
+from bench.tools.turborepo import TURBOREPO
 from bench.tools.wireit import WIREIT
 
 TOOLS: tuple[Tool, ...] = (
@@ -23,6 +24,7 @@ TOOLS: tuple[Tool, ...] = (
     SCONS,
     GO_TASK,
     WIREIT,
+    TURBOREPO,
     SNAKEMAKE,
     DVC,
 )

@@ -4,7 +4,7 @@ from bench.course import Course, Limits
 from bench.graph import BLOCK, make_graph
 from bench.results import CAPPED, FAILED, MISSED, NOT_TRIED, RIGHT
 from bench.scenarios import BUILT, DELETED, FIRST, FIRST_PLAN, FIRST_TWO, IDENTICAL, LEAF, NOTHING, PLAN, TAMPERED
-from tests.unit.bench.doubles import Builders, by_contents, by_time_and_size, tool
+from tests.unit.bench.doubles import Builders, Everything, by_contents, by_time_and_size, tool
 
 LIMITS = Limits(rounds=2, first_rounds=1, cap_s=150)
 
@@ -55,6 +55,18 @@ def test_a_tool_that_is_too_slow_is_capped_and_not_tried_with_more_stages(tmp_pa
     assert "150 s" in next(one.note for one in more if one.tool == "slow")
 
 
+def test_a_tool_that_cannot_build_is_not_tried_with_more_stages(tmp_path) -> None:
+    builders = Builders(make_graph(BLOCK), {"broken": by_contents})
+    builders.known = Everything()
+    made = course(tmp_path, [tool("broken")], builders)
+    assert outcomes(made.at(BLOCK), "broken") == {FIRST.name: FAILED}
+    calls = len(builders.calls)
+    (more,) = made.at(2 * BLOCK)
+    assert more.outcome == NOT_TRIED
+    assert "not what they should be" in more.note
+    assert len(builders.calls) == calls
+
+
 def test_what_the_time_does_not_suffice_for_is_told(tmp_path) -> None:
     builders = Builders(make_graph(BLOCK), {"sound": by_contents})
     found = course(tmp_path, [tool("sound")], builders, Limits(2, 1, 150, budget_s=0)).at(BLOCK)
@@ -67,3 +79,10 @@ def test_first_builds_of_two_jobs_ask_for_two(tmp_path) -> None:
     course(tmp_path, [tool("sound")], builders).at(BLOCK)
     assert ("sound", "-j2") in builders.calls
     assert ("sound", "-j1") in builders.calls
+
+
+def test_a_plan_that_fails_is_told_and_the_tool_goes_on_building(tmp_path) -> None:
+    builders = Builders(make_graph(BLOCK), {"sound": by_contents}, plan_code=3)
+    found = outcomes(course(tmp_path, [tool("sound", plan=True)], builders).at(BLOCK), "sound")
+    assert found[FIRST_PLAN.name] == found[PLAN.name] == FAILED
+    assert {found[one.name] for one in (FIRST, NOTHING, LEAF, TAMPERED)} == {RIGHT}
