@@ -196,7 +196,7 @@ class Rooms:
         left = [entry.path for entry in os.scandir(self.folder)] if self.folder.is_dir() else []
         for path in left:
             remove_tree(Path(path))
-        return sum(not path.endswith(_OWN) for path in left)
+        return sum("." not in Path(path).name for path in left)  # the others are parts of rooms
 
 
 def _in_short(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
