@@ -7,6 +7,7 @@ import pytest
 
 from orch23.cli.group import orch23
 from orch23.cli.main import main
+from tests.e2e.pipelines import of_any_tier
 from tests.gold import Golden
 from tests.project import Outcome, Project, scripted
 
@@ -45,8 +46,7 @@ def masked(text: str) -> str:
     text = re.sub(r"\d\d:\d\d:\d\d\.\d{3}", "00:00:00.000", text)
     text = re.sub(r"(key |→ |-> )[0-9a-f]{12}\b", r"\1KEY", text)
     text = re.sub(r"\b[0-9a-f]{12}\b", "DIGEST", text)
-    text = re.sub(r"(sandbox: )(bubblewrap|landlock|none)\n", r"\1TIER\n", text)
-    text = re.sub(r"^.*(the sandbox is Landlock alone|steps run without a sandbox).*\n", "", text, flags=re.MULTILINE)
+    text = of_any_tier(text)
     return re.sub(r"^(  . (?:verify\.)?(?:python|pytest))  [\d.]+$", r"\1  VERSION", text, flags=re.MULTILINE)
 
 
