@@ -123,3 +123,18 @@ def test_a_hostile_tree_is_refused_in_a_line_and_removed(
     assert len(outcome.err.splitlines()) < 60
     assert all(c.isprintable() or c == "\n" for c in outcome.err)
     assert project.exists("a") == (outcome.code == 0)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_a_million_files_are_refused_and_removed(
+    project: Project, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks first refuses it: what watches the room grow, or what scans it."""
+    choose("bubblewrap", monkeypatch)
+    script = "os.mkdir('many')\nos.chdir('many')\nfor n in range(1_000_001):\n    os.close(os.open(str(n), os.O_CREAT))"
+    lay(project, script, outside)
+    outcome = project.build()
+    assert outcome.code == 2, outcome.err
+    assert "[E615]" in outcome.err or "[E620]" in outcome.err
+    assert list((project.root / ".orch23/rooms").iterdir()) == []
