@@ -178,7 +178,7 @@ class LocalExecutor:
         output = self._output(room, end)
         if end.end == "timed_out":
             return TimedOut(output, action.timeout_s)
-        scan = self._rooms.scan(room, action.inputs, action.scratch)
+        scan = self._scan(room, action, end)
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
@@ -190,6 +190,10 @@ class LocalExecutor:
                 duration_s=end.duration_s,
             )
         )
+
+    def _scan(self, room: Room, action: Action, end: ProcessEnd) -> Scan:
+        """Look at what is in the room; not while one of its processes still may change it under our eyes."""
+        return Scan({}, (), ()) if end.survivors else self._rooms.scan(room, action.inputs, action.scratch)
 
     def _keep(self, scan: Scan) -> dict[str, FileEntry]:
         """Put what was written into the store; nothing of a tree that no result may be."""

@@ -7,9 +7,11 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from orch23.execute.removal import remove_tree, unlock
 from orch23.model.action import InputsChanged
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -21,7 +23,8 @@ ROOM_EPOCH = 315_619_200
 """The one mtime of everything in a room, and SOURCE_DATE_EPOCH: 1980-01-02 UTC, which zip archives can hold."""
 
 MAX_NAME_BYTES = 200
-_LOCKED = 0o700
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_TOLD = 10
 _OWN = ".own"
 _END_OF_SEARCH = "pytest.ini"
 """Empty, in the room above `work`: a pytest that a step runs looks upwards for settings, and is to find no others."""
@@ -169,7 +172,7 @@ class Rooms:
         """
         walk = _Walk(self._caps, scratch)
         try:
-            top = os.open(room.work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            top = _open_top(room)
         except OSError:
             walk.complain("E618", ".", "the room's work directory was replaced or removed", "leave it in place")
             return Scan({}, (), tuple(walk.violations))
@@ -184,19 +187,32 @@ class Rooms:
             if _differs(room.work / path, status, inputs.get(path), self._meter)
         }
         removed = tuple(p for p in sorted(inputs) if p not in walk.files and not is_scratch(p, scratch))
-        return Scan(written, removed, tuple(walk.violations))
+        return Scan(written, removed, _in_short(walk.violations))
 
     def discard(self, room: Room) -> None:
         """Remove a room with all in it, however deep, whatever the modes. What resists is left to `sweep`."""
-        _remove_tree(room.root)
-        _remove_tree(room.own)
+        remove_tree(room.root)
+        remove_tree(room.own)
 
     def sweep(self) -> int:
         """Remove all rooms that an interrupted build left, and return their number. Only under the build's lock."""
         left = [entry.path for entry in os.scandir(self.folder)] if self.folder.is_dir() else []
         for path in left:
-            _remove_tree(Path(path))
-        return sum(not path.endswith(_OWN) for path in left)
+            remove_tree(Path(path))
+        return sum("." not in Path(path).name for path in left)  # the others are parts of rooms
+
+
+def _in_short(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return some of each kind of complaint, and how many more there are: of a hostile tree, a hundred thousand."""
+    kinds: dict[str, list[Diagnostic]] = {}
+    for one in violations:
+        kinds.setdefault(one.code, []).append(one)
+    found: list[Diagnostic] = []
+    for code, ones in kinds.items():
+        found += ones[:_MOST_TOLD]
+        if (more := len(ones) - _MOST_TOLD) > 0:
+            found.append(Diagnostic(code, f"so are {more} more of its files and directories", hint=ones[0].hint))
+    return tuple(found)
 
 
 def is_scratch(path: str, patterns: tuple[str, ...]) -> bool:
@@ -214,18 +230,34 @@ def printable(path: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in path)
 
 
+def _open_top(room: Room) -> int:
+    """Open the tree that the process worked in; it may have locked it."""
+    above = os.open(room.root.parent, _DIRECTORY)
+    try:
+        for name in (room.root.name, room.work.name):
+            unlock(name, above)
+            below = os.open(name, _DIRECTORY, dir_fd=above)
+            os.close(above)
+            above = below
+    except BaseException:
+        os.close(above)
+        raise
+    return above
+
+
 def _walk_directory(walk: _Walk, folder: int, prefix: str, depth: int) -> None:
     """Note all below an open directory. Processes have ended, so what lstat says stays true."""
+    left = walk.caps.entries - walk.entries
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries)
+        wanted = (entry.name for entry in entries if not is_scratch(f"{prefix}{entry.name}", walk.scratch))
+        names = sorted(islice(wanted, left + 1))  # one more is too many; there may be millions
+    walk.entries += len(names)
+    if len(names) > left:
+        message = f"more than {walk.caps.entries} files and directories"
+        walk.complain("E615", prefix.rstrip("/") or ".", message, "write fewer files")
+        raise _CapReachedError
     for name in names:
         path = f"{prefix}{name}"
-        if is_scratch(path, walk.scratch):
-            continue
-        walk.entries += 1
-        if walk.entries > walk.caps.entries:
-            walk.complain("E615", path, f"more than {walk.caps.entries} files and directories", "write fewer files")
-            raise _CapReachedError
         if (why := _bad_name(name)) is not None:
             walk.complain("E614", path, f"the name {why}", "choose another name")
             continue
@@ -261,9 +293,9 @@ def _note_file(walk: _Walk, folder: int, name: str, path: str, status: os.stat_r
 @contextlib.contextmanager
 def _opened(folder: int, name: str, status: os.stat_result) -> Iterator[int]:
     """Open a directory by its parent; one that its owner may not read is unlocked first."""
-    if status.st_mode & _LOCKED != _LOCKED:
-        os.chmod(name, _LOCKED, dir_fd=folder)
-    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    if status.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        unlock(name, folder)
+    inner = os.open(name, _DIRECTORY, dir_fd=folder)
     try:
         yield inner
     finally:
@@ -309,27 +341,3 @@ def _set_times(work: Path) -> None:
         for name in files:
             os.utime(os.path.join(folder, name), (ROOM_EPOCH, ROOM_EPOCH), follow_symlinks=False)
         os.utime(folder, (ROOM_EPOCH, ROOM_EPOCH))
-
-
-def _remove_tree(root: Path) -> None:
-    """Remove a tree by lifting each inner directory beside `root`: no path and no recursion grows with its depth."""
-    lifted = [str(root)]
-    count = 0
-    while lifted:
-        folder = lifted.pop()
-        with contextlib.suppress(OSError):
-            os.chmod(folder, _LOCKED, follow_symlinks=True)
-            with os.scandir(folder) as found:
-                entries = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found]
-            pending = []
-            for path, is_directory in entries:
-                if not is_directory:
-                    os.unlink(path)
-                    continue
-                os.chmod(path, _LOCKED)
-                count += 1
-                aside = f"{root}.gone{count}"
-                os.rename(path, aside)
-                pending.append(aside)
-            os.rmdir(folder)
-            lifted.extend(pending)

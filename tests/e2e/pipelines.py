@@ -1,6 +1,7 @@
 """Small pipelines for stories, and a model that is a program: it answers what its prompt says, and notes each call."""
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -91,6 +92,13 @@ def what_came(gate: Path, process: "subprocess.Popen[bytes]") -> str:
     finally:
         os.close(descriptor)
     return found.decode()
+
+
+def of_any_tier(text: str) -> str:
+    """Return a screen as every machine shows it, whatever its sandbox."""
+    text = re.sub(r"(sandbox: )(bubblewrap|landlock|none)\n", r"\1TIER\n", text)
+    warning = r"^.*(the sandbox is Landlock alone|steps run without a sandbox).*\n"
+    return re.sub(warning, "", text, flags=re.MULTILINE)
 
 
 def green(outcome: Outcome) -> None:

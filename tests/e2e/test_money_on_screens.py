@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.catalogue.server import Reply, Replying, chat, error, replying
-from tests.e2e.pipelines import pipeline, prompt
+from tests.e2e.pipelines import of_any_tier, pipeline, prompt
 from tests.gold import Golden
 from tests.project import Outcome, Project, scripted
 
@@ -38,7 +38,8 @@ def paid(project: Project, server: Replying, **top: Any) -> Project:
 
 
 def masked(text: str) -> str:
-    """Return a screen without durations and run ids."""
+    """Return a screen without durations, run ids and sandbox."""
+    text = of_any_tier(text)
     text = re.sub(r"\d{8}T\d{6}Z-[0-9a-f]{8}(-\d+)?", "RUN", text)
     text = re.sub(r"(under |~)[\dhms ]+ \(median", "TIME (median", text)
     return re.sub(r" +\d+\.\ds\b", lambda found: "0.0s".rjust(len(found.group())), text)

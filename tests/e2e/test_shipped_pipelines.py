@@ -14,8 +14,29 @@ NOBODY = {"HOME": "/nonexistent", "XDG_DATA_HOME": "/nonexistent"}  # no model i
 FUNCTIONS = ("clamp", "count_vowels", "is_leap_year", "sum_digits")
 
 
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the quickstart once."""
+    project = lay(Project(tmp_path_factory.mktemp("built") / "project"))
+    built = project.run("build", QUICKSTART, env=NOBODY)
+    assert built.code == 0, built.err
+    return project.root
+
+
+@pytest.fixture
+def built(built_once: Path, project: Project) -> Project:
+    """Give the quickstart as its first build leaves it."""
+    shutil.copytree(built_once, project.root, dirs_exist_ok=True)
+    return project
+
+
 @pytest.fixture
 def shipped(project: Project) -> Project:
+    """Give all shipped pipelines."""
+    return lay(project)
+
+
+def lay(project: Project) -> Project:
     for folder in ("pipelines", "prompts", "specs"):
         shutil.copytree(HERE / folder, project.root / folder, ignore=shutil.ignore_patterns("*.lock"))
     return project
@@ -26,38 +47,34 @@ def actions(project: Project) -> dict[str, str]:
     return {one["stage"]: one["action"] for one in planned.json()["stages"]}
 
 
-def test_the_quickstart_builds_from_its_recordings_through_a_red_attempt(shipped: Project) -> None:
-    built = shipped.run("build", QUICKSTART, env=NOBODY)
-    assert built.code == 0, built.err
-    finished = {e["role"]: e["data"] for e in shipped.events() if e["type"] == "stage_finished"}
+def test_the_quickstart_builds_from_its_recordings_through_a_red_attempt(built: Project) -> None:
+    finished = {e["role"]: e["data"] for e in built.events() if e["type"] == "stage_finished"}
     assert {name: data["calls"] for name, data in finished.items()} == dict.fromkeys(finished, 0)
-    attempts = [e for e in shipped.events() if e["type"] == "attempt_finished" and e["role"] == "functions@clamp"]
+    attempts = [e for e in built.events() if e["type"] == "attempt_finished" and e["role"] == "functions@clamp"]
     assert [e["data"]["passed"] for e in attempts] == [False, True]
     assert attempts[0]["data"]["kind"] == "verify_failed"
-    assert all(shipped.exists(f"workspace/quickstart/{name}.py") for name in FUNCTIONS)
-    again = shipped.run("build", QUICKSTART, env=NOBODY)
+    assert all(built.exists(f"workspace/quickstart/{name}.py") for name in FUNCTIONS)
+    again = built.run("build", QUICKSTART, env=NOBODY)
     assert (again.code, again.err) == (0, "quickstart: up to date (5 stages)\n")
 
 
-def test_an_edit_of_its_spec_touches_one_function_and_a_miss_says_what_to_install(shipped: Project) -> None:
-    shipped.run("build", QUICKSTART, env=NOBODY)
-    spec = shipped.read("specs/quickstart.md")
-    shipped.replace("specs/quickstart.md", "the sum of the decimal digits", "the largest decimal digit")
-    planned = actions(shipped)
+def test_an_edit_of_its_spec_touches_one_function_and_a_miss_says_what_to_install(built: Project) -> None:
+    spec = built.read("specs/quickstart.md")
+    built.replace("specs/quickstart.md", "the sum of the decimal digits", "the largest decimal digit")
+    planned = actions(built)
     assert {name for name, action in planned.items() if action == "run"} == {"functions@sum_digits"}
     assert {name for name, action in planned.items() if action == "maybe"} == {"package"}
-    missed = shipped.run("build", QUICKSTART, env=NOBODY)
+    missed = built.run("build", QUICKSTART, env=NOBODY)
     assert missed.code == 78
     assert "orch23 model install smollm2" in missed.err
-    assert shipped.run("build", QUICKSTART, "--replay", env=NOBODY).code == 5
-    shipped.write({"specs/quickstart.md": spec})
-    assert set(actions(shipped).values()) == {"fresh"}
+    assert built.run("build", QUICKSTART, "--replay", env=NOBODY).code == 5
+    built.write({"specs/quickstart.md": spec})
+    assert set(actions(built).values()) == {"fresh"}
 
 
-def test_its_recordings_are_exactly_those_that_it_uses(shipped: Project) -> None:
-    shipped.run("build", QUICKSTART, env=NOBODY)
-    used = {e["data"]["fingerprint"] for e in shipped.events() if e["type"] == "llm_response"}
-    folder = shipped.root / "pipelines/quickstart.transcripts"
+def test_its_recordings_are_exactly_those_that_it_uses(built: Project) -> None:
+    used = {e["data"]["fingerprint"] for e in built.events() if e["type"] == "llm_response"}
+    folder = built.root / "pipelines/quickstart.transcripts"
     assert {path.stem for path in folder.glob("*.json")} == used
     for path in folder.glob("*.json"):
         assert "local smollm2" in json.loads(path.read_text())["provenance"]

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from orch23.execute import local
 from orch23.execute.launch import Launch, PlainLauncher
 from orch23.execute.local import LocalExecutor
-from orch23.execute.process import OutputCaps
-from orch23.execute.rooms import Rooms
+from orch23.execute.process import OutputCaps, ProcessEnd, run_process
+from orch23.execute.rooms import Rooms, Scan
 from orch23.model.action import (
     Action,
     ActionResult,
@@ -73,6 +75,13 @@ class World:
         outcome = self.executor.submit(self.action(*argv, **more)).result()
         assert isinstance(outcome, Completed), outcome
         return outcome.result
+
+
+class Unseen(Rooms):
+    """Rooms whose trees must not be looked at."""
+
+    def scan(self, *_: object) -> Scan:
+        raise AssertionError
 
 
 @pytest.fixture
@@ -225,3 +234,19 @@ def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
     assert isinstance(outcome, Completed)
     assert outcome.result.output.text == "True true\n"
     assert (executor.sandbox, world.executor.sandbox) == ("loud", "none")
+
+
+def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_survivor(*args: Any, **more: Any) -> ProcessEnd:
+        return replace(run_process(*args, **more), survivors=(1,))
+
+    monkeypatch.setattr(local, "run_process", with_survivor)
+    executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=Kept(), workers=1)
+    action = Action(argv=("true",), inputs={}, interpreter=sys.executable)
+    outcome = executor.submit(action).result()
+    executor.close()
+    assert isinstance(outcome, Completed)
+    assert [one.code for one in outcome.result.violations] == ["E619"]
+    assert outcome.result.written == {}

@@ -287,6 +287,37 @@ def test_sweep_drops_what_an_interrupted_build_left(rooms: Rooms) -> None:
     assert list(rooms.folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("end", ["discard", "sweep"])
+def test_a_room_that_a_link_has_taken_the_place_of_is_removed_and_what_it_leads_to_is_not(
+    rooms: Rooms, tmp_path: Path, end: str
+) -> None:
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "precious").write_text("x")
+    outside.chmod(0o755)
+    room = lay(rooms)
+    for place in (room.root, room.own):
+        place.rename(tmp_path / place.name)
+        place.symlink_to(outside)
+    if end == "discard":
+        rooms.discard(room)
+    else:
+        assert rooms.sweep() == 1
+    assert list(rooms.folder.iterdir()) == []
+    assert sorted(path.name for path in outside.iterdir()) == ["deep", "precious"]
+    assert outside.stat().st_mode & 0o777 == 0o755
+
+
+def test_of_many_complaints_of_a_kind_some_are_told_and_the_others_counted(rooms: Rooms) -> None:
+    room = lay(rooms)
+    for number in range(50):
+        (room.work / f"link{number}").symlink_to("/etc")
+    os.mkfifo(room.work / "pipe")
+    found = scan(rooms, room).violations
+    assert [d.code for d in found] == ["E610"] * 11 + ["E611"]
+    assert "40 more" in found[10].message
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.text())
 def test_what_is_shown_has_no_control_characters(text: str) -> None:
