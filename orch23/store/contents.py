@@ -34,6 +34,7 @@ class Contents:
         self._folder = folder
         self._meter = meter
         self._verified: set[str] = set()
+        self.read_from: set[Path] = set()
         self.healed: list[str] = []
         self.added_bytes = 0
 
@@ -101,6 +102,7 @@ class Contents:
             raise MissingBytesError(digest.sha256)
         data = read_all(source)
         self._judge(digest, hashlib.sha256(data).hexdigest())
+        self.read_from.add(self.path_of(digest))
         return data
 
     def copy_to(self, digest: Digest, target: Path, *, executable: bool) -> None:
