@@ -116,7 +116,6 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
     )
-    shown = "jsonl" if as_json else "quiet" if quiet else output
     screen = screen_of(console, project.pipeline, shown, verbose=verbose)
     rest = Rest(console=console, project=project, screen=screen)
     with contextlib.ExitStack() as handlers:

@@ -57,9 +57,9 @@ class Console:
 
     def tell(self, text: str) -> None:
         """Write to stderr: progress, warnings, complaints."""
+        self._clear()
         plain = self.plain(text)
         self.told.append(plain)
-        self._clear()
         _write(sys.stderr, plain)
 
     def _clear(self) -> None:

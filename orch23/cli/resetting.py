@@ -16,6 +16,7 @@ _FOLDERS = {
 }
 _FILES = {
     "stat.json": "the cache of file states",
+    "size.json": "the size of the store",
     "promote.json": "an unfinished promotion",
     "VERSION": "the store's version",
 }

@@ -125,7 +125,6 @@ class Records:
             kept = _Kept(record_from_json(parse(body)), hashlib.sha256(body).hexdigest(), self._number + 1)
             known = shelf.kept.get(kept.digest)
             if known is not None and self._is_newest(known):
-                self.use(record)
                 return
             line: Json = {"n": kept.number, "again": kept.digest}
             if known is None:

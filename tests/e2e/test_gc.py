@@ -1,5 +1,6 @@
 """`gc` keeps a store small and loses nothing that is needed; `cache` says what it holds and whether it is sound."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -82,6 +83,24 @@ def test_what_is_needed_stays_however_small_the_store_is_to_be(grown: Project) -
     assert grown.build().code == 0
     assert grown.ran() == []
     assert len(grown.read("big.txt")) == BIG
+
+
+def test_what_todays_plan_would_restore_stays(grown: Project) -> None:
+    grown.replace("in.txt", text(5), text(2))
+    before = grown.plan()
+    assert before["make"] == "restore"
+    grown.run("gc", "--keep", "0B")
+    assert grown.plan() == before
+
+
+def test_a_pipeline_that_is_not_valid_keeps_what_its_lock_file_names(grown: Project) -> None:
+    whole = grown.read("pipeline.yaml")
+    grown.edit("pipeline.yaml", whole.replace("inputs", "inptus"))
+    outcome = grown.run("gc", "--keep", "0B")
+    assert (outcome.code, "W671" in outcome.err) == (0, True)
+    grown.edit("pipeline.yaml", whole)
+    grown.delete("big.txt")
+    assert grown.plan()["make"] == "restore"
 
 
 def test_what_goes_is_made_again_and_the_same(grown: Project) -> None:
@@ -368,3 +387,19 @@ def test_what_a_run_left_that_no_lock_file_has_stays(project: Project) -> None:
     project.run("gc", "--keep", "0B")
     project.write(shell(stages))
     assert project.plan()["first"] == "restore"
+
+
+# ---- the line that shows long work -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("output", "lines"), [("auto", 1), ("quiet", 0), ("jsonl", 0)])
+def test_long_hashing_is_shown_once_on_what_is_no_terminal(
+    project: Project, output: str, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0, 0.25)
+    monkeypatch.setattr("orch23.cli.console.monotonic", lambda: next(clock))
+    stages = "  a: {inputs: ['in/**'], outputs: [out.txt], shell: cat in/* > out.txt}\n"
+    project.write(shell(stages, {f"in/{number}.txt": str(number) for number in range(9)}))
+    outcome = project.build("--output", output)
+    assert outcome.code == 0
+    assert outcome.err.count("hashing many files\n") + outcome.err.count("copying many files\n") == lines

@@ -140,6 +140,23 @@ def test_what_is_cut_off_while_it_is_copied_has_the_digest_of_what_was_copied(
     assert copied(source, tmp_path / "copy") == expected(tmp_path / "copy")
 
 
+def test_what_changes_right_after_it_was_copied_has_the_digest_of_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, real = tmp_path / "source", os.copy_file_range
+    source.write_bytes(bytes(2 * CHUNK_BYTES))
+
+    def copy_and_change(*arguments: int) -> int:
+        size = real(*arguments)
+        with source.open("r+b") as stream:
+            stream.write(b"x" * 2 * CHUNK_BYTES)
+        return size
+
+    monkeypatch.setattr(os, "copy_file_range", copy_and_change)
+    found = copied(source, tmp_path / "copy")
+    assert found == expected(tmp_path / "copy") != expected(source)
+
+
 def test_a_blob_is_checked_in_bounded_memory(tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path; from orch23.store.contents import Contents\n"

@@ -1,0 +1,142 @@
+"""What big inputs cost: hashing beside sha256sum, a copy into a room beside cp, 100,000 files beside a bare walk.
+
+`python bench/big_inputs.py [MB [FILES [ROUNDS [FOLDER]]]]` prints medians and ratios, and the peak of memory. What is
+compared runs in turns, in a new order each round, so that what else the machine does falls on all of them alike.
+"""
+
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from orch23.model.digest import FileEntry
+from orch23.store.clone import hash_file
+from orch23.store.meter import silent
+from orch23.store.opening import Store, open_store
+from orch23.store.stat_cache import load_seen, save_seen
+
+SIZE_MB, FILES, ROUNDS = 1024, 100_000, 5
+PER_FOLDER = 1000
+
+
+def main(arguments: list[str]) -> None:
+    """Measure in a folder that is removed afterwards."""
+    given = [int(text) for text in arguments[:3]]
+    size_mb, files, rounds = (*given, *(SIZE_MB, FILES, ROUNDS)[len(given) :])
+    with tempfile.TemporaryDirectory(prefix="orch23-bench-", dir=(arguments[3:] or [None])[0]) as name:
+        root = Path(name)
+        _large(root / "large", size_mb, rounds)
+        _many(root / "many", files, rounds)
+
+
+def _large(root: Path, size_mb: int, rounds: int) -> None:
+    root.mkdir()
+    source, store = root / "in.bin", open_store(root)
+    with source.open("wb") as stream:
+        for _ in range(size_mb):
+            stream.write(os.urandom(1 << 20))
+    entry = FileEntry(store.contents.put_file(source))
+    print(f"one file of {size_mb} MB, {rounds} rounds")
+    _compare(
+        rounds,
+        {
+            "sha256sum": lambda: subprocess.run(["sha256sum", source], check=True, stdout=subprocess.DEVNULL),
+            "orch23 hashes": lambda: _hash(source),
+        },
+    )
+    _compare(
+        rounds,
+        {
+            "cp": lambda: _copied(root, ["cp", "--reflink=auto", source]),
+            "cp, sha256sum": lambda: _copied(root, ["cp", "--reflink=auto", source], summed=True),
+            "copy into a room": lambda: _laid(store, root, entry),
+        },
+    )
+    print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB\n")
+
+
+def _many(root: Path, files: int, rounds: int) -> None:
+    for number in range(files):
+        folder = root / f"data/d{number // PER_FOLDER:04}"
+        if number % PER_FOLDER == 0:
+            folder.mkdir(parents=True)
+        (folder / f"f{number:06}.txt").write_bytes(b"%d\n" % number)
+    store = open_store(root)
+    print(f"{files:,} files, {rounds} rounds")
+    _compare(
+        rounds,
+        {
+            "a bare walk": lambda: _walk(root / "data"),
+            "data/**/*.txt": lambda: store.workspace.listing("data/**/*.txt"),
+        },
+    )
+    paths = store.workspace.listing("data/**")
+    _once("hashed for the first time", lambda: [store.workspace.entry(path) for path in paths])
+    _once("put into the store", lambda: [store.contents.put_file(root / path) for path in paths])
+    remembered = store.workspace._loaded()  # noqa: SLF001 - files this young are not written otherwise
+    seen = {path: remembered[path] for path in paths}
+    cache = root / "stat.json"
+    _once("stat cache, saved", lambda: save_seen(cache, seen))
+    _once("stat cache, loaded", lambda: load_seen(cache))
+    _once("looked at again", lambda: [store.workspace.entry(path) for path in paths])
+    print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
+
+
+def _hash(path: Path) -> None:
+    with path.open("rb") as stream:
+        hash_file(stream.fileno(), silent("hashing", "", 0))
+
+
+def _copied(root: Path, argv: list[str | Path], *, summed: bool = False) -> None:
+    target = root / "copy"
+    subprocess.run([*argv, target], check=True)
+    if summed:
+        subprocess.run(["sha256sum", target], check=True, stdout=subprocess.DEVNULL)
+    target.unlink()
+
+
+def _laid(store: Store, root: Path, entry: FileEntry) -> None:
+    target = root / "laid"
+    assert store.sources.copy_into("in.bin", entry, target)
+    target.unlink()
+
+
+def _walk(root: Path) -> int:
+    found, waiting = 0, [str(root)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    found += 1
+    return found
+
+
+def _compare(rounds: int, works: dict[str, Callable[[], object]]) -> None:
+    took: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name in random.sample(list(works), len(works)):
+            began = time.monotonic()
+            works[name]()
+            took[name].append(time.monotonic() - began)
+    first = statistics.median(next(iter(took.values())))
+    for name, times in took.items():
+        median = statistics.median(times)
+        print(f"  {name:<28}{median:8.3f} s   {median / first:5.2f}   ({min(times):.3f} to {max(times):.3f})")
+
+
+def _once(name: str, work: Callable[[], object]) -> None:
+    began = time.monotonic()
+    work()
+    print(f"  {name:<28}{time.monotonic() - began:8.3f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
