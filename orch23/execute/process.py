@@ -117,7 +117,8 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
-    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of ORCH23_ROOM in `env`.
+    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
+    ORCH23_ROOM in `env`.
     `confine` is called in a thread of its own that starts the process; `gate`, with what limits it, once it is there.
     `fault` is asked now and then, with the number of its processes, what it takes too much of.
 

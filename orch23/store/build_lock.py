@@ -89,7 +89,9 @@ def check_folder(path: Path) -> None:
 def _strange(path: Path, what: str) -> Diagnostic:
     name = f"{path.parent.name}/{path.name}" if what == "file" else path.name
     return Diagnostic(
-        E_PLACE, f"what lies at {name} is no {what}", hint=f"remove it, or move it away: {path}; the next build makes it"
+        E_PLACE,
+        f"what lies at {name} is no {what}",
+        hint=f"remove it, or move it away: {path}; the next build makes it",
     )
 
 

@@ -15,8 +15,8 @@ from orch23.store.contents import Contents
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, sweep_temps, write_atomic
 from orch23.store.exchanges import Exchanges
 from orch23.store.promote import Promoter
-from orch23.store.removal import remove_strange, remove_tree
 from orch23.store.records import Records
+from orch23.store.removal import remove_strange, remove_tree
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace
 

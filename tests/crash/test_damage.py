@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.damage import DAMAGES, Kept, bare, faults, interrupted, kind_of
+from tests.crash.damage import Kept, bare, faults, interrupted, kind_of
 from tests.project import Project
 
 pytestmark = [
@@ -27,10 +27,8 @@ def test_any_damage_is_healed_or_told_and_no_output_is_wrong(project: Project, s
     if state == "bare":
         bare(project)
     kept = Kept.of(project)
-    pairs = kept.pairs()[:: _STRIDE]
-    found = [
-        f"{path}, {damage}: {fault}" for path, damage in pairs for fault in faults(kept, path, damage)
-    ]
+    pairs = kept.pairs()[::_STRIDE]
+    found = [f"{path}, {damage}: {fault}" for path, damage in pairs for fault in faults(kept, path, damage)]
     kinds = Counter(kind_of(path) for path, _ in pairs)
     sys.stdout.write(f"{state}: {len(pairs)} cases of {len(kept.pairs())}; {dict(kinds)}\n")
     assert not found, f"{len(found)} faults\n" + "\n".join(found)

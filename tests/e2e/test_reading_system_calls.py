@@ -1,4 +1,4 @@
-"""Commands that only look change no file: judged by the calls that reach the C library, and those that reach the kernel.
+"""Commands that only look change no file: judged by the calls that reach the C library and the kernel.
 
 The kernel's need strace; without it these tests are skipped, and say so.
 """
@@ -83,7 +83,21 @@ def traced(project: Project, commands: Sequence[Sequence[str]]) -> dict[str, lis
     scratch.mkdir(exist_ok=True)
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "TMPDIR": str(scratch)}
     environ |= {"PYTHONPATH": _REPOSITORY, "PYTHONDONTWRITEBYTECODE": "1"}
-    watch = [strace, "-f", "--seccomp-bpf", "-y", "-qq", "-s", "400", "-e", "signal=none", "-e", "trace=%file,%desc", "-o", str(log)]
+    watch = [
+        strace,
+        "-f",
+        "--seccomp-bpf",
+        "-y",
+        "-qq",
+        "-s",
+        "400",
+        "-e",
+        "signal=none",
+        "-e",
+        "trace=%file,%desc",
+        "-o",
+        str(log),
+    ]
     argv = [*watch, sys.executable, "-c", _PROGRAM, str(project.root), *map(" ".join, commands)]
     done = subprocess.run(argv, env=environ, cwd=scratch, capture_output=True, text=True, check=False, timeout=100)
     if "ptrace" in done.stderr and not log.exists():

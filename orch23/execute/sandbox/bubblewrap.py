@@ -133,7 +133,15 @@ class _Pipes:
             self.begin_far, self._begin = _pipe(stack)
             stack.pop_all()
         self._said = b""
-        self._open = {self.filter, self._status, self.status_far, self.block, self._release, self.begin_far, self._begin}
+        self._open = {
+            self.filter,
+            self._status,
+            self.status_far,
+            self.block,
+            self._release,
+            self.begin_far,
+            self._begin,
+        }
 
     def __enter__(self) -> Self:
         return self
