@@ -25,10 +25,10 @@ class LaunchRefusedError(Exception):
 class Launch:
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
-    `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread of
-    its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called with
-    what sets a process's limits, once the process is there. `judge` is told how it ended, and says how that is to be
-    understood; it may raise LaunchRefusedError.
+    `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread
+    of its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called
+    with what sets a process's limits, once the process is there. `judge` is told how it ended, and says how that is to
+    be understood; it may raise LaunchRefusedError.
     """
 
     argv: tuple[str, ...]
