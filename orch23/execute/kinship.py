@@ -141,6 +141,13 @@ def end_strays() -> tuple[int, ...]:
     return ()
 
 
+def awaits_child(pid: int) -> bool:
+    """Say whether a process has started another and sleeps since, or is gone."""
+    has_child = bool(_children(pid))  # asked first: what it does before it has one does not count
+    kin = _look(pid)
+    return kin is None or (has_child and kin.state == "S")
+
+
 def release(family: Family) -> None:
     """Forget a step that has ended; whoever is left without a family is killed when the last step has ended."""
     with _STEPS_LOCK:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Protocol
 
 from orch23.execute.process import ProcessEnd
@@ -24,9 +25,10 @@ class LaunchRefusedError(Exception):
 class Launch:
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
-    `confine` is called in a thread of its own, which starts the process and ends: what it gives up, only the process
-    goes without. `gate` is called with what sets a process's limits, once the process is there. `judge` is told how it
-    ended, and says how that is to be understood; it may raise LaunchRefusedError.
+    `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread
+    of its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called
+    with what sets a process's limits, once the process is there. `judge` is told how it ended, and says how that is to
+    be understood; it may raise LaunchRefusedError.
     """
 
     argv: tuple[str, ...]
@@ -36,6 +38,7 @@ class Launch:
     interpreter: Path
     network: bool = False
     pass_fds: tuple[int, ...] = ()
+    stdin: int = DEVNULL
     confine: Callable[[], None] | None = None
     gate: Callable[[Callable[[int], None]], None] | None = None
     judge: Callable[[ProcessEnd], ProcessEnd] | None = None

@@ -166,6 +166,7 @@ class LocalExecutor:
                 caps=self._caps,
                 marker=room.marker,
                 pass_fds=launch.pass_fds,
+                stdin=launch.stdin,
                 confine=launch.confine,
                 gate=launch.gate,
                 fault=Growth(room.root, self._limits).fault,

@@ -110,13 +110,15 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     caps: OutputCaps | None = None,
     marker: str = "",
     pass_fds: tuple[int, ...] = (),
+    stdin: int = subprocess.DEVNULL,
     confine: Callable[[], None] | None = None,
     gate: Callable[[Callable[[int], None]], None] | None = None,
     fault: Callable[[int], str | None] = lambda _: None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
-    stdin is /dev/null; stdout and stderr are one stream, in order. `marker` is the value of ORCH23_ROOM in `env`.
+    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
+    ORCH23_ROOM in `env`.
     `confine` is called in a thread of its own that starts the process; `gate`, with what limits it, once it is there.
     `fault` is asked now and then, with the number of its processes, what it takes too much of.
 
@@ -134,7 +136,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
             list(argv),
             cwd=cwd,
             env=dict(env),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=writing,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -163,7 +163,8 @@ def _converse(
     if stdin is None or stdout is None or stderr is None:
         message = "BUG: the program was started without pipes"
         raise RuntimeError(message)
-    out, err, rest, noise = bytearray(), bytearray(), memoryview(question), 0
+    out, err, rest = bytearray(), bytearray(), memoryview(question)
+    noise_bytes = 0
     os.set_blocking(stdin.fileno(), False)
     with selectors.DefaultSelector() as waiting:
         waiting.register(stdin, selectors.EVENT_WRITE)
@@ -188,14 +189,19 @@ def _converse(
                     on_progress(len(out))
                 else:
                     err = (err + data)[-_STDERR_KEPT:]
-                    noise += len(data)
-                if len(out) > MAX_ANSWER_BYTES:
-                    raise _StoppedError(codes.TOO_MUCH, f"printed more than {MAX_ANSWER_BYTES:,} bytes, and was killed")
-                if noise > MAX_NOISE_BYTES:
-                    why = f"printed more than {MAX_NOISE_BYTES:,} bytes on stderr, and was killed"
-                    raise _StoppedError(codes.TOO_MUCH, why)
+                    noise_bytes += len(data)
+                _check_size(len(out), noise_bytes)
     _await(process, until, clock)
     return bytes(out), bytes(err)
+
+
+def _check_size(out_bytes: int, err_bytes: int) -> None:
+    """Break off where a program prints without end."""
+    if out_bytes > MAX_ANSWER_BYTES:
+        raise _StoppedError(codes.TOO_MUCH, f"printed more than {MAX_ANSWER_BYTES:,} bytes, and was killed")
+    if err_bytes > MAX_NOISE_BYTES:
+        why = f"printed more than {MAX_NOISE_BYTES:,} bytes on stderr, and was killed"
+        raise _StoppedError(codes.TOO_MUCH, why)
 
 
 def _write_some(descriptor: int, rest: memoryview) -> memoryview:

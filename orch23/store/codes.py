@@ -69,8 +69,9 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     E_PLACE: (
         "Something else lies where orch23 keeps its own",
-        "The folders .orch23 and logs, and the file .orch23/lock, are orch23's own. Something of another kind lies in the "
-        "place of one of them: a link, a file where a folder belongs, or the reverse. orch23 takes away no such thing that "
-        "it did not make. Remove it, or move it away, and build: recorded answers, where they are still there, are kept.",
+        "The folders .orch23 and logs, and the file .orch23/lock, are orch23's own. Something of another kind lies in "
+        "the place of one of them: a link, a file where a folder belongs, or the reverse. orch23 takes away no such "
+        "thing that it did not make. Remove it, or move it away, and build: recorded answers that are still there are "
+        "kept.",
     ),
 }

@@ -270,18 +270,46 @@ _TOLD = {0, 3, 65, 66}
 _WAYS_OUT = ("orch23 reset", "delete it", "delete the file", "remove it")
 
 
+_CLAIMS = {".orch23/records", "logs/journal"}
+"""What says that outputs of an interrupted run are orch23's: the lock file does not know of them yet.
+
+Where it is lost, they cannot be told from a person's edits: the build asks (6), names the flag that gives them up, and
+that costs no answer.
+"""
+
+
 def faults(kept: Kept, path: str, damage: str) -> Iterator[str]:
     """Damage one file, look at the project, build it on, and say what does not hold.
 
     What only looks ends with a documented code and changes nothing. The build is green, or ends with 3 and a way out
-    that works. Then the files are those of an undisturbed build, nobody was asked again for what is recorded, a
-    further build runs nothing, and what a link leads to is as it was.
+    that works; where what is lost is all that claims an output, a person is asked. Then the files are those of an
+    undisturbed build, nobody was asked again for what is recorded, a further build runs nothing, and what a link leads
+    to is as it was.
     """
     project = kept.restore()
     damaged = project.root / path
     DAMAGES[damage](damaged, kept.other_of(path))
     outside = outside_of(damaged)
     beyond = outside.read_bytes() if outside.exists() else None
+    yield from _looking(project)
+    built = project.build("-j1")
+    if built.code == 3:
+        yield from _follow(project, path, built.err)
+        built = project.build("-j1")
+    if built.code == 6 and kind_of(path) in _CLAIMS and "--overwrite-edited" in built.err:
+        built = project.build("-j1", "--overwrite-edited")
+    if built.code:
+        yield f"the build ended with {built.code}\n{built.err}"
+        return
+    yield from _unlike(kept, project, path)
+    green(project.build("-j1"))
+    if ran := [line.event.role for line in read_journal(journals(project.root / "logs")[0]) if _is_start(line)]:
+        yield f"a further build still ran {ran}"
+    if beyond != (outside.read_bytes() if outside.exists() else None):
+        yield "it wrote through the link"
+
+
+def _looking(project: Project) -> Iterator[str]:
     before = everything(project.root)
     for command in READERS:
         looked = project.run(*command)
@@ -290,24 +318,15 @@ def faults(kept: Kept, path: str, damage: str) -> Iterator[str]:
         if everything(project.root) != before:
             yield f"{' '.join(command)} wrote {_differing(before, everything(project.root))}"
             before = everything(project.root)
-    built = project.build("-j1")
-    if built.code == 3:
-        yield from _follow(project, path, built.err)
-        built = project.build("-j1")
-    if built.code:
-        yield f"the build ended with {built.code}\n{built.err}"
-        return
+
+
+def _unlike(kept: Kept, project: Project, path: str) -> Iterator[str]:
     wanted = _settled(kept.lockless if path == "pipeline.lock" else kept.files, path)
     found = _settled(timeless(project.files()), path)
     if found != wanted:
         yield f"other files: {_differing(found, wanted)}"
     if again := Counter(calls(project)) - kept.calls:
         yield f"asked again: {dict(again)}"
-    green(project.build("-j1"))
-    if ran := [line.event.role for line in read_journal(journals(project.root / "logs")[0]) if _is_start(line)]:
-        yield f"a further build still ran {ran}"
-    if beyond != (outside.read_bytes() if outside.exists() else None):
-        yield "it wrote through the link"
 
 
 def _settled(files: Mapping[str, bytes], damaged: str) -> dict[str, bytes]:

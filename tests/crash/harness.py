@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orch23.model.llm import Exchange
 from orch23.store.durable import is_temp
+from orch23.store.exchanges import Exchanges
 from tests.e2e.pipelines import calls, green, noted
 from tests.project import Project
 
@@ -147,11 +149,11 @@ def violations(scene: Scene, reference: Reference) -> Iterator[str]:
     """Build on after a death, and say what does not hold.
 
     Nothing that the dead build's journal calls done is done again; the files become those of an undisturbed build; of
-    all answers at most the one that was on its way to the disk is asked for again, and at most the command that ran is
-    run again; a further build runs nothing; nothing is left lying about.
+    all answers at most the one that was on its way to the disk is asked for again, and none that is there; at most the
+    command that ran is run again; a further build runs nothing; nothing is left lying about.
     """
     project = Project(scene.project.root)
-    done = _told_done(scene)
+    done, kept = _told_done(scene), _answers_kept(scene)
     try:
         green(project.build("-j1"))
     except AssertionError as broken:
@@ -164,6 +166,8 @@ def violations(scene: Scene, reference: Reference) -> Iterator[str]:
         yield f"run again although the journal says that it was done: {sorted(again)}"
     if asked_again(project, reference).total() > 1:
         yield f"asked again: {dict(asked_again(project, reference))}"
+    if bought := sorted(kept.intersection(asked_again(project, reference))):
+        yield f"asked again although the answer was on the disk: {bought}"
     run_again = Counter(noted(project)) - Counter(reference.notes)
     if run_again.total() > 1:
         yield f"run again: {dict(run_again)}"
@@ -191,6 +195,20 @@ def _told_done(scene: Scene) -> set[str]:
         if event["type"] == "stage_finished" and event["data"]["status"] in {"built", "restored", "verified"}:
             done.add(event["role"])
     return done
+
+
+def _answers_kept(scene: Scene) -> set[str]:
+    """Return what was asked by every exchange that is whole on the disk of the dead build: the first line of it."""
+    store = Exchanges(scene.project.root / ".orch23/exchanges", scene.project.root)
+    paths = (scene.project.root / ".orch23/exchanges").glob("*/*.json")
+    found = [store.get(path.stem, None) for path in paths if not is_temp(path.name)]
+    return {_asked(exchange) for exchange in found if exchange is not None}
+
+
+def _asked(exchange: Exchange) -> str:
+    messages = exchange.request["messages"]
+    last = messages[-1] if isinstance(messages, list) else None
+    return str(last["content"]).partition("\n")[0].strip() if isinstance(last, dict) else ""
 
 
 def _litter(project: Project) -> Iterator[str]:

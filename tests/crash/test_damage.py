@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.damage import DAMAGES, Kept, bare, faults, interrupted, kind_of
+from tests.crash.damage import Kept, bare, faults, interrupted, kind_of
 from tests.project import Project
 
 pytestmark = [

@@ -1,4 +1,4 @@
-"""Commands that only look change no file: judged by the calls that reach the C library, and those that reach the kernel.
+"""Commands that only look change no file: judged by the calls that reach the C library and the kernel.
 
 The kernel's need strace; without it these tests are skipped, and say so.
 """

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -82,21 +84,46 @@ def story(project: Project) -> None:
     )
 
 
-def build(
-    project: Project, argv: tuple[str, ...], **variables: str
-) -> tuple[bytes, list[tuple[str, str, str]], dict[str, bytes]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to build the same: where, as whom, and in what surroundings."""
+
+    folder: str = "here"
+    argv: tuple[str, ...] = ("-j1",)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    before: tuple[str, ...] = ()
+
+
+WAYS = {
+    "directory": Way(folder="quite/another place/\u00e9t\u00e9"),
+    "user": Way(before=("unshare", "--user", "--map-user=1234", "--map-group=1234")),
+    "locale": Way(environ={"LANG": "tr_TR.UTF-8", "LC_ALL": "C.UTF-8", "LANGUAGE": "tr"}),
+    "time zone": Way(environ={"TZ": "Pacific/Kiritimati"}),
+    "hash seed": Way(environ={"PYTHONHASHSEED": "4242"}),
+    "umask": Way(environ={"MASK": "077"}),
+    "home": Way(environ={"HOME": "/nonexistent/home", "XDG_CACHE_HOME": "/nonexistent/cache"}),
+    "current directory": Way(cwd="."),
+    "jobs and order": Way(argv=("-j4",), environ={"BACKWARDS": "1", "SOMETHING": "else"}),
+}
+
+
+def build(place: Path, way: Way) -> tuple[bytes, list[tuple[str, str, str]], dict[str, bytes]]:
     """Build in a process of its own; return the lock file, the keys of all stages and what was made."""
+    project = Project(place / way.folder)
     story(project)
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(project.home),
         "PYTHONPATH": _REPOSITORY,
+        "PYTHONDONTWRITEBYTECODE": "1",
         "MASK": "022",
-        **variables,
+        **way.environ,
     }
+    where = [] if way.cwd else ["-C", str(project.root)]
     done = subprocess.run(
-        [sys.executable, "-c", BACKWARDS, "-C", str(project.root), "build", *argv],
-        env=environ, capture_output=True, text=True, check=False, timeout=50,
+        [*way.before, sys.executable, "-c", BACKWARDS, *where, "build", *way.argv],
+        env=environ, capture_output=True, text=True, check=False, timeout=50, cwd=project.root if way.cwd else "/",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     keys = sorted(
@@ -105,20 +132,32 @@ def build(
     return project.files()["pipeline.lock"], keys, project.files()
 
 
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[tuple[str, str, str]], dict[str, bytes]]:
+    """Give what one build makes."""
+    return build(tmp_path_factory.mktemp("reference"), Way(environ={"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", WAYS)
+def test_another_way_to_build_gives_the_same_keys_and_bytes(
+    tmp_path: Path, reference: tuple[bytes, list[tuple[str, str, str]], dict[str, bytes]], which: str
+) -> None:
+    way = WAYS[which]
+    if way.before and subprocess.run([*way.before, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("nobody can be another user here")
+    found = build(tmp_path, way)
+    assert found[1] == reference[1]
+    assert found[0] == reference[0]
+    assert found[2] == reference[2]
+    assert len(found[1]) == 7
+
+
 @pytest.mark.slow
 def test_two_places_zones_locales_seeds_orders_masks_and_numbers_of_jobs_give_the_same_keys(tmp_path: Path) -> None:
-    here = build(Project(tmp_path / "here"), ("-j1",), TZ="UTC", LANG="C", LC_ALL="C", PYTHONHASHSEED="1")
-    there = build(
-        Project(tmp_path / "quite" / "another place"),
-        ("-j4",),
-        TZ="Pacific/Kiritimati",
-        LANG="tr_TR.UTF-8",
-        LC_ALL="C.UTF-8",
-        PYTHONHASHSEED="4242",
-        BACKWARDS="1",
-        MASK="077",
-        SOMETHING="else",
-    )
+    everything = {name: value for way in WAYS.values() for name, value in way.environ.items()}
+    here = build(tmp_path, Way(environ={"TZ": "UTC", "LANG": "C", "LC_ALL": "C", "PYTHONHASHSEED": "1"}))
+    there = build(tmp_path, Way(folder="quite/another place", argv=("-j4",), environ=everything, cwd="."))
     assert here[1] == there[1]
     assert here[0] == there[0]
     assert here[2] == there[2]

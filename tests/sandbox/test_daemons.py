@@ -1,6 +1,8 @@
 """A step is over when it is over: whatever kind of daemon it leaves, in every tier, is gone with it."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -73,16 +75,13 @@ from pathlib import Path
 from orch23.model.action import Action
 from tests.sandbox.probe import Memory, executor
 with tempfile.TemporaryDirectory() as folder, executor("bubblewrap", Memory({}), Path(folder), ()) as running:
-    script = "sleep 0.5; exec sleep " + sys.argv[1]
+    script = "exec sleep " + sys.argv[1]
     running.submit(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable)).result()
 """
 
 
 def test_a_build_that_is_killed_takes_its_steps_with_it_in_bubblewrap() -> None:
-    """Nobody is left to sweep: the kernel ends the namespace with the process that made it.
-
-    The step takes its time first: bwrap ties itself to its parent in the moment after it has started the step.
-    """
+    """Nobody is left to sweep: the kernel ends the namespace with the process that made it."""
     need("bubblewrap")
     tag = f"{100_000 + os.getpid()}.777"
     with subprocess.Popen([sys.executable, "-c", _BUILDER, tag], env={"PYTHONPATH": str(ROOT)}) as builder:
@@ -95,3 +94,47 @@ def test_a_build_that_is_killed_takes_its_steps_with_it_in_bubblewrap() -> None:
     while alive(f"sleep\0{tag}"):
         assert time.monotonic() < deadline, "it lives on"
         pause.wait(0.005)
+
+
+_KILLS = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 15
+_FIRST_MOMENTS_S = 0.03
+_TOLD_BUILDER = """
+import os, subprocess, sys, tempfile
+from pathlib import Path
+from orch23.model.action import Action
+from tests.sandbox.probe import Memory, executor
+class Told(subprocess.Popen):
+    def __init__(self, *words, **more):
+        super().__init__(*words, **more)
+        if sys.argv[1] in words[0]:
+            os.write(1, b"started")
+subprocess.Popen = Told
+with tempfile.TemporaryDirectory() as folder, executor("bubblewrap", Memory({}), Path(folder), ()) as running:
+    running.submit(Action(argv=("sleep", sys.argv[1]), inputs={}, interpreter=sys.executable)).result()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_build_that_is_killed_in_the_first_moments_of_a_step_leaves_no_step() -> None:
+    """bwrap ties itself to its parent only after it has started the step, which therefore waits for that."""
+    need("bubblewrap")
+    pause = threading.Event()
+    left: list[int] = []
+    for number in range(_KILLS):
+        tag = f"{100_000 + os.getpid()}.5{number:03d}"
+        argv = [sys.executable, "-c", _TOLD_BUILDER, tag]
+        with subprocess.Popen(argv, env={"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE) as builder:
+            assert builder.stdout is not None
+            assert builder.stdout.read(7) == b"started"
+            pause.wait(_FIRST_MOMENTS_S * number / _KILLS)
+            builder.kill()
+        deadline = time.monotonic() + 3
+        while alive(tag) and time.monotonic() < deadline:
+            pause.wait(0.01)
+        for pid in alive(tag):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # they end with each other
+                if Path(f"/proc/{pid}/comm").read_text() != "bwrap\n":  # one that waits for a dead one runs nothing
+                    left.append(pid)
+                os.kill(pid, signal.SIGKILL)
+    assert left == []

@@ -6,11 +6,13 @@ import os
 import re
 import resource
 import select
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
+from orch23.execute.kinship import awaits_child
 from orch23.execute.launch import Launch, LaunchRefusedError
 from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
@@ -28,6 +30,8 @@ SEEN_ROOM: Final = "/room"
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _IN_MEMORY: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - its own
 _GATE_WITHIN_S = 10.0
+_BOND_PAUSE_S = 0.0005
+_SHELL = "/bin/sh"
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _PROCESSES = 4096
@@ -78,11 +82,23 @@ class Bubblewrap:
             )
             yield replace(
                 launch,
-                argv=(str(self.program), *options, "--", *launch.argv),
+                argv=(str(self.program), *options, "--", *_waiting(launch)),
                 pass_fds=(*launch.pass_fds, pipes.filter, pipes.status_far, pipes.block),
+                stdin=pipes.begin_far,
                 gate=pipes.open_gate,
                 judge=pipes.judge,
             )
+
+
+def _waiting(launch: Launch) -> tuple[str, ...]:
+    """Return the command that begins when it is told a line, and ends where nobody is left to tell it one.
+
+    It is told when bwrap's first process has tied itself to orch23: that comes only after it started the command, so a
+    death of orch23 before would leave the command alive. What the shell puts into the environment is taken out again.
+    """
+    added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
+    script = f'read -r go || exit 1; unset go {added}; exec "$@" < /dev/null'
+    return (_SHELL, "-c", script, _SHELL, *launch.argv)
 
 
 def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path]) -> Iterator[str]:
@@ -114,9 +130,18 @@ class _Pipes:
             self.filter = _filled(stack, filter_program)
             self._status, self.status_far = _pipe(stack)
             self.block, self._release = _pipe(stack)
+            self.begin_far, self._begin = _pipe(stack)
             stack.pop_all()
         self._said = b""
-        self._open = {self.filter, self._status, self.status_far, self.block, self._release}
+        self._open = {
+            self.filter,
+            self._status,
+            self.status_far,
+            self.block,
+            self._release,
+            self.begin_far,
+            self._begin,
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -126,8 +151,11 @@ class _Pipes:
             self._close(descriptor)
 
     def open_gate(self, limit: Callable[[int], None]) -> None:
-        """Set limits to the child of bwrap once it is there, and let it begin; the limits are inherited."""
-        for far in (self.filter, self.status_far, self.block):
+        """Set limits to the child of bwrap once it is there, and let it begin; the limits are inherited.
+
+        Where orch23 dies on the way, the command reads the end of a pipe, and does not begin.
+        """
+        for far in (self.filter, self.status_far, self.block, self.begin_far):
             self._close(far)
         while not (child := _CHILD.search(self._said)) and self._listen(_GATE_WITHIN_S):
             pass
@@ -135,9 +163,10 @@ class _Pipes:
             limit(int(child[1]))
             with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
                 resource.prlimit(int(child[1]), resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._release, b"x")
-        self._close(self._release)
+        self._tell(self._release)
+        if child:
+            _await_bond(int(child[1]))
+        self._tell(self._begin)
 
     def judge(self, end: ProcessEnd) -> ProcessEnd:
         """Return how the process ended. As long as bwrap told no exit code of it, all that was printed is bwrap's own.
@@ -166,10 +195,23 @@ class _Pipes:
         self._said += data
         return bool(data)
 
+    def _tell(self, descriptor: int) -> None:
+        """Let go on what waits for a line."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(descriptor, b"\n")
+        self._close(descriptor)
+
     def _close(self, descriptor: int) -> None:
         if descriptor in self._open:
             self._open.discard(descriptor)
             os.close(descriptor)
+
+
+def _await_bond(first: int) -> None:
+    """Wait until the first process of the sandbox has tied itself to its parent: it sleeps, and has a child."""
+    deadline = time.monotonic() + _GATE_WITHIN_S
+    while not awaits_child(first) and time.monotonic() < deadline:
+        time.sleep(_BOND_PAUSE_S)
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:

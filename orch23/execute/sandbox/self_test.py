@@ -96,6 +96,7 @@ def _run(launcher: Launcher, room: Room, canary: Path, port: int) -> ProcessEnd:
             cancel=threading.Event(),
             log=room.own / "output.log",
             pass_fds=launch.pass_fds,
+            stdin=launch.stdin,
             confine=launch.confine,
             gate=launch.gate,
         )
