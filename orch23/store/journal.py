@@ -15,6 +15,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_TYPES, EVENT_VERSION, Event, EventType, Level
+from orch23.model.hidden import plain_json
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
 from orch23.store.strict_json import fields, mapping, one_of, parse, text, whole
@@ -333,7 +334,7 @@ def _line_of(event: Event, number: int, moment: str) -> bytes:
         "data": dict(event.data),
     }
     written = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
-    inner = written[:-1].encode("utf-8", "backslashreplace")
+    inner = plain_json(written[:-1]).encode("utf-8")
     return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
 
 
