@@ -125,7 +125,7 @@ class _Automaton:
                     self.steps[self._sequence(branch, at)].append(("", after))
                 return after
             case signs.MAX_REPEAT | signs.MIN_REPEAT:
-                return self._repeat(*value, at)
+                return self._repeat(value, at)
             case signs.AT:
                 after = self._state()
                 self.steps[at].append((str(value), after))
@@ -133,7 +133,8 @@ class _Automaton:
             case _:
                 raise _BeyondError
 
-    def _repeat(self, least: int, most: int, tree: _Tree, at: int) -> int:
+    def _repeat(self, value: _Tree, at: int) -> int:
+        least, most, tree = value
         for _ in range(least):
             at = self._sequence(tree, at)
         if most is signs.MAXREPEAT:
@@ -179,7 +180,9 @@ class _Way:
         closed = self._closed(states | self._automaton.start, _signs(before, character, last=nearly))
         if self._automaton.end in closed:
             return _FOUND
-        moved = frozenset(after for one in closed for test, after in self._automaton.tests[one] if character and test(character))
+        moved = frozenset(
+            after for one in closed for test, after in self._automaton.tests[one] if character and test(character)
+        )
         return self._number(moved, "a" if _word(character) else " ")
 
     def _closed(self, states: _States, signs_here: frozenset[str]) -> _States:

@@ -13,8 +13,8 @@ from orch23.decide.difference import differing, parting
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
-from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.model.hidden import plain_json
+from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic

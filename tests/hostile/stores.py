@@ -5,11 +5,12 @@ import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.hostile.holding import Case
 from tests.project import Project, scripted
 
-STAGES = {
+STAGES: dict[str, dict[str, Any]] = {
     "a": {"outputs": ["a.txt"], "inputs": ["in.txt"], "shell": "cp in.txt a.txt"},
     "b": {"outputs": ["b.txt"], "llm": {"returns": "text", "transcripts": "said"}},
 }
@@ -68,7 +69,7 @@ SOCKET = instead(_socket)
 DEEP = "[" * 200_000
 
 
-def damaged(  # noqa: PLR0913 - one line a case
+def damaged(
     pattern: str, damage: Damage, *says: str, code: int = 3, argv: tuple[str, ...] = ("build",), complaints: int = 1
 ) -> Case:
     """Return the case of one file that is damaged after a green build."""
@@ -77,9 +78,7 @@ def damaged(  # noqa: PLR0913 - one line a case
         (path,) = project.root.glob(pattern)
         damage(path)
 
-    return Case(
-        files=FILES, before=("build",), spoil=spoil, argv=argv, code=code, says=says, complaints=complaints
-    )
+    return Case(files=FILES, before=("build",), spoil=spoil, argv=argv, code=code, says=says, complaints=complaints)
 
 
 def healed(pattern: str, damage: Damage, *says: str, argv: tuple[str, ...] = AGAIN) -> Case:
@@ -90,6 +89,15 @@ def healed(pattern: str, damage: Damage, *says: str, argv: tuple[str, ...] = AGA
             damage(path)
 
     return Case(files=FILES, before=("build",), spoil=spoil, argv=argv, code=0, says=says, complaints=0)
+
+
+def _with(files: dict[str, str]) -> Callable[[Project], None]:
+    """Return what lays these files."""
+
+    def spoil(project: Project) -> None:
+        project.write(files)
+
+    return spoil
 
 
 def _linked(name: str) -> Case:
@@ -133,8 +141,11 @@ STORES: dict[str, Case] = {
     "version: a device": damaged(VERSION, ZERO, "E705", "VERSION"),
     # the journal
     "journal: a forged line": damaged(
-        JOURNAL, lambda path: _insert(path, b'{"type":"run_finished","data":{"status":"ok","exit_code":0}}\n'),
-        "E706", ":2:", argv=("log",),
+        JOURNAL,
+        lambda path: _insert(path, b'{"type":"run_finished","data":{"status":"ok","exit_code":0}}\n'),
+        "E706",
+        ":2:",
+        argv=("log",),
     ),
     "journal: a line of NULs": damaged(JOURNAL, lambda path: _insert(path, b"\0" * 999 + b"\n"), "E706", argv=("log",)),
     "journal: 200 kB of [": damaged(JOURNAL, lambda path: _insert(path, DEEP.encode() + b"\n"), "E706", argv=("log",)),
@@ -152,9 +163,7 @@ STORES: dict[str, Case] = {
     "transcript: another answer": damaged(
         SAID, changed('"response": "hello', '"response": "owned'), "E707", "said", argv=AGAIN
     ),
-    "transcript: a field more": damaged(
-        SAID, changed(r"^\{", '{"x": 1,'), "E707", "said", argv=AGAIN
-    ),
+    "transcript: a field more": damaged(SAID, changed(r"^\{", '{"x": 1,'), "E707", "said", argv=AGAIN),
     "transcript: a number of 5,000 digits": damaged(SAID, text("9" * 5000), "E707", argv=AGAIN),
     # what only saves time, or is made again
     "contents: other bytes": healed(".orch23/cas/*/*", text("y\n")),
@@ -181,7 +190,7 @@ STORES: dict[str, Case] = {
     "promotion: not JSON": Case(
         files=FILES,
         before=("build",),
-        spoil=lambda project: project.write({".orch23/promote.json": "{"}) and None,
+        spoil=_with({".orch23/promote.json": "{"}),
         argv=("build",),
         code=0,
         complaints=0,
@@ -189,10 +198,7 @@ STORES: dict[str, Case] = {
     "promotion: out of the project": Case(
         files=FILES,
         before=("build",),
-        spoil=lambda project: project.write(
-            {".orch23/promote.json": '{"files": [{"path": "../owned", "old": null, "new": null}]}'}
-        )
-        and None,
+        spoil=_with({".orch23/promote.json": '{"files": [{"path": "../owned", "old": null, "new": null}]}'}),
         argv=("build",),
         code=0,
         complaints=0,
@@ -200,7 +206,7 @@ STORES: dict[str, Case] = {
     "promotion: 200 kB of [": Case(
         files=FILES,
         before=("build",),
-        spoil=lambda project: project.write({".orch23/promote.json": DEEP}) and None,
+        spoil=_with({".orch23/promote.json": DEEP}),
         argv=("build",),
         code=0,
         complaints=0,
@@ -218,15 +224,24 @@ STORES: dict[str, Case] = {
     "the store is a link": _linked(".orch23"),
     "the logs are a link": _linked("logs"),
     # templates
-    "answers: not YAML": Case(files={".orch23-x.answers.yml": "["}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)),
-    "answers: 200 kB of [": Case(files={".orch23-x.answers.yml": DEEP}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)),
+    "answers: not YAML": Case(
+        files={".orch23-x.answers.yml": "["}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)
+    ),
+    "answers: 200 kB of [": Case(
+        files={".orch23-x.answers.yml": DEEP}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)
+    ),
     "answers: a tag of Python": Case(
         files={".orch23-x.answers.yml": "_src_path: !!python/object/apply:os.system [a]\n"},
         argv=("template", "update", "x"),
-        code=66, says=(".orch23-x",),
+        code=66,
+        says=(".orch23-x",),
     ),
-    "answers: no text": Case(files={".orch23-x.answers.yml": b"\xff"}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)),
-    "answers: a list": Case(files={".orch23-x.answers.yml": "- a\n"}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)),
+    "answers: no text": Case(
+        files={".orch23-x.answers.yml": b"\xff"}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)
+    ),
+    "answers: a list": Case(
+        files={".orch23-x.answers.yml": "- a\n"}, argv=("template", "update", "x"), code=66, says=(".orch23-x",)
+    ),
     "answers: a pipe": Case(
         spoil=lambda project: os.mkfifo(project.root / ".orch23-x.answers.yml"),
         argv=("template", "update", "x"),
@@ -234,7 +249,8 @@ STORES: dict[str, Case] = {
     ),
     "answers: a program as the source": Case(
         files={".orch23-x.answers.yml": "_src_path: ext::sh -c touch% owned\n_commit: v1\n"},
-        code=66, argv=("template", "update", "x"),
+        code=66,
+        argv=("template", "update", "x"),
     ),
 }
 

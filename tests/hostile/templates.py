@@ -49,7 +49,9 @@ def _doubled(first: str, again: str) -> str:
 
 TEMPLATES: dict[str, Case] = {
     # without an end
-    "loops in loops": template("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"),
+    "loops in loops": template(
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"
+    ),
     "loops in loops of a list": template(
         "{% set l = range(50000) | list %}\n{% for a in l %}{% for b in l %}{% set c = b %}{% endfor %}{% endfor %}",
         "steps",
@@ -62,9 +64,7 @@ TEMPLATES: dict[str, Case] = {
     "a macro that calls itself twice": template(
         "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", "steps"
     ),
-    "filters in a loop": template(
-        "{% for a in range(99999) %}{% set b = range(99999) | list %}{% endfor %}", "steps"
-    ),
+    "filters in a loop": template("{% for a in range(99999) %}{% set b = range(99999) | list %}{% endfor %}", "steps"),
     "a list that is sorted in a loop": template(
         "{% set l = range(50000) | list %}{% for a in range(99999) %}{% set b = l | sort %}{% endfor %}", "steps"
     ),

@@ -35,6 +35,7 @@ BY_ITSELF = (  # what could end a process, or outlive it
     *("template: a thousand brackets that close", "template: a macro that calls itself", "store: lock: 200 kB of ["),
 )
 
+
 def _of_a_second_proof(name: str, number: int) -> bool:
     """Say whether a case is left out of the quick tests: of each kind some stay, and all that has to be bounded."""
     kind = name.partition(":")[0]

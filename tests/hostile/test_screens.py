@@ -44,8 +44,13 @@ def hostile(project: Project) -> Project:
         "test": {"inputs": ["test_a.py"], "pytest": {}},
         "model": {
             "outputs": ["m.txt"],
-            "llm": {"provider": "command", "model": f"m{NAMED}", "prompt": "pipeline.md.j2",
-                    "returns": "text", "command": ["bash", "-c", "cat lines.txt >&2; exit 1"]},
+            "llm": {
+                "provider": "command",
+                "model": f"m{NAMED}",
+                "prompt": "pipeline.md.j2",
+                "returns": "text",
+                "command": ["bash", "-c", "cat lines.txt >&2; exit 1"],
+            },
         },
     }
     test = (
@@ -91,7 +96,9 @@ def test_no_line_of_a_screen_is_what_a_step_printed_as_it_is(built: Project) -> 
     for argv in (("build", "-k"), ("log",), ("show", "say", "--response"), ("show", "fail")):
         shown = built.run(*argv)
         lines = (shown.out if argv[0] != "show" else "").splitlines() + shown.err.splitlines()
-        assert not [line for line in lines if line.startswith(("::", "error[E999]", "\u2714 s forged", FORGED[:8]))], argv
+        assert not [line for line in lines if line.startswith(("::", "error[E999]", "\u2714 s forged", FORGED[:8]))], (
+            argv
+        )
 
 
 def test_a_run_whose_file_is_called_so_is_told_without_harm(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""Files of values that a pipeline is told of: vars, lists of a foreach, scripted answers, schemas and inputs held to them."""
+"""Files of values that a pipeline is told of: vars, lists of a foreach, scripted answers, schemas."""
 
 import json
 import os
@@ -153,9 +153,7 @@ ANSWERS: dict[str, Case] = {
 
 def schema(document: str | bytes, answer: str, *says: str, complaints: int = 1, code: int = 65) -> Case:
     """Return the case of a schema and an answer that is held to it."""
-    files = scripted(
-        {"s": {"outputs": ["a.json"], "llm": {"returns": "json", "schema": "s.json"}}}, {"s": [answer]}
-    )
+    files = scripted({"s": {"outputs": ["a.json"], "llm": {"returns": "json", "schema": "s.json"}}}, {"s": [answer]})
     return Case(files={**files, "s.json": document}, argv=("build",), says=says, complaints=complaints, code=code)
 
 
@@ -173,7 +171,8 @@ SCHEMAS: dict[str, Case] = {
     "too deep": schema(deep(100), "1", "s.json"),
     "a reference to itself": schema('{"$ref": "#"}', "1", "s.json:1:1", "E861"),
     "references in a circle": schema(
-        '{"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}}, "$ref": "#/definitions/a"}',
+        '{"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}},'
+        ' "$ref": "#/definitions/a"}',
         "1",
         "s.json",
         "E861",
