@@ -125,7 +125,7 @@ class _Automaton:
                     self.steps[self._sequence(branch, at)].append(("", after))
                 return after
             case signs.MAX_REPEAT | signs.MIN_REPEAT:
-                return self._repeat(*value, at)
+                return self._repeat(value, at)
             case signs.AT:
                 after = self._state()
                 self.steps[at].append((str(value), after))
@@ -133,7 +133,8 @@ class _Automaton:
             case _:
                 raise _BeyondError
 
-    def _repeat(self, least: int, most: int, tree: _Tree, at: int) -> int:
+    def _repeat(self, value: _Tree, at: int) -> int:
+        least, most, tree = value
         for _ in range(least):
             at = self._sequence(tree, at)
         if most is signs.MAXREPEAT:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from jsonschema import Draft7Validator, validators
@@ -33,7 +33,7 @@ def validator_of(schema: Mapping[str, Json] | bool) -> Draft7Validator:  # noqa:
 def unusable(schema: Json) -> tuple[str, str] | None:
     """Return what makes a value no schema of draft 7 that can be used, and where in it; None if it can."""
     try:
-        Draft7Validator.check_schema(schema)
+        Draft7Validator.check_schema(cast("Mapping[str, Any]", schema))
     except SchemaError as error:
         return f"this is no JSON schema of draft 7: {_first_line(error.message)}", _pointer(error.absolute_path)
     except RecursionError:
@@ -49,9 +49,11 @@ def _faults(root: Json, value: Json, at: str) -> Iterator[tuple[str, str]]:
             yield f"`$ref` leads to `{_first_line(target)}`, which is not in it", f"{at}/$ref"
         elif isinstance(target, str) and _comes_back(root, target):
             yield f"`$ref` leads to `{_first_line(target)}`, and from there back to itself", f"{at}/$ref"
-        for text in (*([pattern] if isinstance(pattern, str) else []), *(patterns if _is_mapping(patterns) else ())):
+        texts = [pattern] if isinstance(pattern, str) else []
+        texts += list(patterns) if isinstance(patterns, Mapping) else []
+        for text in texts:
             try:
-                searcher(str(text))
+                searcher(text)
             except PatternError as error:
                 yield f"the pattern {error}", at
         for key, member in value.items():
@@ -104,10 +106,6 @@ def _names(value: Json) -> frozenset[str]:
         below = frozenset[str]().union(*map(_names, value.values()))
         return below | {own} if isinstance(own, str) else below
     return frozenset[str]().union(*map(_names, value)) if isinstance(value, list | tuple) else frozenset()
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _pointer(path: Iterable[object]) -> str:
@@ -174,7 +172,7 @@ def _numbered(value: _Value) -> _Value:
             return value
 
 
-_BOUNDED = validators.extend(
+_BOUNDED = validators.extend(  # type: ignore[no-untyped-call] # the stubs of jsonschema lack it
     Draft7Validator,
     {
         "pattern": _pattern,

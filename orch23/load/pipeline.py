@@ -181,9 +181,9 @@ def _broken_rules(tree: Mapping[str, Json]) -> "tuple[Complaint, ...]":
     """Return what in a tree breaks the schema; the library that can say why is asked only where something does."""
     if fits()(tree):
         return ()
-    from orch23.load.complaints import complaints  # noqa: PLC0415 - heavy, and most pipelines are sound
+    from orch23.load.complaints import own_complaints  # noqa: PLC0415 - heavy, and most pipelines are sound
 
-    return complaints(tree, relaxed_schema())
+    return own_complaints(tree, relaxed_schema())
 
 
 def _strings(value: Json) -> Iterator[str]:

@@ -8,15 +8,11 @@ from typing import Literal, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
+from orch23.model.hidden import HIDDEN
 
 Style: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 
 MAX_WIDTH = 160
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u115f\u1160\u180b-\u180f\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ud800-\udfff\ufff9-\ufffb]"
-    "|[\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
 _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.NOTE: "\x1b[1;36m"}
 _BOLD, _BLUE, _PLAIN = "\x1b[1m", "\x1b[1;34m", "\x1b[0m"
 
@@ -41,7 +37,7 @@ def render(
 
 def visible(text: str) -> str:
     """Return a text in which nothing steers a terminal or hides: such characters are shown as escapes."""
-    return _HIDDEN.sub(_escape, text)
+    return HIDDEN.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -8,6 +8,7 @@ from orch23.model.decision import Decision, Expand, Maybe
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.estimate import Calls, Estimate
+from orch23.model.hidden import plain_json
 from orch23.model.manifest import Reason
 from orch23.report.plan_view import PlanLine, PlanView
 from orch23.report.reasons import plain_value, why, words
@@ -101,7 +102,7 @@ def place_document(place: Location | None) -> Json:
 
 def document(value: Mapping[str, Json]) -> str:
     """Return a value as the one JSON document that a `--json` command writes."""
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=plain_value) + "\n"
+    return plain_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=plain_value)) + "\n"
 
 
 def _amount(amount: Decimal | None) -> str | None:

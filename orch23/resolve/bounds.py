@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import jinja2
 from jinja2 import nodes
@@ -85,7 +85,9 @@ def weighed(value: _Value) -> _Value:
         if isinstance(one, str):
             characters += len(one)
         elif isinstance(one, Mapping):
-            open_ += [*one.keys(), *one.values()] if len(one) <= MAX_VALUES else [_refuse("values", MAX_VALUES)]
+            if len(one) > MAX_VALUES:
+                _refuse("values", MAX_VALUES)
+            open_ += [*one.keys(), *one.values()]
         elif isinstance(one, list | tuple):
             open_ += one
         elif isinstance(one, range):
@@ -211,8 +213,8 @@ def _joining(values: _Value, between: _Value = "", _attribute: _Value = None, **
 
 
 def _indented(text: _Value, width: _Value = 4, *_flags: _Value, **options: _Value) -> None:
-    width = options.get("width", width)
-    size = len(width) if isinstance(width, str) else int(width)
+    given: _Value = options.get("width", width)
+    size = len(given) if isinstance(given, str) else int(given)
     if size * (str(text).count("\n") + 2) > MAX_TEXT:
         _refuse("characters", MAX_TEXT)
 
@@ -225,7 +227,7 @@ def _numbered(_value: _Value, *arguments: _Value, **options: _Value) -> None:
 
 
 def _rounded(_value: _Value, precision: _Value = 0, _method: _Value = "", **options: _Value) -> None:
-    if abs(int(options.get("precision", precision))) > MAX_DIGITS:
+    if abs(int(cast("_Value", options.get("precision", precision)))) > MAX_DIGITS:
         message = f"a precision is over {MAX_DIGITS} digits"
         raise TooMuchError(message)
 
@@ -275,5 +277,5 @@ class Guard(NodeTransformer):
         return _filtered(node, WEIGHED) if node.items and node.ctx == "load" else node
 
 
-def _filtered(node: nodes.Expr, name: str) -> nodes.Filter:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
+    return nodes.Filter(cast("nodes.Expr", node), name, [], [], None, None, lineno=node.lineno)

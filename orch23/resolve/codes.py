@@ -11,7 +11,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E832": (
         "a prompt or template cannot be rendered",
         "It is a Jinja2 file that sees `vars item inputs own previous brief attempt schema` and nothing else. "
-        "An undefined name is an error; test for optional ones with `{% if brief %}`.",
+        "An undefined name is an error; test for optional ones with `{% if brief %}`. A rendering may take 200,000 "
+        "steps and make 4 MiB: loops in loops over long lists, and values that double themselves, are refused.",
     ),
     "E833": (
         "a slice that is not there",

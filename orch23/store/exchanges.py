@@ -14,6 +14,7 @@ from orch23.decide.difference import differing, parting
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
+from orch23.model.hidden import plain_json
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.store.beneath import open_file, open_regular, read_all, replace_file
 from orch23.store.codes import E_TRANSCRIPT
@@ -259,7 +260,7 @@ def exchange_text(exchange: Exchange) -> str:
         "files": dict(exchange.files),
     }
     body["sum"] = digest_json(body)
-    return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    return plain_json(json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def parse_exchange(data: bytes) -> Exchange:

@@ -15,6 +15,7 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_TYPES, EVENT_VERSION, Event, EventType, Level
+from orch23.model.hidden import plain_json
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
 from orch23.store.strict_json import fields, mapping, one_of, parse, text, whole
@@ -350,7 +351,7 @@ def unsealed_line(event: Event, number: int, moment: str) -> str:
         "message": event.message,
         "data": dict(event.data),
     }
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)[:-1]
+    return plain_json(json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)[:-1])
 
 
 def _line_sum(inner: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
+from orch23.model.hidden import plain_json
 from orch23.store.beneath import read_regular
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, write_all
 from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
@@ -238,7 +239,7 @@ class StateFile:
 
     def _write(self) -> None:
         state = self._folding.state()
-        data = self._text.write(state.head(), state.stages).encode()
+        data = plain_json(self._text.write(state.head(), state.stages)).encode()
         make_folder(self._path.parent, PRIVATE_FOLDER)
         temp = self._path.with_name(f"{self._path.name}.tmp")
         with contextlib.suppress(FileNotFoundError):

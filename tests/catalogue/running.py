@@ -68,6 +68,13 @@ for _code in STAGES:
     TRIGGERS.of(_code)(_of_the_stages(_code))
 
 
+@TRIGGERS.of("E321")
+def conftest_of_a_model(project: Project) -> set[str]:
+    """Let a model write the conftest of the tests that judge it."""
+    stage = {"outputs": ["conftest.py"], "llm": {"returns": "code"}, "verify": {"steps": [{"pytest": {}}]}}
+    return built(project, stage) | told(project)
+
+
 @TRIGGERS.of("E481")
 def interpreter_without_a_version(project: Project) -> set[str]:
     """Name a wrapper script as the interpreter."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.hostile.holding import Case
-from tests.project import Project
 
 NAME = "pipeline.yaml"
 V = "version: 1\n"

@@ -5,11 +5,12 @@ import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.hostile.holding import Case
 from tests.project import Project, scripted
 
-STAGES = {
+STAGES: dict[str, dict[str, Any]] = {
     "a": {"outputs": ["a.txt"], "inputs": ["in.txt"], "shell": "cp in.txt a.txt"},
     "b": {"outputs": ["b.txt"], "llm": {"returns": "text", "transcripts": "said"}},
 }
@@ -68,7 +69,7 @@ SOCKET = instead(_socket)
 DEEP = "[" * 200_000
 
 
-def damaged(  # noqa: PLR0913 - one line a case
+def damaged(
     pattern: str, damage: Damage, *says: str, code: int = 3, argv: tuple[str, ...] = ("build",), complaints: int = 1
 ) -> Case:
     """Return the case of one file that is damaged after a green build."""
@@ -88,6 +89,15 @@ def healed(pattern: str, damage: Damage, *says: str, argv: tuple[str, ...] = AGA
             damage(path)
 
     return Case(files=FILES, before=("build",), spoil=spoil, argv=argv, code=0, says=says, complaints=0)
+
+
+def _with(files: dict[str, str]) -> Callable[[Project], None]:
+    """Return what lays these files."""
+
+    def spoil(project: Project) -> None:
+        project.write(files)
+
+    return spoil
 
 
 def _linked(name: str) -> Case:
@@ -113,85 +123,7 @@ STORES: dict[str, Case] = {
     "lock: a number of 5,000 digits": damaged(LOCK, text("9" * 5000), "E70", LOCK),
     "lock: not a number": damaged(LOCK, text('{"orch23_lock": NaN}'), "E702", LOCK),
     "lock: a key twice": damaged(LOCK, text('{"orch23_lock": 1, "orch23_lock": 2}'), "E702", LOCK),
-    "lock: from a merge": damaged(LOCK, text("<<<<<<< HEAD\n{}\n=======\n>>>>>>> \x1b[31mother\n"), "E701", LOCK),
-    "lock: a version to come": damaged(LOCK, changed(r'("orch23_lock": *)\d+', r"\g<1>99"), "E704", LOCK),
-    "lock: a path that climbs": damaged(LOCK, changed(r"a\.txt", "../../etc/x"), "E70", LOCK),
-    "lock: a name with an escape": damaged(LOCK, changed(r"a\.txt", r"\\u001b[31m"), "E70", LOCK),
-    "lock: a pipe": damaged(LOCK, PIPE, "E70", LOCK),
-    "lock: a folder": damaged(LOCK, FOLDER, "E702", LOCK),
-    "lock: a device": damaged(LOCK, ZERO, "E70", LOCK),
-    "lock: a link out of the project": damaged(LOCK, PASSWD, "E70", LOCK),
-    # the version of the store
-    "version: to come": damaged(VERSION, text("99\n"), "E705", "VERSION:1:1", "'99'"),
-    "version: an escape": damaged(VERSION, text("\x1b[31m\u202e\n"), "E705", "VERSION"),
-    "version: a flood": damaged(VERSION, text("9" * 1_000_000), "E705", "VERSION"),
-    "version: nothing": damaged(VERSION, text(""), "E705", "VERSION"),
-    "version: a pipe": damaged(VERSION, PIPE, "E705", "VERSION"),
-    "version: a folder": damaged(VERSION, FOLDER, "E705", "VERSION"),
-    "version: a device": damaged(VERSION, ZERO, "E705", "VERSION"),
-    # the journal
-    "journal: a forged line": damaged(
-        JOURNAL,
-        lambda path: _insert(path, b'{"type":"run_finished","data":{"status":"ok","exit_code":0}}\n'),
-        "E706",
-        ":2:",
-        argv=("log",),
-    ),
-    "journal: a line of NULs": damaged(JOURNAL, lambda path: _insert(path, b"\0" * 999 + b"\n"), "E706", argv=("log",)),
-    "journal: 200 kB of [": damaged(JOURNAL, lambda path: _insert(path, DEEP.encode() + b"\n"), "E706", argv=("log",)),
-    "journal: an escape": damaged(JOURNAL, lambda path: _insert(path, b"\x1b[31m\x9b\n"), "E706", argv=("log",)),
-    "journal: a pipe": damaged(JOURNAL, PIPE, "E709", argv=("log",), code=66),
-    "journal: a device": damaged(JOURNAL, ZERO, "E709", argv=("log",), code=66),
-    "journal: no run of that name": damaged(
-        JOURNAL, lambda _path: None, "E709", "\\x1b", argv=("log", "\x1b[31m\u202e"), code=66
-    ),
-    # transcripts
-    "transcript: cut off": damaged(SAID, changed(r"(?s)^(.{90}).*", r"\1"), "E707", argv=AGAIN),
-    "transcript: not JSON": damaged(SAID, text("{"), "E707", "said", argv=AGAIN),
-    "transcript: 200 kB of [": damaged(SAID, text(DEEP), "E707", "said", argv=AGAIN),
-    "transcript: no text": damaged(SAID, text(b"\xff"), "E707", "said", argv=AGAIN),
-    "transcript: another answer": damaged(
-        SAID, changed('"response": "hello', '"response": "owned'), "E707", "said", argv=AGAIN
-    ),
-    "transcript: a field more": damaged(SAID, changed(r"^\{", '{"x": 1,'), "E707", "said", argv=AGAIN),
-    "transcript: a number of 5,000 digits": damaged(SAID, text("9" * 5000), "E707", argv=AGAIN),
-    # what only saves time, or is made again
-    "contents: other bytes": healed(".orch23/cas/*/*", text("y\n")),
-    "contents: nothing": healed(".orch23/cas/*/*", text("")),
-    "contents: a pipe": healed(".orch23/cas/*/*", PIPE),
-    "contents: a link": healed(".orch23/cas/*/*", PASSWD),
-    "records: not JSON": healed(".orch23/records/*/*", text("{")),
-    "records: 200 kB of [": healed(".orch23/records/**/*", text(DEEP)),
-    "records: no text": healed(".orch23/records/**/*", text(b"\xff\0")),
-    "records: a pipe": healed(".orch23/records/**/*.json", PIPE),
-    "exchanges: not JSON": healed(".orch23/exchanges/**/*.json", text("{")),
-    "exchanges: 200 kB of [": healed(".orch23/exchanges/**/*.json", text(DEEP)),
-    "exchanges: a pipe": healed(".orch23/exchanges/**/*.json", PIPE),
-    "exchanges: a device": healed(".orch23/exchanges/**/*.json", ZERO),
-    "stat cache: not JSON": healed(".orch23/stat.json", text("{")),
-    "stat cache: 200 kB of [": healed(".orch23/stat.json", text(DEEP)),
-    "stat cache: a number of 5,000 digits": healed(".orch23/stat.json", text("9" * 5000)),
-    "stat cache: a pipe": healed(".orch23/stat.json", PIPE),
-    "stat cache: a device": healed(".orch23/stat.json", ZERO),
-    "state: not JSON": healed("logs/*/state.json", text("{")),
-    "state: 200 kB of [": healed("logs/*/state.json", text(DEEP)),
-    "state: a forged end": healed("logs/*/state.json", text('{"status": "\x1b[31mok"}')),
-    "state: a pipe": healed("logs/*/state.json", PIPE),
-    "promotion: not JSON": Case(
-        files=FILES,
-        before=("build",),
-        spoil=lambda project: project.write({".orch23/promote.json": "{"}) and None,
-        argv=("build",),
-        code=0,
-        complaints=0,
-    ),
-    "promotion: out of the project": Case(
-        files=FILES,
-        before=("build",),
-        spoil=lambda project: (
-            project.write({".orch23/promote.json": '{"files": [{"path": "../owned", "old": null, "new": null}]}'})
-            and None
-        ),
+    "lock: from a merge": damaged(LOCK, text("        spoil=_with({".orch23/promote.json": '{"files": [{"path": "../owned", "old": null, "new": null}]}'}),
         argv=("build",),
         code=0,
         complaints=0,
@@ -199,7 +131,7 @@ STORES: dict[str, Case] = {
     "promotion: 200 kB of [": Case(
         files=FILES,
         before=("build",),
-        spoil=lambda project: project.write({".orch23/promote.json": DEEP}) and None,
+        spoil=_with({".orch23/promote.json": DEEP}),
         argv=("build",),
         code=0,
         complaints=0,

@@ -1,6 +1,7 @@
 """What configures tests is trusted only if no model had a hand in it, or if the pipeline names it."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ TEST = "def test_good(one):\n    assert one == 1\n"
 
 def made_by_the_stage(conftest: str, trust: tuple[str, ...] = ()) -> dict[str, str]:
     """Return a pipeline whose model writes the conftest beside the code that is tested."""
-    stage = {
+    stage: dict[str, Any] = {
         "outputs": ["src/conftest.py"],
         "llm": {},
         "verify": {"inputs": ["src/test_a.py"], "steps": [{"pytest": {"paths": ["src"], "trust": list(trust)}}]},
@@ -26,8 +27,8 @@ def downstream(trust: tuple[str, ...] = (), config: str | None = None) -> dict[s
     """Return a pipeline in which a shell stage after a model's stage makes what configures the tests."""
     made = config or "conftest.py"
     text = "[pytest]\\naddopts = --collect-only\\n" if config else HONEST.replace("\n", "\\n")
-    options = {"trust": list(trust)} | ({"config": config} if config else {})
-    stages = {
+    options: dict[str, Any] = {"trust": list(trust)} | ({"config": config} if config else {})
+    stages: dict[str, dict[str, Any]] = {
         "say": {"outputs": ["said.txt"], "llm": {"returns": "text"}},
         "make": {"inputs": ["said.txt"], "outputs": [made], "shell": f"printf '{text}' > {made}"},
         "test": {"inputs": ["test_a.py", made], "pytest": options},
@@ -75,7 +76,7 @@ def test_a_configuration_that_a_stage_after_a_model_made_is_not_trusted(project:
 
 
 def test_what_a_person_or_a_stage_without_models_made_is_trusted(project: Project) -> None:
-    stages = {
+    stages: dict[str, dict[str, Any]] = {
         "make": {"outputs": ["t/conftest.py"], "shell": f"printf '{HONEST}' > t/conftest.py".replace("\n", "\\n")},
         "test": {"inputs": ["test_a.py", "conftest.py", "t/conftest.py"], "pytest": {}},
         "aside": {"outputs": ["a.txt"], "llm": {"returns": "text"}},

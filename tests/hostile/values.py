@@ -1,4 +1,4 @@
-"""Files of values that a pipeline is told of: vars, lists of a foreach, scripted answers, schemas and inputs held to them."""
+"""Files of values that a pipeline is told of: vars, lists of a foreach, scripted answers, schemas."""
 
 import json
 import os
@@ -171,7 +171,8 @@ SCHEMAS: dict[str, Case] = {
     "too deep": schema(deep(100), "1", "s.json"),
     "a reference to itself": schema('{"$ref": "#"}', "1", "s.json:1:1", "E861"),
     "references in a circle": schema(
-        '{"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}}, "$ref": "#/definitions/a"}',
+        '{"definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"$ref": "#/definitions/a"}},'
+        ' "$ref": "#/definitions/a"}',
         "1",
         "s.json",
         "E861",

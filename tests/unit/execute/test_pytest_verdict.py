@@ -1,4 +1,4 @@
-"""pytest as verdict, with a real pytest: what must stay green, and what a failure tells; tests/hostile has forgeries."""
+"""pytest as verdict, with a real pytest: what must stay green, and what a failure tells (forgeries: tests/hostile)."""
 
 import json
 import os

@@ -1,0 +1,23 @@
+"""Hidden characters in JSON become escapes, and the JSON stays the same."""
+
+import json
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.hidden import HIDDEN, plain_json
+
+
+@given(st.text() | st.text('\x1b\x9b\u2028\u202e\u200b\ufeff\xad\U000e0041\r\n"\\'))
+def test_the_value_is_the_same_and_no_character_is_hidden(text: str) -> None:
+    written = plain_json(json.dumps({"a": text}, ensure_ascii=False))
+    assert json.loads(written) == {"a": text}
+    assert not HIDDEN.search(written)
+    assert len(written.splitlines()) == 1
+
+
+def test_every_character_that_unicode_calls_control_or_format_is_among_them() -> None:
+    characters = (chr(number) for number in range(0x110000))
+    meant = {c for c in characters if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} and c not in "\n\t"}
+    assert {f"U+{ord(c):04X}" for c in meant if not HIDDEN.fullmatch(c)} == set()
