@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     """Measure in a folder that is removed afterwards."""
     given = [int(text) for text in arguments[:3]]
     size_mb, files, rounds = (*given, *(SIZE_MB, FILES, ROUNDS)[len(given) :])
-    with tempfile.TemporaryDirectory(prefix="orch23-bench-", dir=(arguments[3:] or [None])[0]) as name:
+    with tempfile.TemporaryDirectory(prefix="orch23-bench-", dir=next(iter(arguments[3:]), None)) as name:
         root = Path(name)
         _large(root / "large", size_mb, rounds)
         _many(root / "many", files, rounds)

@@ -72,6 +72,10 @@ def _without(text: str) -> str:
     return head + "## Export\n" + rest.partition("## Export\n")[2]
 
 
+def _greet(root: Path) -> None:
+    (root / "README.md").write_text("Hello.\n", encoding="utf-8")
+
+
 def _touch(root: Path) -> None:
     later = (root / "spec.md").stat().st_mtime + 60
     for name in ("spec.md", "prompts/plan.md.j2", "pipeline.yaml"):
@@ -223,7 +227,7 @@ EDITS: Sequence[Edit] = (
     ),
     Edit(
         "a file that no stage reads",
-        lambda root: (root / "README.md").write_text("Hello.\n", encoding="utf-8") and None,
+        _greet,
         "Nobody reads it.",
     ),
     Edit(

@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 STAGES, PLACES, ANSWER_S, ROUNDS = 40, 8, 1.0, 3
 IDEAL_S = -(-STAGES // PLACES) * ANSWER_S
@@ -89,7 +90,7 @@ def _headers(head: bytes) -> list[tuple[bytes, bytes, bytes]]:
 
 def _messages() -> bytes:
     message = {"id": "m", "type": "message", "role": "assistant", "model": "slow-1", "content": [], "usage": _USAGE}
-    told = [
+    told: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "done"}},

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
-from economy_edits import EDITS, Edit, Row, page
+from bench.economy_edits import EDITS, Edit, Row, page
 
 PROJECT = Path(__file__).parent / "economy"
 Build = Callable[[Path, tuple[str, ...]], int]
@@ -144,7 +145,7 @@ def _calls(served: Model, root: Path, build: Build, *options: str) -> int:
     return served.asked - before
 
 
-def _events(root: Path) -> list[Mapping[str, object]]:
+def _events(root: Path) -> list[Mapping[str, Any]]:
     newest = max((root / "logs").glob("*.jsonl"), key=lambda path: (path.stat().st_mtime_ns, path.name))
     return [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
 

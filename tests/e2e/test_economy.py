@@ -12,9 +12,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # some forty whole bu
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_says_what_each_edit_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    economy = importlib.import_module("model_economy")
+def test_the_page_says_what_each_edit_costs(tmp_path: Path) -> None:
+    economy = importlib.import_module("bench.model_economy")
 
     def build(root: Path, words: tuple[str, ...]) -> int:
         return Project(root).run(*words).code
