@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from llmock.testing import LLMockServer
 
 from tests.e2e.pipelines import green
 from tests.openai_server import Asked, OpenAIServer, Reply, chat, error, page, response, stream
