@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from llmock.testing import LLMockServer
 
 from tests.e2e.pipelines import green
 from tests.openai_server import Asked, OpenAIServer, Reply, chat, error, page, response, stream
@@ -224,6 +223,8 @@ def test_llmock_finds_no_fault_with_the_client(project: Project, api: str, fault
         "truncate": StreamFault("truncate", after_chunks=1, times=1, match=Match(stream=True)),
         "corrupt": StreamFault("malformed", after_chunks=1, times=1, match=Match(stream=True)),
     }
+    from llmock.testing import LLMockServer  # noqa: PLC0415  it loads a whole server, which other tests need not wait for
+
     with LLMockServer() as server:
         story(project, server.base_url("openai"), api)
         if fault in faults:
