@@ -16,8 +16,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E650": (
         "the machine refused",
         "A file could not be written or read, and not by a fault of the pipeline or of orch23: the disk is full or "
-        "damaged, a quota is used up, the file system is read-only, a file may not be written by this user, or too "
-        "many files are open, or something else stands in the place of a file or folder of orch23. Nothing that was done "
+        "damaged, a quota is used up, the file system is read-only, a file may not be written by this user, too many "
+        "files are open, or something else stands in the place of a file or folder of orch23. Nothing that was done "
         "is lost: mend it, and build again.",
     ),
     "E661": (
