@@ -40,6 +40,12 @@ def test_a_loop_over_what_a_filter_gives_is_counted() -> None:
         render_text("{% for a in l %}" + inner + "{% endfor %}", {"l": [1] * 5_000}, "t")
 
 
+def test_a_block_that_is_kept_is_capped() -> None:
+    source = "{% set a %}{% for b in range(10) %}{{ l }}{% endfor %}{% endset %}done"
+    with pytest.raises(TemplateProblem, match="characters"):
+        render_text(source, {"l": "a" * (1 << 20)}, "t")
+
+
 def test_what_is_not_defined_inside_of_a_list_is_not_written() -> None:
     with pytest.raises(TemplateProblem):
         render_text("{{ [1, missing] }}", {}, "t")
