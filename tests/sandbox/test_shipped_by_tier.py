@@ -71,7 +71,7 @@ class Machine:
         script = f"{own}from orch23.cli.main import run; run()"
         command = [str(self.python), "-P", "-c", script, "-C", str(project), *argv]
         lesser = [sys.executable, "-m", "tests.sandbox.lesser", WITHOUT[self.tier], str(self.user)]
-        home = project.with_name(f"{project.name}-home")
+        home = self.folder / f"home-of-{self.user}"
         home.mkdir(exist_ok=True)
         os.chown(home, self.user, self.user)
         return subprocess.run(
