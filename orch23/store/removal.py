@@ -7,6 +7,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from orch23.store.durable import is_temp
+
 _FILES = ("VERSION", ".gitignore", "stat.json", "promote.json")
 _FOLDERS = ("cas", "records", "exchanges", "rooms")
 _SHELVED = ("cas", "records", "exchanges")
@@ -53,7 +55,7 @@ def _strange(store: Path) -> Iterator[tuple[Path, str]]:
         for group in _entries(store / name):
             if group.is_dir():
                 yield from ((Path(one.path), "file") for one in _entries(Path(group.path)) if not _is_file(one))
-            elif not _is_file(group):  # a file beside the groups may be one that is being written
+            elif not is_temp(group.name):  # those that killed processes left are swept besides
                 yield Path(group.path), "folder"
 
 
