@@ -80,6 +80,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
     from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
+    from orch23.cli.resting import Rest  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, run_build  # noqa: PLC0415 - heavy
     from orch23.plan.graph import build_plan  # noqa: PLC0415 - heavy
 
@@ -114,12 +115,15 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         allow_unsandboxed=allow_unsandboxed,
     )
     shown = "jsonl" if as_json else "quiet" if quiet else output
+    screen = screen_of(console, project.pipeline, shown, verbose=verbose)
+    rest = Rest(console=console, project=project, screen=screen)
     with contextlib.ExitStack() as handlers:
         return run_build(
             project,
             request,
-            screen_of(console, project.pipeline, shown, verbose=verbose),
+            rest,
             lambda ready: handlers.enter_context(interrupting(ready.interrupt)),
+            rest.end if shown != "jsonl" else lambda _: None,
         )
 
 

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import time_ns
 from typing import Literal, TextIO, TypeAlias
 
 from orch23.decide.secrets import secrets_of
 from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for
+from orch23.snapshot.reply import wants_color as wanted_color
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
@@ -21,13 +23,17 @@ ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 class Console:
     """Where a command was started, and where its answer (stdout) and its progress (stderr) go.
 
-    `exit_codes` are those of the pipeline that it is about, once that is known.
+    `exit_codes` are those of the pipeline that it is about, once that is known. `argv` is the command line, `began_ns`
+    the time since 1970 at which it was taken up; `told` is what was written to stderr so far.
     """
 
     here: Path = field(default_factory=Path.cwd)
     color: ColorChoice = "auto"
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     exit_codes: dict[str, int] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
+    began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
+    told: list[str] = field(default_factory=list)
 
     def number_of(self, stopped: Orch23Error) -> int:
         """Return the number to end with for what stopped a command."""
@@ -39,7 +45,9 @@ class Console:
 
     def tell(self, text: str) -> None:
         """Write to stderr: progress, warnings, complaints."""
-        _write(sys.stderr, self.plain(text))
+        plain = self.plain(text)
+        self.told.append(plain)
+        _write(sys.stderr, plain)
 
     def plain(self, text: str) -> str:
         """Return a text without the secrets of the environment: nothing that is told or kept holds one."""
@@ -95,11 +103,7 @@ def wants_color(choice: ColorChoice, environ: Mapping[str, str], stream: TextIO)
     """Say whether a stream gets colours: by the option, else NO_COLOR, else CLICOLOR_FORCE, else what it is."""
     if choice != "auto":
         return choice == "always"
-    if environ.get("NO_COLOR"):
-        return False
-    if environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
-        return True
-    return stream.isatty() and environ.get("TERM", "dumb") != "dumb"
+    return wanted_color(environ, terminal=stream.isatty())
 
 
 def _write(stream: TextIO, text: str) -> None:

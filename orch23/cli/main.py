@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         return shell_complete(orch23, {}, PROGRAM, _COMPLETE, instruction)
     context: click.Context | None = None
     try:
-        with orch23.make_context(PROGRAM, list(argv), auto_envvar_prefix="ORCH23") as context:
+        with orch23.make_context(PROGRAM, list(argv), auto_envvar_prefix="ORCH23", obj=tuple(argv)) as context:
             code = orch23.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as asked:

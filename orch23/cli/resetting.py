@@ -7,7 +7,12 @@ from orch23.model.errors import CorruptStateError
 from orch23.store.journal import read_journal
 from orch23.store.opening import FOLDER, LOGS, remove_tree
 
-_FOLDERS = {"records": "the records of results", "cas": "the stored bytes", "rooms": "rooms of stages"}
+_FOLDERS = {
+    "records": "the records of results",
+    "cas": "the stored bytes",
+    "rooms": "rooms of stages",
+    "snapshots": "what builds with nothing to do had looked at",
+}
 _FILES = {
     "stat.json": "the cache of file states",
     "promote.json": "an unfinished promotion",

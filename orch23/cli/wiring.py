@@ -80,6 +80,7 @@ class Project:
     loaded: Loaded
     store: Store
     machinery: Machinery
+    facts: FactFinder
 
     @property
     def pipeline(self) -> Pipeline:
@@ -114,7 +115,7 @@ def open_project(settings: Settings) -> Project:
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
-    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery)
+    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts)
 
 
 def swap_of(settings: Settings) -> Swap:
@@ -337,8 +338,18 @@ def sweep_committed(project: Project) -> None:
         sweep_temps(folder)
 
 
-def run_build(project: Project, request: BuildRequest, screen: Observer, on_ready: Callable[[Build], None]) -> int:
-    """Build, and return the exit code. `on_ready` gets the build before it runs, to be able to interrupt it."""
+def run_build(
+    project: Project,
+    request: BuildRequest,
+    screen: Observer,
+    on_ready: Callable[[Build], None],
+    on_end: Callable[[Build], None] = lambda _build: None,
+) -> int:
+    """Build, and return the exit code.
+
+    `on_ready` gets the build before it runs, to be able to interrupt it, `on_end` after its last event; both while the
+    build lock is held.
+    """
     with building(project, request, screen) as build:
         on_ready(build)
         result = build.run()
@@ -359,6 +370,7 @@ def run_build(project: Project, request: BuildRequest, screen: Observer, on_read
                 },
             )
         )
+        on_end(build)
         return result.exit_number
 
 

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from orch23.checks.registry import CHECKS
 from orch23.execute.environment import SYSTEM_PATH
-from orch23.execute.interpreters import find_interpreter, interpreter_facts, tool_identity
+from orch23.execute.interpreters import (
+    find_interpreter,
+    interpreter_candidates,
+    interpreter_facts,
+    interpreter_files,
+    tool_identity,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import CommandsStep, LLMStep, PytestStep, RenderStep, ShellStep, Stage
@@ -16,12 +22,16 @@ from orch23.resolve.resolution import Facts
 
 @dataclass(slots=True)
 class FactFinder:
-    """Finds the facts of stages; starts no process. The environment is the caller's."""
+    """Finds the facts of stages; starts no process. The environment is the caller's.
+
+    `looked_at` are the paths, there or not, from which the facts found so far are taken.
+    """
 
     root: Path
     environ: Mapping[str, str]
     _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
+    looked_at: set[Path] = field(default_factory=set)
     _checks: Mapping[str, int] = field(default_factory=lambda: {name: check.revision for name, check in CHECKS.items()})
 
     def facts_of(self, stage: Stage) -> Facts:
@@ -48,6 +58,7 @@ class FactFinder:
         if declared not in self._interpreters:
             path = find_interpreter(declared, self.root, self.environ)
             facts = interpreter_facts(path)
+            self.looked_at |= {*interpreter_candidates(declared, self.root, self.environ), *interpreter_files(path)}
             self._interpreters[declared] = (str(path), facts.version, facts.pytest_major or "")
         return self._interpreters[declared]
 
@@ -55,7 +66,9 @@ class FactFinder:
         key = (name, interpreter)
         if key not in self._tools:
             own = (str(Path(interpreter).parent),) if interpreter else ()
-            identity = tool_identity(name, (*own, *SYSTEM_PATH))
+            folders = (*own, *SYSTEM_PATH)
+            identity = tool_identity(name, folders)
+            self.looked_at |= {Path(folder, name) for folder in folders}
             if identity is None:
                 hint = "install it; PATH is set by orch23 and not inherited"
                 raise ConfigurationError(Diagnostic("E482", f"the declared tool `{name}` was not found", hint=hint))

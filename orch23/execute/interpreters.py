@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,27 @@ def interpreter_facts(path: Path) -> InterpreterFacts:
             Diagnostic("E481", message, hint="name pythonX.Y itself in `python:`, not a script that starts it")
         )
     return InterpreterFacts(version, _pytest_major(_libraries(path, version, config)))
+
+
+def interpreter_candidates(declared: str | None, root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Give every path that decides which interpreter `find_interpreter` finds, whether it is there or not."""
+    if declared is None:
+        yield root / (environ.get("VIRTUAL_ENV") or ".venv") / "bin" / "python"
+        yield Path(sys.executable)
+        return
+    path = Path(os.path.normpath(root / Path(declared).expanduser()))
+    yield path
+    yield path / "bin" / "python"
+    if "/" not in declared:
+        yield from (Path(folder, declared) for folder in environ.get("PATH", os.defpath).split(os.pathsep) if folder)
+
+
+def interpreter_files(path: Path) -> Iterator[Path]:
+    """Give the files and folders that `interpreter_facts` takes its facts of an interpreter from."""
+    config = path.parent.parent / "pyvenv.cfg"
+    known = read_config(config)
+    yield from (path, config)
+    yield from _libraries(path, _version(path, known) or "", known)
 
 
 def tool_identity(name: str, path_dirs: Iterable[str | Path]) -> str | None:

@@ -44,6 +44,7 @@ class Contents:
         """Take the folder; it is made by the first put."""
         self._folder = folder
         self._verified: set[str] = set()
+        self.read_from: set[Path] = set()
         self.healed: list[str] = []
 
     def path_of(self, digest: Digest) -> Path:
@@ -105,6 +106,7 @@ class Contents:
             raise MissingBytesError(digest.sha256)
         data = read_all(source)
         self._judge(digest, hashlib.sha256(data).hexdigest())
+        self.read_from.add(self.path_of(digest))
         return data
 
     def copy_to(self, digest: Digest, target: Path, *, executable: bool) -> None:

@@ -328,6 +328,12 @@ def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
 
 def _line_of(event: Event, number: int, moment: str) -> bytes:
     """Return the journal's line of an event."""
+    inner = unsealed_line(event, number, moment).encode("utf-8", "backslashreplace")
+    return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
+
+
+def unsealed_line(event: Event, number: int, moment: str) -> str:
+    """Return the journal's line of an event up to its checksum, which is that of this text."""
     body: dict[str, Json] = {
         "v": EVENT_VERSION,
         "seq": number,
@@ -338,9 +344,7 @@ def _line_of(event: Event, number: int, moment: str) -> bytes:
         "message": event.message,
         "data": dict(event.data),
     }
-    written = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
-    inner = written[:-1].encode("utf-8", "backslashreplace")
-    return inner + b',"sum":"' + _line_sum(inner) + b'"}\n'
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)[:-1]
 
 
 def _line_sum(inner: bytes) -> bytes:

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
+from orch23.snapshot.looks import Detail, Looks, is_racy
 from orch23.store.beneath import leaves, open_file, read_all, split
 from orch23.store.contents import pump
 from orch23.store.durable import PRIVATE_FILE, is_temp, seal, unseal, write_atomic
 from orch23.store.strict_json import fields, mapping, text, whole
 
-RACY_NS = 2_000_000_000
 _CACHE_VERSION = 1
 _TRIES = 8
 
@@ -59,6 +59,9 @@ class Workspace:
         self._seen: dict[str, Seen] | None = None
         self._lock = threading.Lock()
         self._changed = False
+        self._asked: set[str] = set()
+        self._opened: set[str] = set()
+        self._walked: set[str] = set()
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path, or None if that is no regular file.
@@ -92,6 +95,7 @@ class Workspace:
             SafetyError: as for `entry`.
 
         """
+        self._opened.add(path)
         return open_file(self._root, path)
 
     def listing(self, pattern: str) -> tuple[str, ...]:
@@ -135,7 +139,39 @@ class Workspace:
             self._changed = False
         write_atomic(self._cache, seal({"version": _CACHE_VERSION, "files": files}), mode=PRIVATE_FILE)
 
+    def look_back(self, looks: Looks) -> bool:
+        """Add all that was looked at since this process began to what is remembered; False if some of it changed since.
+
+        Of files that were hashed the digests count. What was only read, and folders that were listed, must have been
+        at rest since before the time that the looks began at.
+        """
+        seen, since = self._loaded(), looks.since_ns
+        folders = {path.rstrip("/") for path in self._walked}
+        for path in sorted(self._asked | self._opened):
+            folders.add(path.rpartition("/")[0])
+            stamp = self._stamp(path)
+            if stamp is None:
+                looks.absent.append(path)
+                continue
+            if path in self._opened and (path not in seen or seen[path].stamp != stamp):
+                self._hash(path)
+            known = seen.get(path)
+            if known is None or known.stamp != stamp or (path in self._opened and is_racy(newest(stamp), since)):
+                return False
+            looks.paths.append(path)
+            looks.ctimes.append(0 if self._is_racy(known) else stamp.ctime_ns)
+            digest = known.entry.digest
+            detail = Detail(bytes.fromhex(digest.sha256), digest.size_bytes, executable=known.entry.executable)
+            looks.details += detail.to_bytes()
+        for folder in sorted({above for path in folders for above in _with_above(path)}):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                found = os.lstat(self._base + folder)
+                looks.folders.append(folder)
+                looks.inodes.extend((found.st_dev, found.st_ino))
+        return all(looks.take(f"{self._base}{folder}".rstrip("/")) for folder in sorted(self._walked))
+
     def _stamp(self, path: str) -> Stamp | None:
+        self._asked.add(path)
         names, name = split(path)
         above = ""
         try:
@@ -195,6 +231,7 @@ class Workspace:
                     yield path
 
     def _scan(self, folder: str) -> Iterator[tuple[str, str]]:
+        self._walked.add(folder)
         try:
             entries = os.scandir(self._base + folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -247,14 +284,25 @@ def _stamp_of(found: os.stat_result) -> Stamp:
     )
 
 
+def _with_above(folder: str) -> Iterator[str]:
+    """Give a folder and those above it, without the root."""
+    while folder:
+        yield folder
+        folder = folder.rpartition("/")[0]
+
+
+def newest(stamp: Stamp) -> int:
+    """Return when a file last changed, as far as its times say."""
+    return max(stamp.mtime_ns, stamp.ctime_ns)
+
+
 def _entry_of(stamp: Stamp, sha256: str) -> FileEntry:
     return FileEntry(Digest(sha256, stamp.size_bytes), executable=bool(stamp.mode & stat.S_IXUSR))
 
 
 def _is_racy(seen: Seen, now_ns: int) -> bool:
     """Say whether the file may have changed since with the same stamp: it was too young, or some clock is wrong."""
-    newest = max(seen.stamp.mtime_ns, seen.stamp.ctime_ns)
-    return newest > seen.hashed_at_ns - RACY_NS or seen.hashed_at_ns > now_ns
+    return is_racy(newest(seen.stamp), seen.hashed_at_ns) or seen.hashed_at_ns > now_ns
 
 
 def _seen_from_json(value: object) -> Seen:

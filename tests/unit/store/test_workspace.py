@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_ignored, match
-from orch23.store.workspace import RACY_NS, Workspace
+from orch23.snapshot.looks import RACY_NS
+from orch23.store.workspace import Workspace
 
 
 class Clock:

@@ -1,0 +1,220 @@
+"""What was looked at, as it was then; whether it still is; and the file that holds it."""
+
+import os
+import stat
+import sys
+import time
+import zlib
+from array import array
+from collections.abc import Iterable
+
+FORMAT = b"orch23 snapshot 1\n"
+RACY_NS = 2_000_000_000
+"""A file system's clock may be this coarse: a file that is younger may change again and keep its times."""
+
+ABSENT = "-"
+THERE = "+"
+_LENGTH = 8
+_BLOCK = 1 << 20
+_DIGEST = 32
+_DETAIL = _DIGEST + 8 + 1  # sha256, size, executable
+
+
+class Detail:
+    """What a file is: the digest of its bytes, their number, whether it is a program."""
+
+    __slots__ = ("executable", "sha256", "size")
+
+    def __init__(self, sha256: bytes, size: int, *, executable: bool) -> None:
+        """Take all three; the digest as its 32 bytes."""
+        self.sha256, self.size, self.executable = sha256, size, executable
+
+    def to_bytes(self) -> bytes:
+        """Return it in its one length."""
+        return self.sha256 + self.size.to_bytes(8, "big") + bytes([self.executable])
+
+
+def detail_from(data: bytes) -> Detail:
+    """Return what `to_bytes` gave."""
+    return Detail(data[:_DIGEST], int.from_bytes(data[_DIGEST : _DIGEST + 8], "big"), executable=bool(data[-1]))
+
+
+class Looks:
+    """Everything that a decision rests on. Paths are relative to the root, those of `outside` may be absolute.
+
+    `facts` is what was told and written. `environ` maps names to values. `paths` are regular files, `ctimes` their
+    change times in ns (0: too young to be believed), `details` what they are, one after the other. `absent` are paths
+    where no regular file may be. `folders` are the folders above, which may be no links, `inodes` their device and
+    number, in turns. `outside` maps further paths to what they are by `signature`.
+    """
+
+    __slots__ = ("absent", "ctimes", "details", "environ", "facts", "folders", "inodes", "outside", "paths", "since_ns")
+
+    def __init__(self, since_ns: int) -> None:
+        """Begin with nothing, at a time: no clock may later show an earlier one."""
+        self.since_ns = since_ns
+        self.facts: dict[str, str] = {}
+        self.environ: dict[str, str] = {}
+        self.paths: list[str] = []
+        self.ctimes = array("q")
+        self.details = bytearray()
+        self.absent: list[str] = []
+        self.folders: list[str] = []
+        self.inodes = array("Q")
+        self.outside: dict[str, str] = {}
+
+    def differ(self) -> "array[int] | None":
+        """Return the change times of the files if all is as it was, seen from the root; None where anything is not.
+
+        Files whose times are not as they were are read again. The working directory has to be the root.
+        """
+        if time.time_ns() < self.since_ns:
+            return None
+        try:
+            if any(signature(path, known) != known for path, known in self.outside.items()) or not self._are_folders():
+                return None
+            ctimes = array("q", [found.st_ctime_ns for found in map(os.lstat, self.paths)])
+        except (OSError, ValueError):
+            return None
+        if any(map(_is_file, self.absent)):
+            return None
+        if ctimes != self.ctimes:
+            for number, (now, then) in enumerate(zip(ctimes, self.ctimes, strict=True)):
+                if now != then:
+                    again = _same(self.paths[number], self._detail(number))
+                    if again is None:
+                        return None
+                    ctimes[number] = again
+        return ctimes
+
+    def take(self, path: str) -> bool:
+        """Remember what a path leads to; False where that is too young to be believed."""
+        known = signature(path)
+        self.outside[path] = known
+        return known == ABSENT or not is_racy(max(map(int, known.split(":")[-2:])), self.since_ns)
+
+    def _are_folders(self) -> bool:
+        inodes = array("Q")
+        for path in self.folders:
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode):
+                return False
+            inodes.append(found.st_dev)
+            inodes.append(found.st_ino)
+        return inodes == self.inodes
+
+    def _detail(self, number: int) -> Detail:
+        return detail_from(bytes(self.details[number * _DETAIL : (number + 1) * _DETAIL]))
+
+    def to_bytes(self) -> bytes:
+        """Return the file that `looks_from` reads."""
+        parts = (
+            str(self.since_ns).encode(),
+            _joined(text for pair in self.facts.items() for text in pair),
+            _joined(text for pair in self.environ.items() for text in pair),
+            _joined(self.paths),
+            self.ctimes.tobytes(),
+            bytes(self.details),
+            _joined(self.absent),
+            _joined(self.folders),
+            self.inodes.tobytes(),
+            _joined(text for pair in self.outside.items() for text in pair),
+        )
+        body = b"".join(len(part).to_bytes(_LENGTH, "big") + part for part in parts)
+        return FORMAT + zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def looks_from(data: bytes) -> Looks | None:
+    """Return what `to_bytes` gave; None for anything else."""
+    start = len(FORMAT) + 4
+    if not data.startswith(FORMAT) or zlib.crc32(data[start:]).to_bytes(4, "big") != data[len(FORMAT) : start]:
+        return None
+    try:
+        return _parsed(data, start)
+    except ValueError:  # of another orch23, or there would be no checksum
+        return None
+
+
+def _parsed(data: bytes, start: int) -> Looks:
+    parts = []
+    while start < len(data):
+        end = start + _LENGTH + int.from_bytes(data[start : start + _LENGTH], "big")
+        parts.append(data[start + _LENGTH : end])
+        start = end
+    since, facts, environ, paths, ctimes, details, absent, folders, inodes, outside = parts
+    looks = Looks(int(since))
+    looks.facts = _pairs(facts)
+    looks.environ = _pairs(environ)
+    looks.paths = _split(paths)
+    looks.ctimes.frombytes(ctimes)
+    looks.details = bytearray(details)
+    looks.absent = _split(absent)
+    looks.folders = _split(folders)
+    looks.inodes.frombytes(inodes)
+    looks.outside = _pairs(outside)
+    return looks
+
+
+def signature(path: str, kind: str = "") -> str:
+    """Return what stat says of what a path leads to: that it is not there, a stamp, or, if so asked, that it is there.
+
+    Equal stamps mean equal bytes, and of a folder equal names, unless the times are racy.
+    """
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+    if kind == THERE:
+        return THERE
+    numbers = (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return ":".join(map(str, numbers))
+
+
+def is_racy(changed_ns: int, seen_ns: int) -> bool:
+    """Say whether what changed at one time and was seen at another may have changed since and kept its times."""
+    return changed_ns > seen_ns - RACY_NS
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _same(path: str, then: Detail) -> int | None:
+    """Return the change time of a file that is what it was, 0 where it is too young; None for another file."""
+    import hashlib  # noqa: PLC0415 - takes as long as all the rest, and nothing may have changed
+
+    began = time.time_ns()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        before = os.fstat(descriptor)
+        program = bool(before.st_mode & stat.S_IXUSR)
+        if not stat.S_ISREG(before.st_mode) or before.st_size != then.size or program != then.executable:
+            return None
+        hasher = hashlib.sha256()
+        while block := os.read(descriptor, _BLOCK):
+            hasher.update(block)
+        after = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if hasher.digest() != then.sha256 or before.st_ctime_ns != after.st_ctime_ns:
+        return None
+    return 0 if is_racy(max(after.st_mtime_ns, after.st_ctime_ns), began) else after.st_ctime_ns
+
+
+def _joined(texts: Iterable[str]) -> bytes:
+    return "\0".join(texts).encode(sys.getfilesystemencoding(), "surrogateescape")
+
+
+def _split(data: bytes) -> list[str]:
+    return data.decode(sys.getfilesystemencoding(), "surrogateescape").split("\0") if data else []
+
+
+def _pairs(data: bytes) -> dict[str, str]:
+    texts = _split(data)
+    return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -1,0 +1,221 @@
+"""Answer a command line whose build would find all as the last one left it, without loading anything that builds."""
+
+import fcntl
+import os
+import sys
+import time
+import zlib
+from collections.abc import Mapping
+
+try:  # what hashlib stands on, without the library of OpenSSL, which takes longer to load than all of this
+    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # from Python 3.12 on
+except ImportError:
+    from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+
+from orch23.snapshot.looks import Looks, looks_from
+
+FOLDER = ".orch23/snapshots"
+LOCK = ".orch23/lock"
+LOGS = "logs"
+ENVIRONMENT = ("HOME", "PATH", "VIRTUAL_ENV")
+"""What decisions take from the environment, besides every variable of `OPTIONS`."""
+OPTIONS = "ORCH23_"
+_COMPLETE = "_ORCH23_COMPLETE"
+_PRIVATE = 0o600
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SUM = b',"sum":"'
+_SUM_DIGITS = 16
+
+
+def reply(argv: list[str]) -> int | None:
+    """Answer `build` or `plan` where nothing is to be done, and return the exit code; None where that is not known."""
+    if not argv or argv[0] not in ("build", "plan") or _COMPLETE in os.environ:
+        return None
+    if argv[0] == "plan" and any(argument.startswith("-") for argument in argv):
+        return None
+    try:
+        here = os.getcwd()
+        root = _root(here)
+        if root is None:
+            return None
+        os.chdir(root)
+        try:
+            return _build(here, argv) if argv[0] == "build" else _plan(here, argv)
+        finally:
+            os.chdir(here)
+    except (OSError, ValueError, LookupError):
+        return None
+
+
+def question(here: str, argv: list[str]) -> str:
+    """Return what is asked, and where: the same text for `build` and for the `plan` of it."""
+    return "\n".join((here, *argv[1:]))
+
+
+def place(asked: str) -> str:
+    """Return where the answer to a question lies, from the root."""
+    return f"{FOLDER}/{zlib.crc32(asked.encode('utf-8', 'surrogateescape')):08x}"
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what of an environment has to be as it was: digests by name, since a value may be a secret."""
+    return {
+        name: _sha256(text.encode("utf-8", "surrogateescape"))
+        for name, text in environ.items()
+        if name in ENVIRONMENT or name.startswith(OPTIONS)
+    }
+
+
+def wants_color(environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """Say whether a stream gets colours where no option says so: by NO_COLOR, CLICOLOR_FORCE, and what it is."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    return terminal and environ.get("TERM", "dumb") != "dumb"
+
+
+def _root(here: str) -> str | None:
+    """Return the nearest folder from here upwards that has snapshots; it is no root unless a snapshot says so."""
+    folder = here
+    while not os.path.isdir(f"{folder}/{FOLDER}"):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder
+
+
+def _read(here: str, argv: list[str]) -> Looks | None:
+    asked = question(here, argv)
+    try:
+        with open(place(asked), "rb") as stream:
+            looks = looks_from(stream.read())
+    except OSError:
+        return None
+    if looks is None or looks.facts["question"] != asked or looks.facts["root"] != os.getcwd():
+        return None
+    return looks if looks.environ == environment(os.environ) else None
+
+
+def _plan(here: str, argv: list[str]) -> int | None:
+    looks = _read(here, argv)
+    if looks is None or looks.facts["encoding"] != sys.stdout.encoding or looks.differ() is None:
+        return None
+    if not _is_told_plainly(looks):
+        return None
+    _write(2, looks.facts["warnings"])
+    colored = wants_color(os.environ, terminal=sys.stdout.isatty())
+    _write(1, looks.facts["plan in colour" if colored else "plan"])
+    return 0
+
+
+def _build(here: str, argv: list[str]) -> int | None:
+    looks = _read(here, argv)
+    if looks is None or looks.facts["encoding"] != sys.stderr.encoding or not _is_told_plainly(looks):
+        return None
+    lock = os.open(LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        ctimes = looks.differ()
+        if ctimes is None:
+            return None
+        os.ftruncate(lock, 0)
+        os.write(lock, f"{os.getpid()}\n".encode())
+        if ctimes != looks.ctimes:
+            looks.ctimes = ctimes
+            keep(looks)
+        _note(looks)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    finally:
+        os.close(lock)
+    _write(2, looks.facts["told"])
+    return 0
+
+
+def _is_told_plainly(looks: Looks) -> bool:
+    """Say whether no line that is told would be in colours now: warnings may be."""
+    return "warning" not in looks.facts["told"] or not wants_color(os.environ, terminal=sys.stderr.isatty())
+
+
+def keep(looks: Looks) -> None:
+    """Write a snapshot to its place, from the root; only for the holder of the build lock.
+
+    It is not made durable: what a power cut leaves of it does not match its checksum.
+    """
+    os.makedirs(FOLDER, 0o700, exist_ok=True)
+    target = place(looks.facts["question"])
+    fresh = f"{target}.new"
+    if os.path.exists(fresh):  # of a build that was killed
+        os.unlink(fresh)
+    descriptor = os.open(fresh, _NEW, _PRIVATE)
+    try:
+        os.write(descriptor, looks.to_bytes())
+    finally:
+        os.close(descriptor)
+    os.rename(fresh, target)
+
+
+def drop(root: str, pipeline: str) -> None:
+    """Remove all snapshots of a pipeline, and those that cannot be read; only for the holder of the build lock."""
+    folder = f"{root}/{FOLDER}"
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        with open(f"{folder}/{name}", "rb") as stream:
+            looks = looks_from(stream.read())
+        if looks is None or looks.facts["pipeline"] == pipeline:
+            os.unlink(f"{folder}/{name}")
+
+
+def _note(looks: Looks) -> None:
+    """Write the journal of a run that did nothing: that it began, and that it ended."""
+    facts = looks.facts
+    now = time.time()
+    seconds = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S.", time.gmtime(now)) + f"{int(now * 1000) % 1000:03d}Z"
+    run_id, journal = _journal(f"{seconds}-{facts['key']}")
+    lines = [facts[name].replace(facts["run id"], run_id) for name in ("began", "ended")]
+    try:
+        os.write(journal, b"".join(_sealed(line.replace(facts["moment"], moment)) for line in lines))
+    finally:
+        os.close(journal)
+
+
+def _journal(run_id: str) -> tuple[str, int]:
+    """Return the first free id of a run, and a descriptor of its journal."""
+    candidate, number = run_id, 1
+    while True:
+        try:
+            return candidate, os.open(f"{LOGS}/{candidate}.jsonl", _NEW | os.O_APPEND, _PRIVATE)
+        except FileExistsError:
+            number += 1
+            candidate = f"{run_id}-{number}"
+
+
+def _sealed(line: str) -> bytes:
+    """Return a line of a journal with its checksum."""
+    inner = line.encode("utf-8", "backslashreplace")
+    return inner + _SUM + _sha256(inner)[:_SUM_DIGITS].encode() + b'"}\n'
+
+
+def _sha256(data: bytes) -> str:
+    digest: str = sha256(data).hexdigest()
+    return digest
+
+
+def _write(descriptor: int, text: str) -> None:
+    """Write a text that the stream's encoding holds; nobody may be there to read it."""
+    stream = sys.stdout if descriptor == 1 else sys.stderr
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)

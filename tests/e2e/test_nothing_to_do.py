@@ -1,0 +1,146 @@
+"""A build with nothing to do, as a process of its own: what it says and leaves, and how little it loads."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project import Project
+
+pytestmark = pytest.mark.slow
+
+AHEAD = "import time; real = time.time_ns; time.time_ns = lambda: real() + 10**10"  # so that no file is young
+PROGRAM = f"""
+{AHEAD}
+import sys
+from orch23.entry import main
+code = main(sys.argv[1:])
+with open("modules", "w") as stream:
+    stream.write("\\n".join(sys.modules))
+sys.exit(code)
+"""
+PIPELINE = """\
+version: 1
+name: story
+stages:
+  one: {shell: [cp, a.txt, one.txt], inputs: [a.txt], outputs: [one.txt]}
+  two: {render: {template: two.j2}, inputs: ["*.md", one.txt], outputs: [two.txt]}
+  three: {if: false, shell: [cp, a.txt, three.txt], inputs: [a.txt], outputs: [three.txt]}
+"""
+
+
+def orch23(root: Path, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, *argv]
+    return subprocess.run(
+        command, cwd=root, env=os.environ | environ, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def was_quick(root: Path) -> bool:
+    """Say whether the last process answered without what reads pipelines."""
+    loaded = set((root / "modules").read_text().splitlines())
+    heavy = {"click", "yaml", "jinja2", "networkx", "pathlib", "json", "re", "dataclasses", "subprocess"}
+    assert ("orch23.cli.main" in loaded) == ("click" in loaded)
+    return not loaded & (heavy | {"orch23.cli.main"})
+
+
+@pytest.fixture
+def root(project: Project) -> Path:
+    project.write({"pipeline.yaml": PIPELINE, "a.txt": "a\n", "b.md": "b\n", "two.j2": "{{ inputs[0].text }}"})
+    assert orch23(project.root, "build").returncode == 0
+    assert orch23(project.root, "build").returncode == 0
+    assert not was_quick(project.root)
+    return project.root
+
+
+def test_it_says_the_same_and_loads_nothing(root: Path) -> None:
+    done = orch23(root, "build")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "story: up to date (2 stages, 1 skipped)\n")
+    assert was_quick(root)
+    assert "hashlib" not in (root / "modules").read_text().splitlines()
+
+
+def test_plan_too(root: Path) -> None:
+    done = orch23(root, "plan")
+    assert was_quick(root)
+    (root / "plan.j2").touch()  # nothing of the pipeline
+    slow = orch23(root, "plan", "--verbose")
+    assert not was_quick(root)
+    assert (done.returncode, done.stdout, done.stderr) == (0, slow.stdout, "")
+
+
+def test_another_question_is_not_answered(root: Path) -> None:
+    for argv in (["build", "one"], ["build", "-j1"], ["status"], ["plan", "two"]):
+        assert orch23(root, *argv).returncode == 0
+        assert not was_quick(root)
+    assert orch23(root, "build", "one").returncode == 0
+    assert was_quick(root)
+
+
+def test_options_in_the_environment_count(root: Path) -> None:
+    assert orch23(root, "build", ORCH23_BUILD_VERBOSE="1").returncode == 0
+    assert not was_quick(root)
+
+
+def test_a_stage_to_run_is_run_and_the_build_after_the_next_is_quick_again(root: Path) -> None:
+    (root / "a.txt").write_text("other\n")
+    assert "2 stages" in orch23(root, "plan").stdout
+    assert "1 built" in orch23(root, "build", "one").stderr
+    assert not was_quick(root)
+    for quick in (False, False, True):
+        assert orch23(root, "build").returncode == 0
+        assert was_quick(root) == quick
+    assert (root / "one.txt").read_text() == "other\n"
+
+
+def test_a_new_file_of_a_pattern_is_seen(root: Path) -> None:
+    (root / "a.md").write_text("new\n")
+    assert "two" in orch23(root, "plan").stdout
+    assert orch23(root, "build").returncode == 0
+    assert (root / "two.txt").read_text() == "new\n"
+
+
+def test_its_journal_tells_that_it_began_and_ended(root: Path) -> None:
+    before = set((root / "logs").glob("*.jsonl"))
+    orch23(root, "build")
+    (journal,) = set((root / "logs").glob("*.jsonl")) - before
+    began, ended = map(json.loads, journal.read_text().splitlines())
+    assert (began["type"], began["data"]["run_id"], began["seq"]) == ("run_started", journal.stem, 1)
+    assert (ended["type"], ended["data"]["stages"], ended["seq"]) == ("run_finished", {"fresh": 2, "skipped": 1}, 2)
+    assert began["ts"] == ended["ts"] > "2026"
+    assert f"{journal.stem}  ok" in orch23(root, "runs").stdout
+    assert "run_finished" in orch23(root, "log", journal.stem).stdout
+    assert '"SUCCESS"' in orch23(root, "log", "--state", journal.stem).stdout
+
+
+def test_beside_another_build_it_says_who_that_is(root: Path) -> None:
+    with (root / ".orch23" / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("4711\n")
+        lock.flush()
+        done = orch23(root, "build")
+    assert done.returncode == 75
+    assert "process 4711 holds the lock" in done.stderr
+
+
+def test_the_version_is_told_without_loading_anything(project: Project) -> None:
+    done = orch23(project.root, "--version")
+    assert was_quick(project.root)
+    slow = orch23(project.root, "--color", "never", "--version")
+    assert not was_quick(project.root)
+    assert (done.returncode, done.stdout, done.stderr) == (0, slow.stdout, slow.stderr) != (0, "", "")
+
+
+def test_reading_writes_nothing(root: Path) -> None:
+    def stamps() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in sorted(root.rglob("*")) if path.name != "modules"}
+
+    (root / "a.txt").touch()
+    before = stamps()
+    assert orch23(root, "plan").returncode == 0
+    assert was_quick(root)
+    assert stamps() == before

@@ -1,0 +1,247 @@
+"""Whatever happens to a project, the answer from a snapshot is the one that deciding everything again would give."""
+
+import contextlib
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orch23.cli.main import main
+from orch23.snapshot.reply import reply
+from orch23.store.workspace import Workspace
+from tests.project import Outcome, _stream, _text
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+AHEAD_NS = 10_000_000_000
+BUILD = ["build", "pipeline.yaml"]
+PIPELINE = """\
+version: 1
+name: story
+vars: {word: WORD}
+stages:
+  head:
+    render: {template: prompts/head.j2}
+    inputs: ["spec.md#One"]
+    outputs: [out/head.txt]
+  every:
+    render: {template: prompts/every.j2}
+    inputs: ["src/**/*.txt"]
+    outputs: [out/every.txt]
+  tail:
+    render: {template: prompts/every.j2}
+    inputs: [out/head.txt, out/every.txt]
+    outputs: [out/deep/tail.txt]
+  maybe:
+    if: ${{ vars.word == "one" }}
+    render: {template: prompts/head.j2}
+    inputs: [src/a.txt]
+    outputs: [out/maybe.txt]
+  made:
+    shell: [cp, out/deep/tail.txt, out/made.txt]
+    inputs: [out/deep/tail.txt]
+    outputs: [out/made.txt]
+"""
+FILES = {
+    "pipeline.yaml": PIPELINE.replace("WORD", "one"),
+    "spec.md": "# One\nfirst\n# Two\nsecond\n",
+    "prompts/head.j2": "{{ vars.word }} {{ inputs[0].text }}",
+    "prompts/every.j2": "{% for one in inputs %}{{ one.path }} {{ one.text }}{% endfor %}",
+    "src/a.txt": "a\n",
+    "src/sub/b.txt": "b\n",
+}
+MADE = ("out/head.txt", "out/every.txt", "out/deep/tail.txt", "out/made.txt", "out/maybe.txt")
+TEXTS = {
+    "pipeline.yaml": (FILES["pipeline.yaml"], PIPELINE.replace("WORD", "two"), f"# a note\n{FILES['pipeline.yaml']}"),
+    "spec.md": (FILES["spec.md"], FILES["spec.md"].replace("first", "other"), FILES["spec.md"].replace("second", "x")),
+    "prompts/head.j2": (FILES["prompts/head.j2"], "{{ inputs[0].text }}!"),
+    "prompts/every.j2": (FILES["prompts/every.j2"], FILES["prompts/every.j2"].replace("path", "text")),
+    "src/a.txt": ("a\n", "b\n", "longer\n"),
+    "src/sub/b.txt": ("b\n", "a\n"),
+    "src/new.txt": ("new\n",),
+}
+
+
+def edit(chance: random.Random) -> None:
+    path = chance.choice(list(TEXTS))
+    put(path, chance.choice(TEXTS[path]))
+
+
+def put(path: str, text: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        Path(path).write_text(text)
+
+
+def stealthily(chance: random.Random) -> None:
+    """Change bytes and leave their number and the time of the change as they were."""
+    path = Path(chance.choice([*MADE, "src/a.txt", "spec.md"]))
+    with contextlib.suppress(OSError):
+        before, data = path.stat(), path.read_bytes()
+        path.write_bytes(data[::-1])
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def touch(chance: random.Random) -> None:
+    path = chance.choice([*TEXTS, *MADE])
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def remove(chance: random.Random) -> None:
+    path = Path(chance.choice([*MADE, "src/new.txt", "src/a.txt", "pipeline.lock"]))
+    path.unlink(missing_ok=True)
+
+
+def remove_kept(chance: random.Random) -> None:
+    name = chance.choice(["records", "cas", "stat.json", "snapshots", "exchanges"])
+    path = Path(".orch23", name)
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def spoil_snapshot(chance: random.Random) -> None:
+    for path in Path(".orch23/snapshots").glob("*"):
+        data = bytearray(path.read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+
+
+def change_mode(chance: random.Random) -> None:
+    with contextlib.suppress(OSError):
+        Path(chance.choice(["out/head.txt", "out/made.txt", "src/a.txt"])).chmod(chance.choice([0o755, 0o644]))
+
+
+def link_folder(chance: random.Random) -> None:
+    folder = Path(chance.choice(["out", "src", "out/deep", "src/sub"]))
+    if folder.is_symlink():
+        aim = folder.readlink()
+        folder.unlink()
+        (folder.parent / aim).rename(folder)
+    elif folder.is_dir():
+        aim = folder.with_name(f"{folder.name}-kept")
+        folder.rename(aim)
+        folder.symlink_to(aim.name)
+
+
+def rename_within(chance: random.Random) -> None:
+    one, other = chance.sample([path for path in (*MADE, "src/a.txt", "src/sub/b.txt") if Path(path).is_file()][:4], 2)
+    Path(one).rename(f"{one}.aside")
+    Path(other).rename(one)
+    Path(f"{one}.aside").rename(other)
+
+
+def mark_a_root(chance: random.Random) -> None:
+    path = Path(chance.choice(["orch23.toml", "pyproject.toml"]))
+    if path.exists():
+        path.unlink()
+    else:
+        path.write_text("[tool.orch23]\n" if path.name.startswith("py") else "")
+
+
+EVENTS: tuple[Callable[[random.Random], None], ...] = (
+    *(edit, edit, stealthily, touch, remove, remove_kept, spoil_snapshot, change_mode, link_folder, mark_a_root),
+)
+
+
+class Play:
+    """A project in a folder of its own, with a clock that is ahead, so that nothing in it is young."""
+
+    def __init__(self) -> None:
+        self.ahead_ns = AHEAD_NS
+        self._real = time.time_ns
+        self.answered = 0
+
+    def now_ns(self) -> int:
+        return self._real() + self.ahead_ns
+
+    def ask(self, act: Callable[[list[str]], int | None], argv: list[str]) -> Outcome | None:
+        out, err = _stream(), _stream()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = act(argv)
+        return None if code is None else Outcome(code, _text(out), _text(err))
+
+    def compare(self) -> None:
+        """Ask both ways what would be done; where the snapshot answers, it answers the same."""
+        quick = self.ask(reply, ["plan", "pipeline.yaml"])
+        if quick is not None:
+            self.answered += 1
+            assert self.ask(main, ["plan", "pipeline.yaml"]) == quick
+
+    def build(self) -> None:
+        """Build as the program does; where the snapshot answers, deciding everything finds the same."""
+        quick = self.ask(reply, BUILD)
+        if quick is None:
+            self.ask(main, BUILD)
+        else:
+            self.answered += 1
+            assert self.ask(main, BUILD) == quick
+
+
+def wait_for_the_clock_of_the_files() -> None:
+    """Let the file system's clock move on: what changes within one tick of it keeps its time."""
+    with tempfile.NamedTemporaryFile(dir=".orch23" if Path(".orch23").is_dir() else ".") as probe:
+        then = os.fstat(probe.fileno()).st_ctime_ns
+        while os.fstat(probe.fileno()).st_ctime_ns == then:
+            probe.write(b"x")
+            probe.flush()
+
+
+@contextmanager
+def playing() -> Iterator[Play]:
+    play = Play()
+    with (
+        tempfile.TemporaryDirectory(dir=RAM) as folder,
+        contextlib.chdir(folder),
+        patch("orch23.cli.console.time_ns", play.now_ns),
+        patch("orch23.snapshot.looks.time.time_ns", play.now_ns),
+        patch("orch23.store.opening.Workspace", partial(Workspace, now_ns=play.now_ns)),
+    ):
+        for path, text in FILES.items():
+            put(path, text)
+        yield play
+
+
+HISTORY = st.tuples(st.integers(0, 2**32), st.integers(1, 6))
+
+
+@given(HISTORY)
+@settings(max_examples=2000 if THOROUGH else 15, deadline=None)
+def test_the_snapshot_says_what_deciding_again_would(history: tuple[int, int]) -> None:
+    seed, length = history
+    chance = random.Random(seed)
+    with playing() as play:
+        play.build()
+        play.build()
+        play.compare()
+        assert play.answered == 1
+        for _ in range(length):
+            wait_for_the_clock_of_the_files()
+            chance.choice(EVENTS)(chance)
+            play.ahead_ns += chance.choice([0, 0, 0, AHEAD_NS, -AHEAD_NS])
+            play.compare()
+            if chance.random() < 0.7:
+                play.build()
+                play.build()
+
+
+def test_the_snapshot_answers_where_nothing_happened() -> None:
+    with playing() as play:
+        play.build()
+        play.build()
+        play.compare()
+        play.build()
+        assert play.answered == 2

@@ -1,0 +1,165 @@
+"""What was looked at, and every way in which it may not be as it was."""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orch23.snapshot.looks import FORMAT, RACY_NS, Detail, Looks, looks_from
+
+LATER = 10 * RACY_NS
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for path, text in {"a.txt": "one", "src/b.txt": "two", "src/deep/c.txt": "three"}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "listed").mkdir()
+    monkeypatch.chdir(tmp_path)
+    real = time.time_ns
+    monkeypatch.setattr("orch23.snapshot.looks.time.time_ns", lambda: real() + LATER)
+    return tmp_path
+
+
+def looked(root: Path) -> Looks:
+    """Return the looks of all files of the folder, taken at a time when they had long been there."""
+    looks = Looks(time.time_ns())
+    for path in sorted(p for p in root.rglob("*") if p.is_file()):
+        looks.paths.append(path.relative_to(root).as_posix())
+        found = path.stat()
+        looks.ctimes.append(found.st_ctime_ns)
+        digest = hashlib.sha256(path.read_bytes()).digest()
+        looks.details += Detail(digest, found.st_size, executable=bool(found.st_mode & 0o100)).to_bytes()
+    looks.absent.append("not/there")
+    for folder in ("src", "src/deep"):
+        found = (root / folder).stat()
+        looks.folders.append(folder)
+        looks.inodes.extend((found.st_dev, found.st_ino))
+    assert looks.take(str(root / "listed"))
+    assert looks.take(str(root / "no-tool"))
+    looks.facts = {"told": "up to date\n", "empty": ""}
+    looks.environ = {"PATH": "0f"}
+    return looks
+
+
+def test_what_is_as_it_was_is_so_seen(root: Path) -> None:
+    looks = looked(root)
+    assert looks.differ() == looks.ctimes
+
+
+def test_it_is_the_same_after_being_written_and_read(root: Path) -> None:
+    looks = looked(root)
+    again = looks_from(looks.to_bytes())
+    assert again is not None
+    assert all(getattr(again, name) == getattr(looks, name) for name in Looks.__slots__)
+    assert again.differ() == looks.ctimes
+
+
+def same_size_and_time(root: Path) -> None:
+    before = (root / "a.txt").stat()
+    (root / "a.txt").write_text("eno")
+    os.utime(root / "a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def swap(root: Path) -> None:
+    (root / "src" / "deep").rename(root / "src" / "kept")
+    (root / "src" / "deep").symlink_to("kept")
+
+
+def replaced_folder(root: Path) -> None:
+    (root / "src").rename(root / "old")
+    (root / "src" / "deep").mkdir(parents=True)
+    for path in ("b.txt", "deep/c.txt"):
+        (root / "old" / path).rename(root / "src" / path)
+
+
+def link_to_itself(root: Path) -> None:
+    (root / "a.txt").rename(root / "b")
+    (root / "a.txt").symlink_to("b")
+
+
+def folder_in_its_place(root: Path) -> None:
+    (root / "a.txt").unlink()
+    (root / "a.txt").mkdir()
+
+
+def appearance(root: Path) -> None:
+    (root / "not").mkdir()
+    (root / "not" / "there").write_text("")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "other bytes": lambda root: (root / "a.txt").write_text("other"),
+    "bytes of the same number, with the old time": same_size_and_time,
+    "a file is gone": lambda root: (root / "src/b.txt").unlink(),
+    "a folder is gone": lambda root: (root / "src").rename(root / "elsewhere"),
+    "a folder is a link to itself": swap,
+    "a folder is another": replaced_folder,
+    "a file is a link": link_to_itself,
+    "a file is a folder": folder_in_its_place,
+    "a file is a program": lambda root: (root / "a.txt").chmod(0o755),
+    "what was not there is": appearance,
+    "a listed folder has one more": lambda root: (root / "listed" / "new").write_text(""),
+    "a program is found earlier": lambda root: (root / "no-tool").write_text(""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_every_change_is_seen(root: Path, change: Callable[[Path], object]) -> None:
+    looks = looked(root)
+    change(root)
+    assert looks.differ() is None
+
+
+def test_a_file_that_was_touched_is_read_again_and_is_the_same(root: Path) -> None:
+    looks = looked(root)
+    os.utime(root / "a.txt")
+    again = looks.differ()
+    assert again is not None
+    assert again != looks.ctimes
+    looks.ctimes = again
+    assert looks.differ() == again
+
+
+def test_a_file_that_was_too_young_to_be_believed_is_read_again(root: Path) -> None:
+    looks = looked(root)
+    looks.ctimes[0] = 0
+    assert looks.differ() == looked(root).ctimes
+
+
+def test_a_file_that_is_too_young_now_is_not_believed_the_next_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = looked(root)
+    os.utime(root / "a.txt")
+    monkeypatch.undo()
+    monkeypatch.chdir(root)
+    looks.since_ns = time.time_ns()
+    again = looks.differ()
+    assert again is not None
+    assert again[looks.paths.index("a.txt")] == 0
+
+
+def test_with_a_clock_that_went_back_nothing_is_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = looked(root)
+    monkeypatch.setattr("orch23.snapshot.looks.time.time_ns", lambda: looks.since_ns - 1)
+    assert looks.differ() is None
+
+
+def test_a_young_folder_is_not_taken(root: Path) -> None:
+    looks = Looks((root / "listed").stat().st_ctime_ns)
+    assert not looks.take(str(root / "listed"))
+
+
+def test_whatever_is_wrong_with_the_file_it_is_none_and_no_error(root: Path) -> None:
+    data = looked(root).to_bytes()
+    assert looks_from(data) is not None
+    for place in range(0, len(data), 7):
+        assert looks_from(data[:place]) is None
+        assert looks_from(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) is None
+    assert looks_from(b"") is None
+    assert looks_from(FORMAT + b"\0\0\0\0") is None
