@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             results = replace(results, measurements=tuple(course.starts(python)))
         results = replace(results, histories=tuple(play_all(players, cache, stopwatch, form.history_s)))
         results = replace(results, stage_costs=tuple(stage_costs(tools, form.cost_rounds)))
+        write(results, file)  # a fault in writing shows before the long part
         for size in form.sizes:
             print(f"{size:,} stages, after {elapsed(began)}", flush=True)
             names = [name for name in form.tools if size not in GROWTH_SIZES or name in GROWTH_TOOLS]
