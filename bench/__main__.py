@@ -18,7 +18,7 @@ from bench.measure import Stopwatch
 from bench.missed_edits import play_all
 from bench.results import RESULTS, Results, write
 from bench.sandbox_cost import stage_costs
-from bench.tool import Installed, Missing
+from bench.tool import FromTree, Installed, Missing
 from bench.tools.registry import BY_NAME, TOOLS
 
 SHORT_TOOLS = ("orch23", "ninja", "ninja restat", "make -rR", "make", "doit")
@@ -70,11 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     file = (RESULTS if keep else cache / "results") / f"{stamp}-{form.name}.json"
     with Stopwatch(cache / "output") as stopwatch:
         course = Course(tools, cache, stopwatch, form.limits, lambda text: print(text, flush=True))
-        python = next((one.program.with_name("python") for one in tools), None)
-        if python is not None:
-            results = replace(results, measurements=tuple(course.starts(python)))
+        ours = (one.program.with_name("python") for one in tools if isinstance(one.tool.source, FromTree))
+        results = replace(results, measurements=tuple(course.starts(next(ours, Path(sys.executable)))))
         results = replace(results, histories=tuple(play_all(players, cache, stopwatch, form.history_s)))
         results = replace(results, stage_costs=tuple(stage_costs(tools, form.cost_rounds)))
+        write(results, file)  # a fault in writing shows before the long part
         for size in form.sizes:
             print(f"{size:,} stages, after {elapsed(began)}", flush=True)
             names = [name for name in form.tools if size not in GROWTH_SIZES or name in GROWTH_TOOLS]

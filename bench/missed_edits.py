@@ -56,7 +56,7 @@ def play(each: Installed, cache: Path, stopwatch: Runner, patience_s: float, see
     first = stopwatch.run(command, project.root, variables, FIRST_BUILD_CAP_S)
     if first.late or first.code != 0:
         said = "took too long" if first.late else stopwatch.said()[-200:]
-        return Histories(name, seed, made, missed, f"its first build: {said}")
+        return Histories(name, seed, dict(made), dict(missed), f"its first build: {said}")
     began = time.monotonic()
     outputs = [stage.output for stage in graph.stages]
     note = ""

@@ -49,3 +49,4 @@ def test_a_first_build_that_is_too_slow_is_told(tmp_path) -> None:
     found = play(tool("double"), tmp_path, builders, PATIENCE_S)
     assert sum(found.made.values()) == 0
     assert "took too long" in found.note
+    assert type(found.made) is type(found.missed) is dict  # another kind of mapping cannot be written to the results
