@@ -7,7 +7,7 @@ cannot be followed so: a pattern of these is taken where the text is short and n
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from re import _constants as signs  # type: ignore[attr-defined]  # in Python since 3.11, not in the stubs
 from re import _parser as parser  # type: ignore[attr-defined]  # likewise
 from typing import Any, TypeAlias
@@ -266,3 +266,10 @@ _CATEGORIES: dict[str, _Test] = {
     "CATEGORY_WORD": _word,
     "CATEGORY_NOT_WORD": lambda character: not _word(character),
 }
+
+
+def unmatched_keys(instance: Mapping[str, object], schema: Mapping[str, Any]) -> list[str]:
+    """Return the keys of an object that a schema names neither by themselves nor by a pattern."""
+    known = schema.get("properties", {})
+    searches = [searcher(pattern) for pattern in schema.get("patternProperties", {})]
+    return [key for key in instance if key not in known and not any(search(key) for search in searches)]

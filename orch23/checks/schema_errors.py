@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-from orch23.checks.schema_validator import unmatched_keys
+from orch23.checks.patterns import unmatched_keys
 
 _MAX_SHOWN = 80
 _MAX_NAMED = 5

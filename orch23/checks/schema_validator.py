@@ -9,7 +9,7 @@ from jsonschema import Draft7Validator, validators
 from jsonschema.exceptions import SchemaError, ValidationError
 from referencing import Registry
 
-from orch23.checks.patterns import PatternError, searcher
+from orch23.checks.patterns import PatternError, searcher, unmatched_keys
 from orch23.model.digest import Json
 
 # jsonschema's values are whatever a JSON document holds; nothing narrower is true of them.
@@ -115,13 +115,6 @@ def _pointer(path: Iterable[object]) -> str:
 def _first_line(text: str) -> str:
     line = text.split("\n", 1)[0]
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
-
-
-def unmatched_keys(instance: Mapping[str, object], schema: Mapping[str, _Value]) -> list[str]:
-    """Return the keys of an object that a schema names neither by themselves nor by a pattern."""
-    known = schema.get("properties", {})
-    searches = [searcher(pattern) for pattern in schema.get("patternProperties", {})]
-    return [key for key in instance if key not in known and not any(search(key) for search in searches)]
 
 
 def _pattern(validator: _Value, pattern: str, value: _Value, _schema: _Value) -> Iterator[ValidationError]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orch23.cli.keeping import cap_of
+from orch23.cli.locks import lock_needs
 from orch23.engine.build import Build
 from orch23.model.digest import Json
 from orch23.model.errors import Orch23Error
@@ -25,8 +26,6 @@ def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s
     cap = cap_of(environ)
     if cap is None or _grown(store, cap, now_s) <= cap:
         return
-    from orch23.cli.needs import lock_needs  # noqa: PLC0415 - it opens projects, as what calls this does
-
     keys = frozenset(record.key for record in build.session.world.results.values())
     try:
         chosen = store.collector().choose(lock_needs(store.root, keys), Wish(most_bytes=cap))

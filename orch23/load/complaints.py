@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 
 from jsonschema import Draft7Validator
 
-from orch23.checks.schema_validator import unmatched_keys, validator_of
+from orch23.checks.patterns import unmatched_keys
+from orch23.checks.schema_validator import validator_of
 from orch23.model.digest import Json
 from orch23.resolve.fields import shown
 from orch23.resolve.nearest import did_you_mean

@@ -20,15 +20,16 @@ _CLEAR = "\r\x1b[K"
 class ProgressLine:
     """Takes what hashing and copying tell: one line, overwritten on a terminal, and written once elsewhere.
 
-    Work goes on while less than half a second lies between two steps; the first second of it is told to nobody. Its
-    clock is injected. Safe for calls from several threads.
+    Work goes on while less than half a second lies between two steps. The first second that is spent on files is told to
+    nobody; what lies between two of them does not count, so a build of many small stages says nothing. Its clock is
+    injected. Safe for calls from several threads.
     """
 
     write: Callable[[str], None]
     clock: Callable[[], float]
     is_terminal: bool
     is_quiet: bool = False
-    _began: float = 0.0
+    _spent_s: float = 0.0
     _last: float = float("-inf")
     _shown: float = float("-inf")
     _files: int = 0
@@ -42,17 +43,19 @@ class ProgressLine:
         if self.is_quiet:
             return _ignore
         with self._lock:
-            self._step()
+            since = self._step()
             self._files += 1
         done = 0
 
         def advance(step_bytes: int) -> None:
-            nonlocal done
+            nonlocal done, since
             done += step_bytes
             with self._lock:
                 self._bytes += step_bytes
                 now = self._step()
-                if now - self._began >= PATIENCE_S:
+                self._spent_s += now - since
+                since = now
+                if self._spent_s >= PATIENCE_S:
                     self._show(now, verb, name, done, size_bytes)
                 if self._visible and size_bytes >= _LARGE_BYTES and done >= size_bytes:
                     self.clear()
@@ -69,7 +72,7 @@ class ProgressLine:
     def _step(self) -> float:
         now = self.clock()
         if now - self._last > PAUSE_S:
-            self._began, self._files, self._bytes, self._told = now, 0, 0, False
+            self._spent_s, self._files, self._bytes, self._told = 0.0, 0, 0, False
         self._last = now
         return now
 
