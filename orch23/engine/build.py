@@ -25,7 +25,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError, MissingBytesError, ProviderError, SafetyError
 from orch23.model.event import Observer
 from orch23.model.exit_numbers import exit_number
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import ForeachStage, LLMStep, Stage
 from orch23.model.record import Record
 from orch23.plan.graph import extend
 from orch23.plan.select import EVERYTHING, Selection
@@ -277,6 +277,12 @@ class Build:
             self._pools.leave(name)
             self._end(name, _NOT_RUN)
             return
+        if isinstance(resolved.stage.step, LLMStep):  # it takes long: what was made before it is there meanwhile
+            self._commit_gathered()
+            if stuck := self._stuck_upstream(name):
+                self._pools.leave(name)
+                self._end(name, blocked_by(stuck))
+                return
         self._narrator.started(name, resolved.key)
         self._running.add(name)
         recorded = decision.record if isinstance(decision, VerifyOnly) else None

@@ -23,6 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
+_LOOKS = 20
 _NO_LIMIT = 1 << 63
 _MARK = signal.SIGRTMAX - 7  # of the realtime signals, one that nobody is known to use
 _NUMBERS = itertools.count(1)
@@ -182,17 +183,25 @@ def _is_of(kin: Kin, family: Family, *, alone: bool) -> bool:
 def _is_marked(pid: int) -> bool:
     """Say whether a process was born, through whatever parents, within `births`.
 
-    A helper that is just being started has every signal blocked, ours among them, between its fork and its exec
-    (CPython's fork_exec sees to that); one of those was killed here before it had begun.
+    Who blocks every signal says nothing by blocking ours. A shell does so for a moment whenever it waits for a child,
+    and a helper that is just being started does between its fork and its exec (CPython's fork_exec sees to that): both
+    were killed here once. So such a process is looked at again; one that keeps to it is taken for a step's.
     """
-    try:
-        status = Path(f"/proc/{pid}/status").read_bytes()
-        flags = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[6])
-    except OSError:
-        return False
-    blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
-    unborn = bool(flags & _PF_FORKNOEXEC) and _blocks(blocked, _MARK - 1)
-    return _blocks(blocked, _MARK) and not unborn
+    for _ in range(_LOOKS):
+        try:
+            status = Path(f"/proc/{pid}/status").read_bytes()
+            flags = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[6])
+        except OSError:
+            return False
+        blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
+        if not _blocks(blocked, _MARK):
+            return False
+        if not _blocks(blocked, _MARK - 1):
+            return True
+        if flags & _PF_FORKNOEXEC:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
 
 
 def _blocks(mask: int, number: int) -> bool:

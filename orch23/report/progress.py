@@ -20,9 +20,9 @@ _CLEAR = "\r\x1b[K"
 class ProgressLine:
     """Takes what hashing and copying tell: one line, overwritten on a terminal, and written once elsewhere.
 
-    Work goes on while less than half a second lies between two steps. The first second that is spent on files is told to
-    nobody; what lies between two of them does not count, so a build of many small stages says nothing. Its clock is
-    injected. Safe for calls from several threads.
+    Work goes on while less than half a second lies between two steps. The first second that is spent on files is told
+    to nobody; what lies between two of them does not count, so a build of many small stages says nothing. Its clock
+    is injected. Safe for calls from several threads.
     """
 
     write: Callable[[str], None]

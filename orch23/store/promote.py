@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orch23.model.digest import Digest, FileEntry
-from orch23.model.errors import MissingBytesError
+from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.store.beneath import directory, make_directories, open_regular, read_regular, split
 from orch23.store.clone import hash_file
 from orch23.store.contents import Contents
@@ -122,7 +122,7 @@ class Promoter:
         written = sorted((path, entry) for path, entry in new.items() if entry is not None)
         # removals first, since a file may come where a directory was
         foreign = {path for path in removed if not self._remove(path, old.get(path))}
-        foreign |= {path for path, entry in written if not self._write(path, entry, old.get(path))}
+        foreign |= self._write(written, old)
         sync_filesystem(self._root)
         self._redo.unlink()
         return Promoted(
@@ -131,26 +131,53 @@ class Promoter:
             tuple(sorted(foreign)),
         )
 
-    def _write(self, path: str, entry: FileEntry, old: FileEntry | None) -> bool:
-        """Put a file in place; say whether it is there now."""
+    def _write(self, written: Sequence[tuple[str, FileEntry]], old: Tree) -> set[str]:
+        """Put files in place, and return the paths where that was not to be.
+
+        All bytes are on the disk before the first file has its name: a power cut leaves none that is empty or torn,
+        which would pass for somebody's edit.
+        """
+        temps: dict[str, str] = {}
+        refused: set[str] = set()
+        try:
+            for path, entry in written:
+                temp = temp_name()
+                temps[path] = temp
+                if not self._prepare(path, entry, temp):
+                    refused.add(path)
+            sync_filesystem(self._root)
+            return refused | {p for p, e in written if p not in refused and not self._name(p, e, old.get(p), temps[p])}
+        finally:
+            for path, temp in temps.items():
+                self._discard(path, temp)
+
+    def _prepare(self, path: str, entry: FileEntry, temp: str) -> bool:
+        """Lay the bytes of a file beside its place, unless they are in it; say whether there is a place for it."""
         names, name = split(path)
         try:
             make_directories(self._root, names)
         except NotADirectoryError:
             return False  # a file is where a directory should be
         with directory(self._root, names) as parent:
+            if _entry_at(parent, name, self._meter) != entry:
+                self._write_temp(parent, temp, entry, name)
+        return True
+
+    def _name(self, path: str, entry: FileEntry, old: FileEntry | None, temp: str) -> bool:
+        """Give the bytes beside a place the name; say whether they are there now."""
+        names, name = split(path)
+        with directory(self._root, names) as parent:
             if _entry_at(parent, name, self._meter) == entry:
                 return True
-            temp = temp_name()
-            try:
-                self._write_temp(parent, temp, entry, name)
-                if not _is_free(parent, name) if old is None else _entry_at(parent, name, self._meter) != old:
-                    return False
-                os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
-            finally:
-                with contextlib.suppress(OSError):
-                    os.unlink(temp, dir_fd=parent)
+            if not _is_free(parent, name) if old is None else _entry_at(parent, name, self._meter) != old:
+                return False
+            os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
         return True
+
+    def _discard(self, path: str, temp: str) -> None:
+        names, _ = split(path)
+        with contextlib.suppress(OSError, SafetyError), directory(self._root, names) as parent:
+            os.unlink(temp, dir_fd=parent)
 
     def _write_temp(self, parent: int, temp: str, entry: FileEntry, name: str) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

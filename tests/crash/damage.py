@@ -79,15 +79,15 @@ def _die_in_promotion_of(project: Project, path: str) -> int:
     if child == 0:
         code = 99
         try:
-            real = Promoter._write
+            real = Promoter._name
 
-            def write(self: Promoter, at: str, *more: Any) -> bool:
+            def name(self: Promoter, at: str, *more: Any) -> bool:
                 if at == path:
                     (self._root / "out/.orch23-1-1.tmp").write_text("half")
                     os._exit(_KILLED)
                 return real(self, at, *more)
 
-            setattr(Promoter, "_write", write)  # noqa: B010 - mypy refuses to assign to a method
+            setattr(Promoter, "_name", name)  # noqa: B010 - mypy refuses to assign to a method
             setattr(Rooms, "discard", lambda *_: None)  # noqa: B010 - likewise
             code = project.build("-j1").code
         finally:

@@ -26,7 +26,7 @@ _STEPS = (
     *((Contents, name) for name in ("put_bytes", "put_file", "sync")),
     *((Exchanges, name) for name in ("put", "put_original")),
     (Records, "put"),
-    *((Promoter, name) for name in ("promote", "_apply", "_write", "_remove")),
+    *((Promoter, name) for name in ("promote", "_apply", "_prepare", "_name", "_remove")),
     (Journal, "notice"),
     *((os, name) for name in ("rename", "replace", "unlink", "ftruncate")),
 )
@@ -227,14 +227,14 @@ _PLAIN = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
 _DYING = f"""{REACHING_OUTSIDE}
 import os, time
 from orch23.store.promote import Promoter
-real = Promoter._write
-def held(self, path, entry, old):
+real = Promoter._name
+def held(self, path, entry, old, temp):
     if path == "out/red":
         with open(os.environ["GATE"], "w") as gate:
             gate.write("here\\n")
         time.sleep(60)
-    return real(self, path, entry, old)
-Promoter._write = held
+    return real(self, path, entry, old, temp)
+Promoter._name = held
 from orch23.cli.main import run; run()
 """
 _HELD_MODEL = """\

@@ -218,8 +218,9 @@ def test_what_orch23_keeps_for_itself_is_ignored_by_git_without_a_line_of_the_us
 def test_a_folder_that_may_not_be_written_is_told_without_a_traceback(project: Project) -> None:
     (project.root / ".orch23").write_text("in the way\n")
     refused = init(project, "quickstart")
-    assert refused.code == 64
-    assert "cannot write" in refused.err
+    assert refused.code == 3
+    assert "error[E692]" in refused.err
+    assert [Path(path).name for path in everything(project)] == [".orch23"]
 
 
 # ---- answers ---------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def most_at_once(project: Project, *names: str) -> int:
     now = most = 0
     for event in project.events():
         if event["role"] in names:
-            now += {"stage_started": 1, "stage_finished": -1}.get(event["type"], 0)
+            now += {"attempt_started": 1, "attempt_finished": -1}.get(event["type"], 0)
             most = max(most, now)
     return most
 

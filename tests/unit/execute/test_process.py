@@ -382,3 +382,26 @@ def test_a_helper_between_its_fork_and_its_exec_is_no_orphan_of_a_step() -> None
         for pid in (helper, orphan):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+_BLOCKING = """
+import signal
+everything = signal.valid_signals()
+print(flush=True)
+while True:
+    signal.pthread_sigmask(signal.SIG_BLOCK, everything)
+    signal.pthread_sigmask(signal.SIG_SETMASK, KEPT)
+"""
+
+
+@pytest.mark.parametrize(("kept", "is_a_steps"), [("()", False), ("everything", True)])
+def test_who_blocks_every_signal_for_a_moment_is_no_orphan_of_a_step(*, kept: str, is_a_steps: bool) -> None:
+    """A shell does so whenever it waits for a child: a model's program was taken for a step's orphan, and killed."""
+    command = [sys.executable, "-c", _BLOCKING.replace("KEPT", kept)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.read(1)
+            assert {kinship._is_marked(process.pid) for _ in range(300 if not is_a_steps else 1)} == {is_a_steps}
+        finally:
+            process.kill()

@@ -319,8 +319,30 @@ def test_the_redo_record_is_there_before_the_first_file_changes_and_until_all_ar
         "orch23.store.promote.sync_filesystem", lambda _: seen.append((place.redo.exists(), place.files()))
     )
     place.promote(NEW, OLD)
-    assert seen == [(True, BEFORE), (True, AFTER)]
+    assert [kept for kept, _ in seen] == [
+        True,
+        True,
+        True,
+    ]  # at first, with all bytes, with all names
+    assert seen[0][1] == BEFORE
+    assert seen[2][1] == AFTER
     assert not place.redo.exists()
+
+
+def test_no_file_has_its_name_before_the_bytes_of_all_are_on_the_disk(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.put(BEFORE)
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def sync(_root: Path) -> None:
+        found = place.files()
+        seen.append((sorted(text for path, text in found.items() if ".orch23-" in path), sorted(found.values())))
+
+    monkeypatch.setattr("orch23.store.promote.sync_filesystem", sync)
+    place.promote({"src/a.py": "a2", "src/b.py": "b2", "new/d.py": "d2"}, BEFORE)
+    assert [temps for temps, _ in seen] == [["a2", "b2", "d2"], []]
+    assert seen[0][1] == sorted(["a2", "b2", "d2", *BEFORE.values()])
 
 
 def test_what_is_pending_is_what_a_recovery_leaves_and_looking_changes_nothing(place: Place, disk: Any) -> None:
