@@ -22,8 +22,8 @@ from orch23.store.stat_cache import Seen, Stamp
 def in_place() -> None:
     """Write outputs where they lie, instead of beside and renamed."""
 
-    def write(promoter: Promoter, path: str, entry: FileEntry, old: FileEntry | None) -> bool:
-        del old
+    def write(promoter: Promoter, path: str, entry: FileEntry, temp: str) -> bool:
+        del temp
         target = promoter._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755 if entry.executable else 0o644)
@@ -33,7 +33,8 @@ def in_place() -> None:
             os.close(descriptor)
         return True
 
-    setattr(Promoter, "_write", write)
+    setattr(Promoter, "_prepare", write)
+    setattr(Promoter, "_name", lambda *_: True)
 
 
 def startswith() -> None:

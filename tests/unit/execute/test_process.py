@@ -387,6 +387,7 @@ def test_a_helper_between_its_fork_and_its_exec_is_no_orphan_of_a_step() -> None
 _BLOCKING = """
 import signal
 everything = signal.valid_signals()
+signal.pthread_sigmask(signal.SIG_SETMASK, KEPT)
 print(flush=True)
 while True:
     signal.pthread_sigmask(signal.SIG_BLOCK, everything)
