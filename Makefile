@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# One more than the processors of a small machine: tests wait for processes, and for the disk.
+WORKERS ?= 3
 # Without compiled files every worker would compile every module and test again.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests make thousands of small files and wait for the disk each time; where memory can hold them, it does.

@@ -21,12 +21,16 @@ class Command(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One thing that is timed. `prepare` is given the project and the number of the round."""
+    """One thing that is timed. `prepare` is given the project and the number of the round.
+
+    Where it is `settled`, the tool has built once already since anything was done to the project, and some seconds ago.
+    """
 
     name: str
     command: Command
     prepare: Callable[[Project, int], None]
     builds: bool = True
+    settled: bool = False
 
 
 def _nothing(project: Project, number: int) -> None:
@@ -66,8 +70,9 @@ def _edited_stage(project: Project, number: int) -> None:
 FIRST = Scenario("first build, -j1", Command.BUILD, _anew)
 FIRST_TWO = Scenario("first build, -j2", Command.BUILD_TWO, _anew)
 FIRST_PLAN = Scenario("first plan", Command.PLAN, _anew, builds=False)
-NOTHING = Scenario("nothing to do", Command.BUILD, _nothing)
-PLAN = Scenario("plan, nothing to do", Command.PLAN, _nothing)
+FIRST_NOTHING = Scenario("nothing to do, the first time", Command.BUILD, _nothing)
+NOTHING = Scenario("nothing to do", Command.BUILD, _nothing, settled=True)
+PLAN = Scenario("plan, nothing to do", Command.PLAN, _nothing, settled=True)
 LEAF = Scenario("one leaf edited", Command.BUILD, _leaf)
 IDENTICAL = Scenario("an edit, the same output", Command.BUILD, _identical)
 DELETED = Scenario("one output deleted", Command.BUILD, _deleted)
@@ -76,5 +81,5 @@ EDITED_STAGE = Scenario("plan after one stage was edited", Command.PLAN, _edited
 VERSION = Scenario("--version", Command.VERSION, _nothing, builds=False)
 HELP = Scenario("--help", Command.HELP, _nothing, builds=False)
 
-BUILT = (NOTHING, PLAN, LEAF, IDENTICAL, DELETED, TAMPERED)
+BUILT = (FIRST_NOTHING, NOTHING, PLAN, LEAF, IDENTICAL, DELETED, TAMPERED)
 """Those that begin with a project that is built."""

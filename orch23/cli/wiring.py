@@ -392,7 +392,7 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "pipeline": pipeline.file,
             "name": pipeline.name,
             "run_id": run_id,
-            "key": run_id.rpartition("-")[2],
+            "key": run_id.split("-")[1],
             "lock": lock_digest(session.lock_path),
             "spec_file": spec or "",
             "spec_hash": f"sha256:{entry.digest.sha256}" if entry is not None else "",

@@ -48,8 +48,25 @@ def reply(argv: list[str]) -> int | None:
 
 
 def question(here: str, argv: list[str]) -> str:
-    """Return what is asked, and where: the same text for `build` and for the `plan` of it."""
-    return "\n".join((here, *argv[1:]))
+    """Return what is asked, and where: the same text for `build` and for the `plan` of it.
+
+    With how many jobs something would be done, and whether it would go on after a failure, is no part of it.
+    """
+    return "\n".join((here, *_asked(argv[1:])))
+
+
+def _asked(words: list[str]) -> list[str]:
+    kept: list[str] = []
+    for word in words:
+        if kept and kept[-1] in ("-j", "--jobs") and _is_number(word):
+            kept.pop()
+        elif word not in ("-k", "--keep-going") and not _is_number(word.removeprefix("-j").removeprefix("--jobs=")):
+            kept.append(word)
+    return kept
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and text.strip("0") != ""
 
 
 def place(asked: str) -> str:

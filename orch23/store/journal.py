@@ -5,7 +5,7 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -297,12 +297,17 @@ def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
         started=lines[0].ts,
         finished=last.ts if over else None,
         status=str(last.event.data.get("status", "")) if over else INTERRUPTED,
-        counts=Counter(_statuses(lines)),
+        counts=_counts(lines),
     )
 
 
-def _statuses(lines: Iterable[JournalLine]) -> Iterable[str]:
-    return (str(line.event.data.get("status", "")) for line in lines if line.event.type == "stage_finished")
+def _counts(lines: tuple[JournalLine, ...]) -> Mapping[str, int]:
+    """Return how many stages ended how; a run that did nothing says so at its end alone."""
+    ended = Counter(str(one.event.data.get("status", "")) for one in lines if one.event.type == "stage_finished")
+    told = lines[-1].event.data.get("stages")
+    if ended or not isinstance(told, Mapping):
+        return ended
+    return {status: number for status, number in told.items() if isinstance(number, int)}
 
 
 def _parse_line(line: bytes) -> JournalLine:

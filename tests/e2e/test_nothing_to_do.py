@@ -74,11 +74,20 @@ def test_plan_too(root: Path) -> None:
 
 
 def test_another_question_is_not_answered(root: Path) -> None:
-    for argv in (["build", "one"], ["build", "-j1"], ["status"], ["plan", "two"]):
+    for argv in (["build", "one"], ["build", "-v"], ["status"], ["plan", "two"]):
         assert orch23(root, *argv).returncode == 0
         assert not was_quick(root)
     assert orch23(root, "build", "one").returncode == 0
     assert was_quick(root)
+
+
+def test_with_how_many_jobs_nothing_is_done_does_not_matter(root: Path) -> None:
+    for argv in (["-j1"], ["-j", "4"], ["--jobs=2", "-k"], ["--jobs", "8", "--keep-going"]):
+        assert orch23(root, "build", *argv).returncode == 0
+        assert was_quick(root)
+    for argv in (["-j0"], ["-jx"], ["--jobs"], ["-j", "one"]):
+        assert orch23(root, "build", *argv).returncode == 64
+        assert not was_quick(root)
 
 
 def test_options_in_the_environment_count(root: Path) -> None:
@@ -112,7 +121,10 @@ def test_its_journal_tells_that_it_began_and_ended(root: Path) -> None:
     assert (began["type"], began["data"]["run_id"], began["seq"]) == ("run_started", journal.stem, 1)
     assert (ended["type"], ended["data"]["stages"], ended["seq"]) == ("run_finished", {"fresh": 2, "skipped": 1}, 2)
     assert began["ts"] == ended["ts"] > "2026"
-    assert f"{journal.stem}  ok" in orch23(root, "runs").stdout
+    (told,) = (line for line in orch23(root, "runs").stdout.splitlines() if line.startswith(f"{journal.stem} "))
+    assert "2 fresh" in told
+    assert journal.stem.split("-")[1] == began["data"]["key"] == began["data"]["run_id"].split("-")[1]
+    assert len(began["data"]["key"]) == 8
     assert "run_finished" in orch23(root, "log", journal.stem).stdout
     assert '"SUCCESS"' in orch23(root, "log", "--state", journal.stem).stdout
 

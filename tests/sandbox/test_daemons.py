@@ -56,7 +56,7 @@ def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:
             watcher = threading.Event()
             while not future.done():
                 seen[kind] = seen.get(kind, False) or len(alive(f"sleep\0{tag}")) > 0
-                watcher.wait(0.002)
+                watcher.wait(0.02)
             outcome = future.result()
             assert isinstance(outcome, Completed), outcome
             assert outcome.result.exit_code == 0, outcome.result.output.text
