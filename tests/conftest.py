@@ -1,6 +1,7 @@
-"""What every test has: the guards, the profile of hypothesis, a project to build in, golden files."""
+"""What every test has: the guards, the profile of hypothesis, strides, a project to build in, golden files."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,24 @@ _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 settings.register_profile("ci", _ANY_MACHINE, max_examples=100, derandomize=True, phases=_FOUND)
 settings.register_profile("thorough", _ANY_MACHINE, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the cases of a test that is marked `stride(n)` take every n-th; `make thorough` takes all."""
+    if os.environ.get("HYPOTHESIS_PROFILE") == "thorough":
+        return
+    seen: Counter[str] = Counter()
+    left_out = []
+    for item in items:
+        mark = item.get_closest_marker("stride")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % mark.args[0]:
+                left_out.append(item)
+            seen[name] += 1
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture

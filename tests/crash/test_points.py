@@ -20,8 +20,8 @@ pytestmark = [
 ]
 
 _THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-_STRIDE = 1 if _THOROUGH else 127  # of all calls; a prime meets all kinds
-_ERROR_STRIDE = 1 if _THOROUGH else 211
+_STRIDE = 1 if _THOROUGH else 199  # of all calls; a prime meets all kinds
+_ERROR_STRIDE = 1 if _THOROUGH else 307
 _MOST_CALLS_OF_AN_ANSWER = 12
 """So many calls lie between the end of an answer and its being durable: only a death in these may lose it."""
 
@@ -51,6 +51,7 @@ def test_a_build_killed_at_any_call_is_finished_by_the_next_one(
     )
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("mode", "error"),
     [

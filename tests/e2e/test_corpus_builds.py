@@ -56,6 +56,7 @@ def put(project: Project, answer: Answer) -> dict[str, bytes]:
     return project.files("ws")
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize("answer", [*sampled("bad")])
 def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answer: Answer) -> None:
     before = put(project, answer)
@@ -69,6 +70,7 @@ def test_a_bad_answer_writes_nothing_and_says_every_code(project: Project, answe
     assert "work" not in project.read("pipeline.lock"), "a refused answer is no result"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("answer", [*sampled("good")])
 def test_a_good_answer_is_what_the_files_become(project: Project, answer: Answer) -> None:
     before = put(project, answer)

@@ -76,6 +76,7 @@ def test_the_answers_hold_an_address_that_is_the_same_on_every_machine(project: 
 OFFERED = [(name, choice) for name in NAMES for choice in builtins()[name].questions["provider"]["choices"]]
 
 
+@pytest.mark.stride(4)
 @pytest.mark.parametrize(("name", "provider"), OFFERED)
 def test_every_provider_that_is_offered_makes_a_valid_pipeline(project: Project, name: str, provider: str) -> None:
     init(project, name, "--data", f"provider={provider}")
@@ -226,6 +227,7 @@ def test_a_folder_that_may_not_be_written_is_told_without_a_traceback(project: P
 # ---- answers ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("question", ["name", "model"])
 @pytest.mark.parametrize("value", ["a\nstages: {}", "[[ name ]]", ""])
 def test_no_answer_can_be_more_than_one_plain_word_of_yaml(project: Project, question: str, value: str) -> None:

@@ -185,6 +185,7 @@ def test_a_planner_that_cannot_plan_says_so_and_nobody_codes(template: Project) 
     assert [(one["role"], one["type"]) for one in told(template)] == [("planner", "error")]
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
@@ -208,6 +209,7 @@ def test_a_plan_that_is_not_as_agreed_is_refused_and_nobody_codes(template: Proj
     assert [one["type"] for one in told(template)] == ["error"]
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("answer", "code"),
     [

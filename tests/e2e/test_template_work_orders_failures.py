@@ -52,6 +52,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_a_plan_that_stays_wrong_ends_with_2_and_leaves_its_errors_and_no_orders(project: Project, name: str) -> None:
     plan, told = WRONG[name]
@@ -158,6 +159,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize("code", sorted(REFUSED))
 def test_an_answer_that_is_refused_writes_nothing_at_all(project: Project, code: str) -> None:
     answer, kind = REFUSED[code]

@@ -50,6 +50,7 @@ def _tried() -> Iterator[object]:
             yield pytest.param(tier, way, marks=() if tier == first and way in ALWAYS_TRIED else mark)
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(("tier", "way"), list(_tried()))
 def test_no_known_forgery_passes(judges: Judges, tier: str, way: str) -> None:
     files, code = ALL[way]

@@ -44,6 +44,7 @@ def _of_a_second_proof(name: str, number: int) -> bool:
     return number % (2 if kind in {"pipeline", "template"} else 3) != 0
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -142,6 +142,7 @@ def built(machine: Machine, name: str, *flags: str) -> None:
     assert again.stderr.startswith(f"{name}: up to date (")
 
 
+@pytest.mark.stride(2)
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize(
     "machine",

@@ -230,6 +230,7 @@ class WhenDaemonIsThere:
         return self.seen and self.ending == "cancel"
 
 
+@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     "kind", [kind if kind in ALWAYS_TRIED else pytest.param(kind, marks=pytest.mark.slow) for kind in DAEMONS]
 )

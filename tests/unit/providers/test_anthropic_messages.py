@@ -588,6 +588,7 @@ SUCCESSES = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUCCESSES)
 def test_llmock_finds_no_fault_with_a_client_that_recovers(llmock, name: str) -> None:
@@ -610,6 +611,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.stride(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAILURES)
 def test_llmock_finds_no_fault_with_a_client_that_gives_up(llmock, name: str) -> None:
