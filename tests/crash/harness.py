@@ -198,10 +198,14 @@ def _told_done(scene: Scene) -> set[str]:
 
 
 def _answers_kept(scene: Scene) -> set[str]:
-    """Return what was asked by every exchange that is whole on the disk of the dead build: the first line of it."""
+    """Return what was asked by every exchange that the dead build left whole on the disk: the first line of it.
+
+    What had been asked before it is another question, though it may begin with the same line.
+    """
     store = Exchanges(scene.project.root / ".orch23/exchanges", scene.project.root)
+    before = {path.name for path in (scene.kept / ".orch23/exchanges").glob("*/*.json")}
     paths = (scene.project.root / ".orch23/exchanges").glob("*/*.json")
-    found = [store.get(path.stem, None) for path in paths if not is_temp(path.name)]
+    found = [store.get(path.stem, None) for path in paths if not is_temp(path.name) and path.name not in before]
     return {_asked(exchange) for exchange in found if exchange is not None}
 
 
