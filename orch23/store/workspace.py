@@ -41,7 +41,7 @@ class Workspace:
         self._seen: dict[str, Seen] | None = None
         self._lock = threading.Lock()
         self._changed = False
-        self._asked: set[str] = set()
+        self._asked: dict[str, bool] = {}
         self._opened: set[str] = set()
         self._walked: set[str] = set()
 
@@ -125,9 +125,11 @@ class Workspace:
         """
         seen, since = self._loaded(), looks.since_ns
         folders = {path.rstrip("/") for path in self._walked}
-        for path in sorted(self._asked | self._opened):
+        for path, was_there in sorted({**dict.fromkeys(self._opened), **self._asked}.items()):
             folders.add(path.rpartition("/")[0])
             stamp = self._stamp(path)
+            if was_there is not None and was_there is not (stamp is not None):
+                return False
             if stamp is None:
                 looks.absent.append(path)
                 continue
@@ -149,7 +151,11 @@ class Workspace:
         return all(looks.take(f"{self._base}{folder}".rstrip("/")) for folder in sorted(self._walked))
 
     def _stamp(self, path: str) -> Stamp | None:
-        self._asked.add(path)
+        stamp = self._look(path)
+        self._asked[path] = stamp is not None
+        return stamp
+
+    def _look(self, path: str) -> Stamp | None:
         names, name = split(path)
         above = ""
         try:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_ignored, match
-from orch23.snapshot.looks import RACY_NS
+from orch23.snapshot.looks import RACY_NS, Looks
 from orch23.store.workspace import Workspace
 
 
@@ -303,3 +303,11 @@ def test_many_threads_may_look(root: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         entries = list(pool.map(lambda n: workspace.entry(f"d{n % 5}/{n}"), list(range(50)) * 4))
     assert entries == [FileEntry(digest_bytes(str(n).encode())) for n in range(50)] * 4
+
+
+def test_what_went_away_since_it_was_looked_at_is_not_remembered_as_absent(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    workspace = Workspace(tmp_path, None)
+    assert workspace.entry("a") is not None
+    (tmp_path / "a").unlink()
+    assert not workspace.look_back(Looks(tmp_path.stat().st_ctime_ns + 10 * RACY_NS))
