@@ -3,13 +3,14 @@
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from orch23.cli.console import Console
 from orch23.cli.wiring import Project
 from orch23.engine.build import Build
+from orch23.model.dataclass import dataclass
 from orch23.model.decision import Decision, Fresh
 from orch23.model.event import Event, Observer
 from orch23.report.diagnostics import render

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from orch23.model.dataclass import dataclass
 
 _WORDS = "A-Za-z0-9"
 _PLACEHOLDER = re.compile(r"example|placeholder|xxxx|your[-_]|\.\.\.|1234567890", re.IGNORECASE)

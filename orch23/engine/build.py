@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
@@ -20,6 +20,7 @@ from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
 from orch23.engine.together import Success, Together
 from orch23.engine.work import InputsChangedError, Worker
+from orch23.model.dataclass import dataclass
 from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError, MissingBytesError, ProviderError, SafetyError

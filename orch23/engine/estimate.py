@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from statistics import median, median_low
 from typing import TypeAlias, assert_never
 
+from orch23.model.dataclass import dataclass
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.digest import Json
 from orch23.model.estimate import NOTHING, Calls, Estimate, Price

@@ -2,13 +2,14 @@
 
 import difflib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from orch23.checks.registry import CHECKS
 from orch23.engine.appraise import Appraiser, FactsOf
 from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.world import World
+from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, RenderStep, Stage

@@ -1,8 +1,9 @@
 """What the answers of a stage took: calls, tokens, money, and what its recordings saved."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 
+from orch23.model.dataclass import dataclass
 from orch23.model.llm import Response
 from orch23.providers.scripted import PROVENANCE
 

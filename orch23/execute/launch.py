@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Protocol
 
 from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
+from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 
 

@@ -5,7 +5,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Protocol
 
 from orch23.execute.removal import remove_tree, unlock
 from orch23.model.action import InputsChanged
+from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import match

@@ -1,7 +1,9 @@
 """The one shape of every complaint: code, severity, place, message, way out."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from orch23.model.dataclass import dataclass
 
 
 class Severity(StrEnum):

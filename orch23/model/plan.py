@@ -1,8 +1,9 @@
 """The stages as a graph in a fixed order. Extending a plan gives a new plan."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from orch23.model.dataclass import dataclass
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 
 

@@ -8,9 +8,9 @@ firmer edges: such a reader sees the chain's files as they were before it (versi
 import difflib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
+from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SkippedStage, Stage

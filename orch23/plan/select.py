@@ -2,8 +2,8 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import ForeachStage

@@ -1,8 +1,9 @@
 """Hold a step to what asking needs on this machine, at the last moment before it is asked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from orch23.model.dataclass import dataclass
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers.adapter import Asking, Setting

@@ -1,9 +1,10 @@
 """Copy a run's journal to a stream while it is written, line by line, byte for byte."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from orch23.model.dataclass import dataclass
 from orch23.model.event import Event
 from orch23.report.stage_line import text_of
 

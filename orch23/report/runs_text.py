@@ -1,8 +1,9 @@
 """Write the runs of a project, and the journal of one, for people."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from orch23.model.dataclass import dataclass
 from orch23.model.event import Event
 from orch23.report.diagnostics import visible
 from orch23.report.figures import counts

@@ -4,12 +4,12 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import jinja2
 from jinja2 import nodes
 
+from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.sandbox import GLOBALS, MARK, MAX_TEXT, WILD, Wild, environment, hint_of, plain_message

@@ -6,11 +6,12 @@ What goes in and comes out are plain values. Text of a spec or of a model is onl
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 
 import jinja2
 
+from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.resolve.bounds import budget
 from orch23.resolve.evaluation import ExpressionFault, Source, UnclosedError, Value, evaluate, pieces_of, uses_of

@@ -1,7 +1,6 @@
 """Count what a store holds, and look at every blob, record and answer whether it is as it was written."""
 
-from dataclasses import dataclass
-
+from orch23.model.dataclass import dataclass
 from orch23.model.errors import MissingBytesError
 from orch23.store.collection import blobs_of, counted
 from orch23.store.opening import Store

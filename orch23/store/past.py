@@ -5,9 +5,10 @@ A damaged line is passed over here; whoever builds on a journal reads it with `r
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.store.journal import journals
 

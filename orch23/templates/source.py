@@ -2,9 +2,9 @@
 
 import difflib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
 from orch23.templates.builtin import URL, builtins

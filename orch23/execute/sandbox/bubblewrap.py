@@ -8,7 +8,7 @@ import resource
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -19,6 +19,7 @@ from orch23.execute.rooms import Room
 from orch23.execute.sandbox import places, seccomp
 from orch23.execute.sandbox.programs import check_program
 from orch23.execute.sandbox.system_calls import machine
+from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 
 PROGRAMS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")

@@ -8,11 +8,11 @@ import ctypes
 import errno
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, number
+from orch23.model.dataclass import dataclass
 
 
 class Sockets(Enum):
