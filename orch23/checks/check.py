@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from difflib import get_close_matches
 
 from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23.model.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def wrong_option(check: str, name: str, what: str, hint: str) -> Diagnostic:
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     if near:
         return f"did you mean `{near[0]}`?"
     return f"it has {', '.join(f'`{option}`' for option in known)}"

@@ -2,12 +2,12 @@
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
 from orch23.checks.python_source import parse_python
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
+from orch23.model.nearest import nearest
 
 NAME = "python_syntax"
 _OPTIONS = ("defines",)
@@ -99,7 +99,7 @@ def _missing(path: str, module: ast.Module, wanted: Sequence[str]) -> Iterator[D
     bound = frozenset(_bound(module.body))
     for name in wanted:
         if name not in bound:
-            near = get_close_matches(name, sorted(bound), n=1)
+            near = nearest(name, sorted(bound))
             hint = f"rename `{near[0]}`?" if near else f"define `{name}` at the top level of the file"
             yield Diagnostic(code="E312", message=f"does not define `{name}`", hint=hint, subject=path)
 

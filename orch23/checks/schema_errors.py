@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 from orch23.checks.patterns import unmatched_keys
+from orch23.model.nearest import nearest
 
 _MAX_SHOWN = 80
 _MAX_NAMED = 5
@@ -117,7 +117,7 @@ def _kind(value: _Value) -> str:
 
 def _guess(value: _Value, known: _Value) -> str:
     words = [word for word in known if isinstance(word, str)]
-    near = get_close_matches(value, words, n=1) if isinstance(value, str) else []
+    near = nearest(value, words) if isinstance(value, str) else []
     return f" (did you mean `{near[0]}`?)" if near else ""
 
 

@@ -8,7 +8,6 @@ import click
 from orch23.cli.console import Console
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
-from orch23.report.affected import affected_json, affected_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +46,7 @@ def affected(
     """
     from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
     from orch23.execute.git import open_revision  # noqa: PLC0415 - heavy
+    from orch23.report.affected import affected_json, affected_text  # noqa: PLC0415 - heavy
 
     project, _ = open_wanted(console, wanted, most_stages=0)
     with open_revision(project.store.root, revision) as then:

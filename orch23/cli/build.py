@@ -3,11 +3,11 @@
 import contextlib
 import sys
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import click
 
 from orch23.cli.console import Console, lossy
-from orch23.cli.interrupts import interrupting
 from orch23.cli.options import (
     Wanted,
     budget_option,
@@ -22,9 +22,10 @@ from orch23.cli.options import (
 from orch23.cli.plan import show_plan
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
-from orch23.model.event import Observer
-from orch23.model.pipeline import Pipeline
-from orch23.report.text import TextScreen
+
+if TYPE_CHECKING:
+    from orch23.model.event import Observer
+    from orch23.model.pipeline import Pipeline
 
 _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 
@@ -79,6 +80,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 
     The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
+    from orch23.cli.interrupts import interrupting  # noqa: PLC0415 - heavy
     from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
     from orch23.cli.resting import Rest  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, run_build  # noqa: PLC0415 - heavy
@@ -143,10 +145,12 @@ def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> 
         raise UsageError(Diagnostic("E641", "`--replay` and `--offline` together leave open what is meant", hint=hint))
 
 
-def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: bool = False) -> Observer:
+def screen_of(console: Console, pipeline: "Pipeline", output: str, *, verbose: bool = False) -> "Observer":
     """Return the observer that shows a build in one of the outputs."""
     if output == "jsonl":
         return _journal_copy(console)
+    from orch23.report.text import TextScreen  # noqa: PLC0415 - heavy
+
     return TextScreen(
         pipeline=pipeline,
         write=lossy(console.tell, sys.stderr),
@@ -157,7 +161,7 @@ def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: boo
     )
 
 
-def _journal_copy(console: Console) -> Observer:
+def _journal_copy(console: Console) -> "Observer":
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
     from orch23.report.jsonl import JournalCopy  # noqa: PLC0415 - beside it
     from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy

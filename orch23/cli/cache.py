@@ -7,6 +7,7 @@ from orch23.cli.options import json_option
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
+from orch23.report.document import document
 from orch23.report.figures import count, size
 
 CACHE_VERSION = 1
@@ -36,7 +37,6 @@ def stats(console: Console, *, as_json: bool) -> int:
     """Say how much of which kind the store holds. Writes nothing."""
     from orch23.cli.keeping import cap_of  # noqa: PLC0415 - heavy
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
-    from orch23.report.plan_json import document  # noqa: PLC0415 - heavy
     from orch23.store.inspection import tallies  # noqa: PLC0415 - heavy
     from orch23.store.opening import open_store  # noqa: PLC0415 - heavy
 
@@ -67,7 +67,6 @@ def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
     of a person cannot be made again: both are set aside beside their place, as NAME.damaged.
     """
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
-    from orch23.report.plan_json import document  # noqa: PLC0415 - heavy
     from orch23.store.inspection import Inspection, inspect  # noqa: PLC0415 - heavy
     from orch23.store.opening import open_store  # noqa: PLC0415 - heavy
 

@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from time import monotonic, time_ns
-from typing import Literal, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 
-from orch23.decide.secrets import secrets_of
 from orch23.model.dataclass import dataclass
 from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for
-from orch23.report.progress import ProgressLine
 from orch23.snapshot.reply import wants_color as wanted_color
+
+if TYPE_CHECKING:
+    from orch23.report.progress import ProgressLine
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
@@ -36,12 +37,14 @@ class Console:
     argv: tuple[str, ...] = ()
     began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
     told: list[str] = field(default_factory=list)
-    _lines: list[ProgressLine] = field(default_factory=list)
+    _lines: "list[ProgressLine]" = field(default_factory=list)
 
     @property
-    def progress(self) -> ProgressLine:
+    def progress(self) -> "ProgressLine":
         """Give the line on stderr that shows that files are hashed or copied; anything else that is told clears it."""
         if not self._lines:
+            from orch23.report.progress import ProgressLine  # noqa: PLC0415 - for what reads or copies files
+
             terminal = sys.stderr.isatty() and self.environ.get("TERM", "dumb") != "dumb"
             write = lossy(lambda text: _write(sys.stderr, self.plain(text)), sys.stderr)
             self._lines.append(ProgressLine(write=write, clock=monotonic, is_terminal=terminal))
@@ -69,6 +72,8 @@ class Console:
 
     def plain(self, text: str) -> str:
         """Return a text without the secrets of the environment: nothing that is told or kept holds one."""
+        from orch23.decide.secrets import secrets_of  # noqa: PLC0415 - not for a page of help
+
         return secrets_of(self.environ).redact(text)
 
     @property

@@ -7,7 +7,8 @@ from decimal import Decimal, InvalidOperation
 from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.event import Event
-from orch23.report.figures import count, money
+from orch23.report.figures import count
+from orch23.report.money import money
 
 
 @dataclass(slots=True, kw_only=True)

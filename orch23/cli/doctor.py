@@ -9,9 +9,8 @@ from orch23.cli.options import Wanted, hands_wanted, json_option, model_options,
 from orch23.cli.project import split_arguments
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, InvalidInputError
-from orch23.model.pipeline import DEFAULT_FILE
 from orch23.report.diagnostics import visible
-from orch23.report.plan_json import document
+from orch23.report.document import document
 
 if TYPE_CHECKING:
     from orch23.cli.examination import Finding
@@ -62,6 +61,7 @@ def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> "list[Fin
     from orch23.cli.asked_models import model_findings  # noqa: PLC0415 - heavy
     from orch23.cli.examination import Finding  # noqa: PLC0415 - heavy
     from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
+    from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
     if not wanted.arguments and not (console.here / DEFAULT_FILE).is_file():
         hint = f"name one: `orch23 doctor {'--online ' if online else ''}PIPELINE`"

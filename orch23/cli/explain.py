@@ -5,8 +5,6 @@ import click
 from orch23.cli.console import Console
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, stage_argument, variable_options
 from orch23.model.errors import ExitCode
-from orch23.report.explain_json import explain_json
-from orch23.report.explain_text import explain_text
 
 
 @click.command()
@@ -29,6 +27,8 @@ def explain(
     from orch23.cli.explanations import explanations  # noqa: PLC0415 - heavy
     from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
+    from orch23.report.explain_json import explain_json  # noqa: PLC0415 - heavy
+    from orch23.report.explain_text import explain_text  # noqa: PLC0415 - heavy
 
     project, name = open_one_stage(console, wanted)
     found = explanations(project, open_reading(project), name)

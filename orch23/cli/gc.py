@@ -11,6 +11,7 @@ from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import render
+from orch23.report.document import document
 from orch23.report.figures import count, size
 
 if TYPE_CHECKING:
@@ -78,7 +79,6 @@ def _told(chosen: "Chosen", wish: "Wish", *, dry_run: bool) -> str:
 
 
 def _document(chosen: "Chosen", needs: "Needs", wish: "Wish", *, dry_run: bool) -> str:
-    from orch23.report.plan_json import document  # noqa: PLC0415 - heavy
 
     body: dict[str, Json] = {
         "orch23_gc": GC_VERSION,

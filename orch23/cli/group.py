@@ -1,53 +1,45 @@
 """The group of all commands, with the options that stand before a command."""
 
+from importlib import import_module
 from pathlib import Path
 
 import click
 
 from orch23 import __version__
-from orch23.cli.accept import accept
-from orch23.cli.affected import affected
-from orch23.cli.build import build
-from orch23.cli.cache import cache
-from orch23.cli.clean import clean
 from orch23.cli.console import ColorChoice, Console
-from orch23.cli.doctor import doctor
-from orch23.cli.explain import explain
-from orch23.cli.gc import gc
-from orch23.cli.graph import graph
-from orch23.cli.help import help_command
-from orch23.cli.init import init
-from orch23.cli.model import model
-from orch23.cli.plan import plan, status
-from orch23.cli.reset import reset
-from orch23.cli.runs import log, runs
-from orch23.cli.schema import schema
-from orch23.cli.show import show
-from orch23.cli.template import template
-from orch23.cli.validate import validate
-from orch23.cli.variables import variables
 from orch23.model.errors import ExitCode
 
 PROGRAM = "orch23"
-_COMMANDS = (
-    *(build, plan, status, explain, validate, graph, affected, variables, schema),
-    *(runs, log, show, accept, clean, reset, gc, cache, init, template, model, doctor, help_command),
-)
+_PLACES_TEXT = """
+    build.build plan.plan plan.status explain.explain validate.validate graph.graph affected.affected
+    variables.variables schema.schema
+    runs.runs runs.log show.show accept.accept clean.clean reset.reset gc.gc cache.cache init.init template.template
+    model.model doctor.doctor help.help_command
+"""
+_NAMES = {"variables": "vars", "help_command": "help"}
+_PLACES = {_NAMES.get(place[1], place[1]): place for text in _PLACES_TEXT.split() if (place := text.split("."))}
+"""Each command with its module in this room and what it is called there, the most used first."""
 
 
 class Commands(click.Group):
-    """A group that lists its commands in the order they are declared in, the most used first."""
+    """A group that loads a command when it is asked for: a build needs no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
         del ctx
-        return list(self.commands)
+        return list(_PLACES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of a name; there may be none."""
+        if cmd_name in _PLACES and cmd_name not in self.commands:
+            module, called = _PLACES[cmd_name]
+            self.commands[cmd_name] = getattr(import_module(f"orch23.cli.{module}"), called)
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(
     name=PROGRAM,
     cls=Commands,
-    commands=list(_COMMANDS),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

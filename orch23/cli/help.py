@@ -1,6 +1,5 @@
 """The command `help`."""
 
-import difflib
 import textwrap
 
 import click
@@ -33,6 +32,8 @@ def help_command(context: click.Context, *, topic: str | None) -> int:
 
 
 def _explain(console: Console, code: str) -> int:
+    import difflib  # noqa: PLC0415 - for who mistyped
+
     from orch23.cli.catalogue import catalogue  # noqa: PLC0415 - heavy
 
     known = catalogue()

@@ -3,7 +3,6 @@
 import errno
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,6 @@ from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
-from orch23.report.diagnostics import render, visible
 
 _COMPLETE = "_ORCH23_COMPLETE"
 _MOST_BYTES = 1_048_576
@@ -75,6 +73,8 @@ def _refused(error: OSError, console: Console) -> ExitCode:
     if error.errno not in _MACHINE:
         return _bug(error, console)
     way_out = _MACHINE[error.errno]
+    from orch23.report.diagnostics import render  # noqa: PLC0415 - only where something went wrong
+
     where = error.filename2 or error.filename
     message = f"{error.strerror}{f': {where}' if where is not None else ''}"
     console.tell(
@@ -93,12 +93,16 @@ def _usage(wrong: click.ClickException) -> ExitCode:
     context = wrong.ctx if isinstance(wrong, click.UsageError) else None
     usage = f"{context.get_usage()}\n" if context is not None else ""
     command = context.command_path if context is not None else PROGRAM
+    from orch23.report.diagnostics import visible  # noqa: PLC0415 - likewise
+
     told = f"{usage}error: {visible(wrong.format_message())}\n  = help: `{command} --help` lists what there is\n"
     Console().tell(told)
     return ExitCode.USAGE
 
 
 def _stopped(stopped: Orch23Error, console: Console) -> int:
+    from orch23.report.diagnostics import render  # noqa: PLC0415 - likewise
+
     sources = getattr(stopped, "sources", None)
     if not isinstance(sources, Mapping):
         sources = _sources(stopped, find_root(console.here.resolve()))
@@ -126,6 +130,10 @@ def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
 
 def _bug(error: Exception, console: Console) -> ExitCode:
     """Keep the traceback in a file, for the report; the screen gets one line."""
+    import traceback  # noqa: PLC0415 - likewise
+
+    from orch23.report.diagnostics import visible  # noqa: PLC0415 - likewise
+
     text = console.plain("".join(traceback.format_exception(error)))
     folder = find_root(console.here.resolve()) / "logs"
     path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"

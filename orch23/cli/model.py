@@ -7,8 +7,8 @@ from orch23.cli.options import json_option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, NotFoundError
+from orch23.report.document import document
 from orch23.report.figures import size
-from orch23.report.plan_json import document
 
 MODELS_VERSION = 1
 

@@ -19,8 +19,6 @@ from orch23.cli.options import (
     variable_options,
 )
 from orch23.model.errors import ExitCode
-from orch23.report.plan_json import plan_json
-from orch23.report.plan_text import plan_text, status_text
 
 if TYPE_CHECKING:
     from orch23.report.plan_view import PlanView
@@ -82,6 +80,9 @@ def status(
     exit_code: bool,
 ) -> int:
     """Name the stages that are not up to date."""
+    from orch23.report.plan_json import plan_json  # noqa: PLC0415 - heavy
+    from orch23.report.plan_text import status_text  # noqa: PLC0415 - heavy
+
     view = _view(console, wanted, estimated=as_json)
     console.answer(plan_json(view) if as_json else status_text(view, console.out_style))
     return _code(view, exit_code=exit_code)
@@ -99,6 +100,9 @@ def show_plan(
     exit_code: bool = False,
 ) -> int:
     """Write a plan; what `plan` and `build -n` share."""
+    from orch23.report.plan_json import plan_json  # noqa: PLC0415 - heavy
+    from orch23.report.plan_text import plan_text  # noqa: PLC0415 - heavy
+
     view = _view(console, wanted, forced=forced, overwrite_edited=overwrite_edited)
     if budget is not None:
         view = replace(view, max_cost=budget)  # in the place of the pipeline's, as in a build

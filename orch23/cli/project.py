@@ -1,11 +1,9 @@
 """Find the project a command is about: its root, its pipeline file."""
 
-import tomllib
 from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
-from orch23.model.pipeline import DEFAULT_FILE
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -34,6 +32,8 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
     for position, argument in enumerate(arguments):
         if argument.endswith(SUFFIXES) and "@" not in argument:
             return here / argument, (*arguments[:position], *arguments[position + 1 :])
+    from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
+
     default = here / DEFAULT_FILE
     if not default.is_file():
         hint = f"name a pipeline: `orch23 build {_a_pipeline(here)}`"
@@ -54,6 +54,8 @@ def _has_table(path: Path) -> bool:
         return False
     if "orch23" not in text:
         return False
+    import tomllib  # noqa: PLC0415 - only where a project has such a file
+
     try:
         return "orch23" in tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError:

@@ -7,8 +7,7 @@ from orch23.cli.options import json_option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, NotFoundError
-from orch23.report.plan_json import document
-from orch23.report.runs_text import RunLine, log_line, runs_text
+from orch23.report.document import document
 
 RUNS_VERSION = 1
 
@@ -19,6 +18,7 @@ RUNS_VERSION = 1
 def runs(console: Console, *, as_json: bool) -> int:
     """List the runs of this project, the newest first."""
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
+    from orch23.report.runs_text import RunLine, runs_text  # noqa: PLC0415 - heavy
     from orch23.store.journal import runs as read_runs  # noqa: PLC0415 - heavy
     from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy
 
@@ -64,6 +64,7 @@ def log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> 
     By default in the newest one. A run may be named by the beginning of its id.
     """
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
+    from orch23.report.runs_text import log_line  # noqa: PLC0415 - heavy
     from orch23.store.journal import read_journal  # noqa: PLC0415 - heavy
     from orch23.store.journal import runs as read_runs  # noqa: PLC0415 - heavy
     from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy

@@ -5,6 +5,7 @@ import click
 from orch23.cli.console import Console
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, stage_argument, variable_options
 from orch23.model.errors import ExitCode
+from orch23.report.document import document
 
 _VIEWS = ("prompt", "response", "diff", "cost", "key")
 
@@ -38,7 +39,6 @@ def show(
     """
     from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.showing import Asked, shown  # noqa: PLC0415 - heavy
-    from orch23.report.plan_json import document  # noqa: PLC0415 - beside it
 
     project, stage = open_one_stage(console, wanted)
     told = shown(project, Asked(stage=stage, view=view or "all", attempt=attempt, run=run))

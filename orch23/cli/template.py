@@ -1,6 +1,5 @@
 """The commands `template list`, `show`, `diff` and `update`."""
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from orch23.cli.project import find_root
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
-from orch23.report.plan_json import document
+from orch23.report.document import document
 
 if TYPE_CHECKING:
     from orch23.templates.updating import Outlook
@@ -171,6 +170,8 @@ def _unified(path: str, before: bytes, after: bytes) -> str:
         old, new = (text.decode("utf-8").splitlines(keepends=True) for text in (before, after))
     except UnicodeDecodeError:
         return f"{path}: no text, {len(before)} bytes -> {len(after)} bytes\n"
+    import difflib  # noqa: PLC0415 - where there is something to show
+
     lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
     return "".join(
         visible(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n") for line in lines

@@ -10,7 +10,7 @@ from orch23.cli.options import Wanted, hands_wanted, json_option, pipeline_argum
 from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
-from orch23.report.plan_json import document
+from orch23.report.document import document
 
 VARS_VERSION = 1
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Protocol, TypeAlias, assert_never
 
-from orch23.decide.proposal import judge_answer
 from orch23.decide.proposal_codes import DELETE
 from orch23.decide.secrets import Secrets
 from orch23.decide.verdict import report_json
@@ -209,6 +208,8 @@ class Attempts:
         failure: Failure | None,
         previous: str | None,
     ) -> _Pass:
+        from orch23.decide.proposal import judge_answer  # noqa: PLC0415 - for answers of models alone
+
         stage = self.resolved.stage
         this = self._round(step, attempt, start, failure, previous)
         conversation = self.converse(self.resolved, attempt, self._asked)

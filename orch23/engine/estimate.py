@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from decimal import Decimal
-from statistics import median, median_low
 from typing import TypeAlias, assert_never
 
 from orch23.model.dataclass import dataclass
@@ -47,6 +46,8 @@ def estimate(ground: Ground, tariff_of: TariffOf) -> Estimate:
     found = NOTHING
     if isinstance(decision, Run | Maybe | Expand) and times and ground.past.durations_s:
         past = ground.past.durations_s
+        from statistics import median  # noqa: PLC0415 - where there is something to estimate
+
         found = replace(found, duration_s=median(past) * times, runs=len(past))
     calls = calls_of(ground.node, decision, recorded=bool(ground.recorded))
     if calls.most == 0:
@@ -126,6 +127,8 @@ def _first(ground: Ground) -> tuple[tuple[int, int | None] | None, int]:
     median of earlier ones, since nothing else says how much a model will write.
     """
     answers = ground.past.answers
+    from statistics import median_low  # noqa: PLC0415 - likewise
+
     written = median_low([one[1] for one in answers]) if answers else None
     if ground.request is not None:
         return (-(-_characters(ground.request) // CHARACTERS_A_TOKEN), written), len(answers)

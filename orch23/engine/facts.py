@@ -16,6 +16,7 @@ from orch23.execute.interpreters import (
 from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
+from orch23.model.on_demand import OnDemand
 from orch23.model.pipeline import CommandsStep, LLMStep, PytestStep, RenderStep, ShellStep, Stage
 from orch23.providers.registry import api, endpoint, parameters
 from orch23.resolve.resolution import Facts
@@ -33,7 +34,7 @@ class FactFinder:
     _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
     looked_at: set[Path] = field(default_factory=set)
-    _checks: Mapping[str, int] = field(default_factory=lambda: {name: check.revision for name, check in CHECKS.items()})
+    _checks: Mapping[str, int] = OnDemand(CHECKS, lambda name: CHECKS[name].revision)
 
     def facts_of(self, stage: Stage) -> Facts:
         """Return the facts that a stage's manifest takes.

@@ -1,6 +1,5 @@
 """Make a record's bytes again from its recorded answers: lay them in order on the base and compare digests."""
 
-from orch23.decide.proposal import judge_answer
 from orch23.engine.world import World
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import MissingBytesError
@@ -34,6 +33,8 @@ def lay(world: World, resolved: Resolved, record: Record) -> bool:
 
 def _lay_one(resolved: Resolved, exchange: Exchange, tree: dict[str, bytes]) -> bool:
     """Lay one exchange on the tree; say whether it could be."""
+    from orch23.decide.proposal import judge_answer  # noqa: PLC0415 - for answers of models alone
+
     stage = resolved.stage
     if exchange.outcome == "accepted_by_hand":
         for path, text in exchange.files.items():

@@ -1,6 +1,5 @@
 """Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
 
-import difflib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from orch23.engine.world import World
 from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
+from orch23.model.nearest import nearest
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, RenderStep, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
@@ -186,7 +186,7 @@ def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
             continue
         for position, step in zip(stage.verify.places, stage.verify.steps, strict=True):
             if isinstance(step, CheckStep) and step.name not in CHECKS:
-                close = difflib.get_close_matches(step.name, list(CHECKS), n=1)
+                close = nearest(step.name, list(CHECKS))
                 hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(CHECKS))}"
                 place = pipeline.locate("stages", stage.name, "verify", position, "check")
                 problems.append(Diagnostic("E828", f"no check is named `{step.name}`", place, hint))

@@ -10,12 +10,11 @@ from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.pipeline import Foreach, ForeachStage, Kind, SkippedStage, Stage
-from orch23.resolve.evaluation import Value
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.sandbox import WILD
 from orch23.resolve.stages import kept_alone, make_stage, render_foreach, written_at
 from orch23.resolve.steps import STEP_KINDS
+from orch23.resolve.wild import WILD, Value
 
 _OF_ONE_KIND = ("llm", "pytest")
 

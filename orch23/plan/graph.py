@@ -5,13 +5,13 @@ pattern that an unexpanded foreach may turn out to have, yields where its reader
 firmer edges: such a reader sees the chain's files as they were before it (version 0).
 """
 
-import difflib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import IntEnum
 
 from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Related
+from orch23.model.nearest import nearest
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Edge, Plan
@@ -355,5 +355,5 @@ def _cycle(pipeline: Pipeline, network: Network) -> list[Diagnostic]:
 
 def closest(name: str, known: list[str], otherwise: str) -> str:
     """Return a did-you-mean, or another hint where nothing is near."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = nearest(name, known)
     return f"did you mean `{close[0]}`?" if close else otherwise

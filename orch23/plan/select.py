@@ -1,11 +1,11 @@
 """Choose the part of a plan that a command line asks for."""
 
-import difflib
 from collections.abc import Mapping
 
 from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
+from orch23.model.nearest import nearest
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 
@@ -56,7 +56,7 @@ def _named(plan: Plan, names: tuple[str, ...]) -> set[str]:
         meant = _meant(plan, name)
         if meant is None:
             known = sorted({stage.name for stage in plan.pipeline.stages} | set(plan.nodes) | set(plan.skipped))
-            close = difflib.get_close_matches(name, known, n=1)
+            close = nearest(name, known)
             hint = f"did you mean `{close[0]}`?" if close else "`orch23 graph` shows the stages"
             problems.append(Diagnostic("E823", f"no stage is named `{name}`", hint=hint))
         else:

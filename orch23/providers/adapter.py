@@ -1,6 +1,5 @@
 """What is known of a provider apart from asking it: data beside each adapter, and what the providers of a run share."""
 
-import difflib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -12,6 +11,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.event import Event
 from orch23.model.llm import Provider, Request
+from orch23.model.nearest import nearest
 from orch23.model.pipeline import LLMStep, OnTruncated
 
 
@@ -119,7 +119,7 @@ class Adapter:
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Return a hint with the nearest of the known names, or with all of them."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = nearest(name, known)
     return f"did you mean `{close[0]}`?" if close else f"known are: {', '.join(known)}"
 
 

@@ -1,7 +1,6 @@
 """What goes wrong between an adapter and its server, before anyone has decided whether to ask again."""
 
 import contextlib
-import email.utils
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -142,6 +141,8 @@ def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> fl
         if math.isfinite(seconds):
             return min(max(0.0, seconds), _YEAR_S)
     try:
+        import email.utils  # noqa: PLC0415 - where a server asks for patience
+
         date = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

@@ -3,7 +3,8 @@
 from orch23.model.affected import Affected, AffectedStage
 from orch23.model.digest import Json
 from orch23.report.diagnostics import visible
-from orch23.report.plan_json import document, reason_document
+from orch23.report.document import document
+from orch23.report.plan_json import reason_document
 from orch23.report.reasons import in_short, words
 
 AFFECTED_VERSION = 1

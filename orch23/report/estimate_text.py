@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from orch23.model.estimate import Calls, Estimate
-from orch23.report.figures import count, duration, money
+from orch23.report.figures import count, duration
+from orch23.report.money import money
 from orch23.report.plan_view import PlanView
 
 

@@ -1,8 +1,9 @@
 """Write for programs why a stage is as it is: one JSON document of a versioned shape."""
 
 from orch23.model.digest import Json
+from orch23.report.document import document
 from orch23.report.explain_view import Explanation, Question
-from orch23.report.plan_json import document, stage_document
+from orch23.report.plan_json import stage_document
 
 EXPLAIN_VERSION = 1
 

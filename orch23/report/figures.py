@@ -1,13 +1,10 @@
-"""Numbers as people read them: durations, counts with their noun, sizes, money."""
+"""Numbers as people read them: durations, counts with their noun, sizes."""
 
 from collections.abc import Mapping
-from decimal import ROUND_HALF_UP, Decimal
 
 _MINUTE_S = 60.0
 _HOUR_S = 3600.0
 _KILO = 1000.0
-_CENTS = Decimal("0.01")
-_FINE = Decimal("0.0001")
 
 
 def duration(seconds: float) -> str:
@@ -38,17 +35,3 @@ def size(size_bytes: int) -> str:
 def counts(numbers: Mapping[str, int]) -> str:
     """Return what there is of each kind: `2 built, 1 failed`; nothing of what there is none."""
     return ", ".join(f"{number:,} {name}" for name, number in numbers.items() if number)
-
-
-def money(amount: Decimal) -> str:
-    """Return US dollars: `$1.00`, `$0.0347`; what is too little to show is said to be so, and never `$0`."""
-    if amount == 0:
-        return "$0"
-    if amount < _FINE:
-        return f"under ${_FINE}"
-    if amount >= 1:
-        return f"${amount.quantize(_CENTS, ROUND_HALF_UP):,}"
-    fine = str(amount.quantize(_FINE, ROUND_HALF_UP))
-    while fine.endswith("0") and len(fine.partition(".")[2]) > len("00"):
-        fine = fine[:-1]
-    return f"${fine}"

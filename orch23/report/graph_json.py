@@ -3,7 +3,8 @@
 from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
-from orch23.report.plan_json import document, place_document
+from orch23.report.document import document
+from orch23.report.plan_json import place_document
 
 GRAPH_VERSION = 1
 

@@ -1,17 +1,15 @@
 """Write a plan for programs: one JSON document of a documented, versioned shape."""
 
-import json
-from collections.abc import Mapping
 from decimal import Decimal
 
 from orch23.model.decision import Decision, Expand, Maybe
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 from orch23.model.estimate import Calls, Estimate
-from orch23.model.hidden import plain_json
 from orch23.model.manifest import Reason
+from orch23.report.document import document
 from orch23.report.plan_view import PlanLine, PlanView
-from orch23.report.reasons import plain_value, why, words
+from orch23.report.reasons import why, words
 
 PLAN_VERSION = 1
 
@@ -98,11 +96,6 @@ def reasons_of(decision: Decision) -> tuple[Reason, ...]:
 def place_document(place: Location | None) -> Json:
     """Return a place as plain values."""
     return None if place is None else {"file": place.file, "line": place.line, "column": place.column}
-
-
-def document(value: Mapping[str, Json]) -> str:
-    """Return a value as the one JSON document that a `--json` command writes."""
-    return plain_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=plain_value)) + "\n"
 
 
 def _amount(amount: Decimal | None) -> str | None:

@@ -18,6 +18,7 @@ from orch23.model.decision import (
 from orch23.model.digest import Json
 from orch23.model.manifest import Reason
 from orch23.report.diagnostics import visible
+from orch23.report.document import plain_value
 
 _SHORT = 40
 _DIGEST_DIGITS = 64
@@ -129,8 +130,3 @@ def _what(aspect: str) -> str:
 
 def _list(names: tuple[str, ...]) -> str:
     return visible(", ".join(names)) if names else "an earlier stage"
-
-
-def plain_value(value: object) -> object:
-    """Show json the mappings and sequences that are not dict and list."""
-    return dict(value) if hasattr(value, "items") else list(value)  # type: ignore[call-overload] # a sequence

@@ -6,8 +6,9 @@ from decimal import Decimal, InvalidOperation
 from orch23.model.digest import Json
 from orch23.model.event import Event
 from orch23.report.diagnostics import visible
-from orch23.report.figures import count, duration, money
+from orch23.report.figures import count, duration
 from orch23.report.marks import Marks, Style, Tone
+from orch23.report.money import money
 
 _KIND_WIDTH = 8
 _MOST_PATHS = 3

@@ -13,8 +13,9 @@ from orch23.model.manifest import Reason, ReasonCode
 from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
-from orch23.report.figures import count, counts, duration, money
+from orch23.report.figures import count, counts, duration
 from orch23.report.marks import Style
+from orch23.report.money import money
 from orch23.report.reasons import words
 from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
 

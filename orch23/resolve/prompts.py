@@ -15,7 +15,6 @@ from orch23.model.digest import Json
 from orch23.model.llm import Brief, Message, Request
 from orch23.model.pipeline import LLMStep, RenderStep, Stage
 from orch23.model.strict_json import StrictJsonError, parse
-from orch23.resolve.expressions import TemplateProblem, render_text
 
 ReadText: TypeAlias = Callable[[], str]
 MAX_PREVIOUS = 20_000
@@ -215,6 +214,8 @@ def _render(path: str, names: Mapping[str, object], sources: Sources) -> tuple[s
     text, problem = sources.text(path)
     if text is None:
         return None, (problem,) if problem else ()
+    from orch23.resolve.template_files import TemplateProblem, render_text  # noqa: PLC0415 - jinja2, where one is there
+
     try:
         return render_text(text, names, path), ()
     except TemplateProblem as error:

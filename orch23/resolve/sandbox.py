@@ -7,7 +7,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import jinja2
 from jinja2 import nodes
@@ -16,6 +16,7 @@ from jinja2.utils import missing
 
 from orch23.resolve import blocks, bounds
 from orch23.resolve.nearest import did_you_mean
+from orch23.resolve.wild import MARK, WILD, Wild
 
 MAX_TEXT = bounds.MAX_TEXT
 
@@ -31,23 +32,6 @@ _GUARDS = {bounds.WEIGHED: bounds.weighed, bounds.COUNTED: bounds.counted}
 GLOBALS = frozenset({"range"})
 # Methods that make a text of any size from a number.
 _WIDE_METHODS = frozenset({"format", "format_map", "center", "ljust", "rjust", "zfill", "expandtabs"})
-# A noncharacter: it survives upper, lower and trim, and no file of a project may hold it.
-MARK: Final = "\ufdd0"
-
-
-class Wild:
-    """What stands for an item that is not known yet: whatever is taken from it is as unknown."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        """Give the mark that `wild_patterns` looks for."""
-        return MARK
-
-    __html__ = __str__
-
-
-WILD: Final = Wild()
 
 
 class _Missing(jinja2.StrictUndefined):

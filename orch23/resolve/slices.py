@@ -1,11 +1,11 @@
 """Take a part of a text: a heading's section of Markdown, or what a pointer names in JSON or YAML data."""
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json, canonical_json
+from orch23.model.nearest import nearest
 from orch23.model.strict_json import StrictJsonError, parse
 
 YamlReader = Callable[[str], Json]
@@ -81,7 +81,7 @@ def section(text: str, heading: str) -> str:
     found = [s for s in sections if s.title == wanted]
     if len(found) != 1:
         titles = sorted({s.title for s in sections})
-        close = difflib.get_close_matches(wanted, titles, n=1)
+        close = nearest(wanted, titles)
         hint = f"did you mean `{close[0]}`?" if close else "the headings are: " + (", ".join(titles[:8]) or "none")
         if found:
             message = f"{len(found)} headings are named `{wanted}` (lines {', '.join(str(s.line + 1) for s in found)})"
@@ -127,7 +127,7 @@ def _step(value: Json, step: str, seen: str) -> Json:
     if isinstance(value, Mapping):
         if step in value:
             return value[step]
-        close = difflib.get_close_matches(step, list(value), n=1)
+        close = nearest(step, list(value))
         message = f"nothing is at `{seen}`"
         raise SliceError(
             message, f"did you mean `{close[0]}`?" if close else "the keys are: " + ", ".join(list(value)[:8])

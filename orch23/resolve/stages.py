@@ -32,7 +32,6 @@ from orch23.model.pipeline import (
     Stage,
     Step,
 )
-from orch23.resolve.evaluation import Value
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem, normal_path
 from orch23.resolve.input_paths import read_inputs
@@ -40,6 +39,7 @@ from orch23.resolve.item_rules import item_faults
 from orch23.resolve.limits import read_stage_limits
 from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.steps import read_conditions, read_step, read_verify
+from orch23.resolve.wild import Value
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure

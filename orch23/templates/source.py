@@ -1,12 +1,12 @@
 """Where a template comes from: one of ours, by name, or a git repository, by URL or path."""
 
-import difflib
 import re
 from pathlib import Path
 
 from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
+from orch23.model.nearest import nearest
 from orch23.templates.builtin import URL, builtins
 from orch23.templates.codes import NO_TEMPLATE, NOT_FETCHED
 
@@ -50,7 +50,7 @@ def find_source(named: str, here: Path) -> Source:
         raise NotFoundError(Diagnostic(NO_TEMPLATE, f"there is no template `{plain}`", hint=hint))
     url = _url(named, here)
     if url is None:
-        close = difflib.get_close_matches(named, ours, n=1)
+        close = nearest(named, ours)
         hint = f"did you mean `{close[0]}`?" if close else f"there are {', '.join(ours)}; others are named by a git URL"
         raise NotFoundError(Diagnostic(NO_TEMPLATE, f"there is no template `{named}`", hint=hint))
     if _PASSWORD.match(url):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orch23.model.llm import Brief
-from orch23.resolve.expressions import render_text
+from orch23.resolve.template_files import render_text
 
 ROOT = Path(__file__).parents[3]
 SECTION = "## clamp\n\n`clamp(value, low, high)` returns ...\n\n"

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from orch23.model.llm import Brief
 from orch23.resolve.blocks import Block, render_blocks
-from orch23.resolve.expressions import TemplateProblem, render_text, render_tree
+from orch23.resolve.expressions import render_tree
 from orch23.resolve.prompts import GivenInput, GivenInputs
+from orch23.resolve.template_files import TemplateProblem, render_text
 
 QUOTED = r'"(?:[^"\\]|\\.)*"'
 OPENING = re.compile(

@@ -3,7 +3,8 @@
 import pytest
 
 from orch23.resolve.bounds import MAX_STEPS, MAX_VALUES, TooMuchError, weighed
-from orch23.resolve.expressions import TemplateProblem, render_text, render_tree
+from orch23.resolve.expressions import render_tree
+from orch23.resolve.template_files import TemplateProblem, render_text
 
 HONEST = {
     "{% for a in l %}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% endfor %}": "1/2,2/2",

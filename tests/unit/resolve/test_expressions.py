@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 
 from orch23.model.paths import meets
 from orch23.resolve.expressions import (
-    TemplateProblem,
     has_expression,
     members_used,
     mentions,
-    render_text,
     render_tree,
     render_watched,
     wild_patterns,
 )
-from orch23.resolve.sandbox import WILD
+from orch23.resolve.template_files import TemplateProblem, render_text
+from orch23.resolve.wild import WILD
 
 NAMES: dict[str, Any] = {
     "vars": {"package": "todo", "n": 3, "yes": True, "l": ["a", "b"], "items": [1], "none": None, "m": {"k": 1}}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orch23.resolve.expressions import TemplateProblem, render_text
 from orch23.resolve.prompts import GivenInput, GivenInputs
+from orch23.resolve.template_files import TemplateProblem, render_text
 
 
 def rendered(template: str, path: str, text: str) -> str:

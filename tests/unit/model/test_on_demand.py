@@ -1,0 +1,26 @@
+"""What is made when it is asked for."""
+
+import pytest
+
+from orch23.model.on_demand import OnDemand
+
+
+def test_nothing_is_made_before_it_is_asked_for_and_nothing_twice() -> None:
+    asked: list[str] = []
+
+    def made(name: str) -> list[str]:
+        asked.append(name)
+        return [name]
+
+    there = OnDemand(("a", "b"), made)
+    assert (list(there), len(there), "a" in there, "c" in there) == (["a", "b"], 2, True, False)
+    assert asked == []
+    assert there["b"] is there["b"]
+    assert asked == ["b"]
+
+
+def test_a_name_that_is_not_known_is_never_made() -> None:
+    there = OnDemand(("a",), pytest.fail)
+    with pytest.raises(KeyError):
+        there["c"]
+    assert there.get("c") is None
