@@ -34,7 +34,7 @@ class FactFinder:
     _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
     looked_at: set[Path] = field(default_factory=set)
-    _checks: Mapping[str, int] = OnDemand(CHECKS, lambda name: CHECKS[name].revision)
+    _checks: Mapping[str, int] = field(default_factory=lambda: OnDemand(CHECKS, lambda name: CHECKS[name].revision))
 
     def facts_of(self, stage: Stage) -> Facts:
         """Return the facts that a stage's manifest takes.
