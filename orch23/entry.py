@@ -1,9 +1,13 @@
 """The program: it answers from a snapshot where it can, and else loads what builds."""
 
+import gc
 import sys
 
 from orch23 import __version__
 from orch23.cli.ending import end
+
+_ALLOCATED = 200_000
+"""So many more containers than before are looked through for cycles: what is loaded has none worth the time."""
 
 
 def run() -> None:
@@ -13,17 +17,18 @@ def run() -> None:
 
 def main(argv: list[str]) -> int:
     """Run a command line and return its exit code; never leaves by an exception."""
-    from orch23.snapshot.reply import reply  # noqa: PLC0415 - its imports take their time, and may be interrupted
-
     if argv == ["--version"]:
         sys.stdout.write(f"orch23 {__version__}\n")
         return 0
     try:
+        from orch23.snapshot.reply import reply  # noqa: PLC0415 - its imports take their time, and may be interrupted
+
         code = reply(argv)
     except KeyboardInterrupt:
         return 130
     if code is not None:
         return code
+    gc.set_threshold(_ALLOCATED)
     from orch23.cli.main import main as act  # noqa: PLC0415 - heavy
 
     return act(argv)

@@ -1,7 +1,7 @@
 """Say quickly that a value fits the schema of pipelines; where it does not, `complaints` says why.
 
-A schema is compiled into nested functions. Only the keywords that the schema of pipelines has are known, by the
-semantics of draft 7; any other is refused, so that none is passed over.
+A schema is compiled into nested functions, each member where a value has it. Only the keywords that the schema of
+pipelines has are known, by the semantics of draft 7; any other is refused where it is met, so that none is passed over.
 """
 
 import re
@@ -113,11 +113,17 @@ def _conditional(condition: Schema, then: Schema, otherwise: Schema) -> Fits:
 
 
 def _members(properties: Mapping[str, Schema], additional: Schema) -> Fits:
-    known = {name: compile_schema(below) for name, below in properties.items()}
-    other = compile_schema(additional)
+    known: dict[str | None, Fits] = {}
+
+    def rule(name: str) -> Fits:
+        """Return what holds for a member. It is compiled where there is one: few pipelines have all that may be."""
+        key = name if name in properties else None
+        if key not in known:
+            known[key] = compile_schema(additional if key is None else properties[key])
+        return known[key]
 
     def fits(value: Json) -> bool:
-        return not isinstance(value, dict) or all(known.get(name, other)(below) for name, below in value.items())
+        return not isinstance(value, dict) or all((known.get(name) or rule(name))(v) for name, v in value.items())
 
     return fits
 

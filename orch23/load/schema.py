@@ -3,7 +3,7 @@
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from orch23.load.fitting import Fits, compile_schema
@@ -18,7 +18,7 @@ _SUBSCHEMAS = ("items", "additionalProperties")
 
 @functools.cache
 def _text() -> str:
-    return resources.files("orch23.load").joinpath("pipeline.schema.json").read_text("utf-8")
+    return Path(__file__).with_name("pipeline.schema.json").read_text("utf-8")
 
 
 def schema() -> Schema:

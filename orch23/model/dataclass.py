@@ -23,6 +23,7 @@ def _dataclass(
     """
 
     def made(declared: type[_Instance]) -> type[_Instance]:
+        declared.__doc__ = declared.__doc__ or declared.__name__  # else the library would work out a signature
         cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(declared)
         methods = {"__init__": _first_init(cls, frozen=frozen), "__repr__": _repr, **_comparisons(cls, order=order)}
         methods["__hash__"] = _hash_of(cls) if frozen else None
