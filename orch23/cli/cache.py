@@ -4,8 +4,8 @@ import click
 
 from orch23.cli.console import Console
 from orch23.cli.options import json_option
-from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
+from orch23.model.plain import Json
 from orch23.report.diagnostics import visible
 from orch23.report.document import document
 from orch23.report.figures import count, size

@@ -8,8 +8,6 @@ from orch23.decide.proposal_codes import CODES as PROPOSALS
 from orch23.engine.codes import CODES as ENGINE
 from orch23.execute.codes import CODES as EXECUTE
 from orch23.load.codes import CODES as LOAD
-from orch23.model.diagnostic import Diagnostic, Severity
-from orch23.model.pipeline import Pipeline
 from orch23.plan.codes import CODES as PLAN
 from orch23.providers.codes import CODES as PROVIDERS
 from orch23.resolve.codes import CODES as RESOLVE
@@ -41,22 +39,6 @@ def catalogue() -> dict[str, tuple[str, str]]:
     """Return title and explanation of every code, sorted."""
     joined = {code: told for room in ROOMS for code, told in room.items()}
     return dict(sorted(joined.items()))
-
-
-def strange_families(pipeline: Pipeline) -> tuple[Diagnostic, ...]:
-    """Return a warning for each name in `exit_codes` with which no code begins."""
-    known = catalogue() if pipeline.exit_codes else {}
-    return tuple(
-        Diagnostic(
-            "W803",
-            f"no diagnostic begins with `{family}`",
-            pipeline.locate("exit_codes", family),
-            hint="docs/diagnostics.md lists them",
-            severity=Severity.WARNING,
-        )
-        for family in pipeline.exit_codes
-        if not any(code.startswith(family) for code in known)
-    )
 
 
 def diagnostics_page() -> str:

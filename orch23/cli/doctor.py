@@ -7,8 +7,8 @@ import click
 from orch23.cli.console import Console
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, pipeline_argument, variable_options
 from orch23.cli.project import split_arguments
-from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, InvalidInputError
+from orch23.model.plain import Json
 from orch23.report.diagnostics import visible
 from orch23.report.document import document
 

@@ -1,7 +1,6 @@
 """The commands `plan` and `status`: what a build would do, told without doing anything."""
 
 from dataclasses import replace
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +20,8 @@ from orch23.cli.options import (
 from orch23.model.errors import ExitCode
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from orch23.report.plan_view import PlanView
 
 
@@ -94,7 +95,7 @@ def show_plan(
     *,
     forced: tuple[str, ...] = (),
     overwrite_edited: bool = False,
-    budget: Decimal | None = None,
+    budget: "Decimal | None" = None,
     as_json: bool = False,
     verbose: bool = False,
     exit_code: bool = False,

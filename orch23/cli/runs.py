@@ -5,8 +5,8 @@ import click
 from orch23.cli.console import Console
 from orch23.cli.options import json_option
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
 from orch23.model.errors import ExitCode, NotFoundError
+from orch23.model.plain import Json
 from orch23.report.document import document
 
 RUNS_VERSION = 1

@@ -11,8 +11,8 @@ from orch23.cli.console import Console
 from orch23.cli.init import complete_template, read_data
 from orch23.cli.options import json_option
 from orch23.cli.project import find_root
-from orch23.model.digest import Json
 from orch23.model.errors import ExitCode
+from orch23.model.plain import Json
 from orch23.report.diagnostics import visible
 from orch23.report.document import document
 

@@ -12,7 +12,7 @@ from time import monotonic
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, check_schema, read_answers, validate_answer
-from orch23.cli.catalogue import strange_families
+from orch23.cli.families import strange_families
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions

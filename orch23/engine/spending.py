@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from orch23.model.dataclass import dataclass
 from orch23.model.llm import Response
-from orch23.providers.scripted import PROVENANCE
+from orch23.providers.adapter import BY_HAND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,5 +37,5 @@ class Spent:
             cost=self.cost + (Decimal(0) if response.replayed else cost),
             saved=self.saved + (cost if response.replayed else Decimal(0)),
             unpriced=self.unpriced or (response.cost is None and not response.replayed),
-            by_hand=self.by_hand + (response.provenance == PROVENANCE),
+            by_hand=self.by_hand + (response.provenance == BY_HAND),
         )

@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from orch23.model.dataclass import dataclass
+from orch23.model.plain import Json
 
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+__all__ = ["Digest", "FileEntry", "Json", "canonical_json", "digest_bytes", "digest_json"]
 
 
 @dataclass(frozen=True, slots=True, order=True)

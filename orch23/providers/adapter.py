@@ -23,6 +23,9 @@ class Case:
     when: str = ""
 
 
+BY_HAND = "scripted: written by hand, no model was asked"
+"""Where a scripted answer is from, as its record says."""
+
 Answers: TypeAlias = Mapping[str, Sequence[Case]]
 """Stage or `stage@item` -> its cases, of which the first that fits a request counts."""
 

@@ -10,9 +10,7 @@ from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, Answers, Asking, Case, Setting
-
-PROVENANCE = "scripted: written by hand, no model was asked"
+from orch23.providers.adapter import BY_HAND, Adapter, Answers, Asking, Case, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class Scripted:
         if text is None:
             raise ProviderError(self._missing(cases, case))
         on_progress(len(text))
-        return Response(text=text, provenance=PROVENANCE)
+        return Response(text=text, provenance=BY_HAND)
 
     def digest(self) -> Json:
         """Return what stands for the answer in the request: its digest, or that of what each case has to say."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic, Location, Severity
-from orch23.model.digest import Json
 from orch23.model.hidden import HIDDEN
+from orch23.model.plain import Json
 
 Style: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping
 
-from orch23.model.digest import Json
 from orch23.model.hidden import plain_json
+from orch23.model.plain import Json
 
 
 def document(value: Mapping[str, Json]) -> str:

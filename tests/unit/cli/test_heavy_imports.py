@@ -1,26 +1,74 @@
-"""A plan of a sound pipeline is made without the libraries that only say what is wrong, or ask."""
+"""A command loads what it needs: no library, and no room, that only other stages or commands need."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import orch23
 
-HEAVY = ("jsonschema", "networkx", "anthropic", "openai", "genai_prices")
-CODE = f"""
+OF_STAGES = frozenset({"jinja2", "anthropic", "openai", "httpx2", "genai_prices", "pytest", "ssl", "http", "email"})
+OF_COMPLAINTS = frozenset({"jsonschema", "networkx", "difflib", "tomllib"})
+OF_ESTIMATES = frozenset({"statistics"})
+LIBRARIES = OF_STAGES | OF_COMPLAINTS | OF_ESTIMATES | {"copier", "asyncio", "importlib.resources"}
+OF_MODELS = frozenset(
+    f"orch23.{name}"
+    for name in (
+        *(f"providers.{vendor}" for vendor in ("anthropic_messages", "openai_adapter", "local", "command", "scripted")),
+        *("decide.proposal", "decide.proposal_elision", "decide.proposal_envelope", "resolve.evaluation"),
+    )
+)
+OF_CHECKS = frozenset(f"orch23.checks.{name}" for name in ("work_orders", "json_schema", "python_syntax"))
+OF_OTHERS = frozenset(
+    f"orch23.cli.{name}" for name in ("explain", "doctor", "template", "init", "catalogue", "affected")
+)
+OF_BUILDING = frozenset(
+    {"yaml", "decimal", "hashlib", "orch23.cli.wiring", "orch23.model.pipeline", "orch23.report.text"}
+)
+CODE = """
 import sys
 from orch23.cli.main import main
-print(main(["plan"]))
-print([name for name in {HEAVY} if name in sys.modules])
+code = main(sys.argv[1:])
+with open("modules", "w") as stream:
+    stream.write("\\n".join(sys.modules))
+sys.exit(code)
 """
+STAGES = "version: 1\ndefaults: {sandbox: off}\nstages: {a: {shell: [cp, x, y], inputs: [x], outputs: [y]}}\n"
 
 
-def test_a_plan_of_shell_stages_loads_no_heavy_library(tmp_path: Path) -> None:
-    (tmp_path / "pipeline.yaml").write_text("version: 1\nstages: {a: {shell: [cp, x, y], inputs: [x], outputs: [y]}}\n")
-    (tmp_path / "x").write_text("x")
-    env = {**os.environ, "PYTHONPATH": str(Path(orch23.__file__).parents[1])}
-    told = subprocess.run(
-        [sys.executable, "-c", CODE], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
-    assert told.stdout.splitlines()[-2:] == ["0", "[]"]
+def loaded_by(folder: Path, *arguments: str) -> frozenset[str]:
+    """Return what a command that ends well has loaded."""
+    (folder / "pipeline.yaml").write_text(STAGES)
+    (folder / "x").write_text("x")
+    env = {**os.environ, "PYTHONPATH": str(Path(orch23.__file__).parents[1]), "ORCH23_ALLOW_UNSANDBOXED": "1"}
+    subprocess.run([sys.executable, "-c", CODE, *arguments], cwd=folder, env=env, capture_output=True, check=True)
+    return frozenset((folder / "modules").read_text().split())
+
+
+def needless(loaded: Collection[str], *groups: frozenset[str]) -> list[str]:
+    """Return what was loaded for nothing; of names that are not there at all, nothing could be said."""
+    return sorted(name for group in groups for name in group if name in loaded)
+
+
+def test_a_plan_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
+    assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
+
+
+def test_a_build_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
+    assert needless(loaded_by(tmp_path, "build"), LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
+    assert (tmp_path / "y").read_text() == "x"
+
+
+def test_the_help_of_a_command_loads_no_other_and_nothing_that_builds(tmp_path: Path) -> None:
+    assert needless(loaded_by(tmp_path, "build", "--help"), LIBRARIES, OF_BUILDING, OF_OTHERS) == []
+
+
+def test_the_help_of_all_commands_loads_nothing_that_does_their_work(tmp_path: Path) -> None:
+    assert needless(loaded_by(tmp_path, "--help"), LIBRARIES, OF_BUILDING) == []
+
+
+def test_what_must_not_be_loaded_is_there_to_be_loaded() -> None:
+    root = Path(orch23.__file__).parents[1]
+    ours = [name for group in (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING) for name in group if "." in name]
+    assert [name for name in ours if not root.joinpath(*name.split(".")).with_suffix(".py").is_file()] == []
