@@ -17,9 +17,11 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
 from orch23.providers.address import is_loopback, normal_url, plain_model, url_fault
 from orch23.providers.anthropic_faults import context_full, garbled, hold_to_stream, refusal
+from orch23.providers.anthropic_rehearsal import rehearse
 from orch23.providers.calls import Calls, Sockets
 from orch23.providers.event_stream import joined
 from orch23.providers.faults import ODD, TransportError, cut, gave_up, strange_stop, timed_out, unreachable
+from orch23.providers.rehearsal import Rehearsal
 from orch23.providers.replies import text_at, tokens
 from orch23.providers.trust import Trust
 from orch23.providers.wire import wire_schema
@@ -59,6 +61,7 @@ class AnthropicMessages:
     shares_system: bool = False
     calls: Calls = field(default_factory=Calls)
     trust: Trust = field(default_factory=Trust)
+    rehearsal: Rehearsal | None = None
     stall_s: float = STALL_S
     clock: Callable[[], float] = time.monotonic
 
@@ -76,6 +79,8 @@ class AnthropicMessages:
             raise ConfigurationError(*missing)
         import anthropic  # noqa: F401, PLC0415 - heavy: importing it is no part of the time that the provider has
 
+        if self.rehearsal is not None:
+            self.rehearsal.begin(rehearse)
         began = self.clock()
         until = began + deadline_s
         with self.calls.under_way(max(deadline_s, _LEAST_S)) as sockets:
@@ -291,6 +296,7 @@ def _make(setting: Setting, asking: Asking) -> Provider:
         shares_system="@" in asking.stage,
         calls=setting.share(Calls, Calls),
         trust=setting.share(Trust, Trust),
+        rehearsal=setting.share(Rehearsal, Rehearsal),
     )
 
 

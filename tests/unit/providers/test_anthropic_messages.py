@@ -19,8 +19,10 @@ from orch23.model.pipeline import LLMStep
 from orch23.providers import codes, registry
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.anthropic_messages import API_VERSION, KEY, LEAST_CACHED, AnthropicMessages, body
+from orch23.providers.anthropic_rehearsal import rehearse
 from orch23.providers.calls import Calls
 from orch23.providers.faults import TransportError
+from orch23.providers.rehearsal import Rehearsal
 from orch23.providers.transport import Transport
 from orch23.providers.wire import FILES
 from tests.loopback import (
@@ -547,6 +549,26 @@ def test_closing_the_setting_closes_the_calls_of_all_its_providers() -> None:
     for provider in providers:
         with pytest.raises(ProviderError, match="build ended"):
             provider.complete(request(), LONG, lambda _n: None)
+
+
+def test_the_providers_of_a_run_rehearse_once_and_those_of_another_again() -> None:
+    one, other = setting({KEY: "k"}), setting({KEY: "k"})
+    shared = {id(registry.make(one, Asking(STEP, name)).rehearsal) for name in ("a", "b")}  # type: ignore[attr-defined]
+    assert len(shared) == 1
+    assert id(registry.make(other, Asking(STEP, "a")).rehearsal) not in shared  # type: ignore[attr-defined]
+
+
+def test_who_is_asked_rehearses_meanwhile() -> None:
+    begun: list[object] = []
+
+    class Watched(Rehearsal):
+        def begin(self, act) -> None:
+            begun.append(act)
+
+    provider = AnthropicMessages(url="http://127.0.0.1:9", key="k", rehearsal=Watched())
+    with pytest.raises(TransportError):
+        provider.complete(request(), LONG, lambda _n: None)
+    assert begun == [rehearse]
 
 
 def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:

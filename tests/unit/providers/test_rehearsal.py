@@ -1,0 +1,46 @@
+"""What is done once, beside the first call."""
+
+import threading
+
+import pytest
+
+from orch23.providers.anthropic_rehearsal import rehearse
+from orch23.providers.rehearsal import Rehearsal
+
+
+def ended() -> None:
+    """Wait for the thread of a rehearsal."""
+    for thread in threading.enumerate():
+        if thread.name == "rehearsal":
+            thread.join(10)
+
+
+def test_it_is_done_once_whoever_begins_it_and_not_after_the_end() -> None:
+    done: list[str] = []
+    both, late = Rehearsal(), Rehearsal()
+    both.begin(lambda: done.append("first"))
+    both.begin(lambda: done.append("second"))
+    late.close()
+    late.begin(lambda: done.append("late"))
+    ended()
+    assert done == ["first"]
+
+
+def test_its_failure_is_nobodys() -> None:
+    begun = threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        message = "not of this version"
+        raise TypeError(message)
+
+    Rehearsal().begin(fail)
+    ended()
+    assert begun.is_set()
+
+
+def test_the_sdk_reads_an_answer_that_nobody_gave_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://nowhere.invalid:1")
+    assert rehearse() == "a"
