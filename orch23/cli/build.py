@@ -2,6 +2,8 @@
 
 import contextlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 import click
@@ -117,7 +119,8 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         allow_unsandboxed=allow_unsandboxed,
     )
     screen = screen_of(console, project.pipeline, shown, verbose=verbose)
-    rest = Rest(console=console, project=project, screen=screen)
+    at_rest = None if verbose else partial(_text_screen, console, project.pipeline, shown, verbose=False)
+    rest = Rest(console=console, project=project, screen=screen, screen_at_rest=at_rest)
     with contextlib.ExitStack() as handlers:
         return run_build(
             project,
@@ -147,9 +150,15 @@ def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: boo
     """Return the observer that shows a build in one of the outputs."""
     if output == "jsonl":
         return _journal_copy(console)
+    return _text_screen(console, pipeline, output, lossy(console.tell, sys.stderr), verbose=verbose)
+
+
+def _text_screen(
+    console: Console, pipeline: Pipeline, output: str, write: Callable[[str], None], *, verbose: bool
+) -> TextScreen:
     return TextScreen(
         pipeline=pipeline,
-        write=lossy(console.tell, sys.stderr),
+        write=write,
         clock=monotonic,
         style=console.err_style,
         quiet=output == "quiet",

@@ -31,9 +31,13 @@ class Change:
 
 @dataclass(slots=True)
 class Committer:
-    """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes."""
+    """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
+
+    `left` is the lock file as it was written last.
+    """
 
     session: Session
+    left: LockFile = field(default_factory=LockFile)
     _locked: dict[str, Record] = field(default_factory=dict)
 
     def keep(self, resolved: Resolved, done: Attempted) -> Record:
@@ -142,7 +146,8 @@ class Committer:
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
         root = self.session.store.root
         path = self.session.lock_path.relative_to(root).as_posix()
-        write_lock(root, path, LockFile(records), self.session.pipeline.name)
+        self.left = LockFile(records)
+        write_lock(root, path, self.left, self.session.pipeline.name)
 
     # ---- parts ----------------------------------------------------------------------------
 
