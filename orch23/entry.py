@@ -26,4 +26,4 @@ def main(argv: list[str]) -> int:
         return answer
     from orch23.cli.main import main as act  # noqa: PLC0415 - heavy
 
-    return act(argv)
+    return act(argv, answer)

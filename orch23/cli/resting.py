@@ -2,13 +2,16 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from orch23.cli.console import Console
-from orch23.cli.wiring import Project
+from orch23.cli.part import keep_tied
+from orch23.cli.tying import ties_of
+from orch23.cli.wiring import Project, spec_hash
 from orch23.engine.build import Build
 from orch23.engine.ledger import spent_nothing
 from orch23.engine.second_look import look_again
@@ -20,7 +23,7 @@ from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
 from orch23.report.plan_view import plan_view
 from orch23.snapshot.looks import THERE, Looks, signature
-from orch23.snapshot.reply import drop, environment, keep, question
+from orch23.snapshot.reply import drop, environment, question
 from orch23.store.journal import timestamp, unsealed_line
 from orch23.store.lock_file import lock_digest
 
@@ -75,19 +78,25 @@ class Rest:
         if not self._look_back(looks, here) or not workspace.look_back(looks):
             return
         looks.environ = environment(os.environ)
-        looks.facts = {
-            "root": str(root),
-            "question": question(str(here), list(self.console.argv)),
-            "encoding": sys.stderr.encoding,
-            "pipeline": self.project.pipeline.file,
-            "told": rest.told,
-            "warnings": self._warnings(),
-            **self._plans(build, rest.decisions),
-            **_journal(rest.began, rest.ended),
-        }
+        part = self.project.settings.part
+        if part is not None:
+            looks = part.renewed(looks, **_journal(rest.began, rest.ended))
+        else:
+            looks.facts = {
+                "root": str(root),
+                "question": question(str(here), list(self.console.argv)),
+                "encoding": sys.stderr.encoding,
+                "pipeline": self.project.pipeline.file,
+                "told": rest.told,
+                "warnings": self._warnings(),
+                **self._plans(build, rest.decisions),
+                **_journal(rest.began, rest.ended),
+            }
+        records = {name: decision.record for name, decision in rest.decisions.items() if isinstance(decision, Fresh)}
+        ties = ties_of(self.project, build, records, rest.began.data)
         os.chdir(root)
         try:
-            keep(looks)
+            keep_tied(looks, ties)
         finally:
             os.chdir(here)
 
@@ -96,35 +105,39 @@ class Rest:
         world, selection = build.session.world, build.options.selection
         wanted = selection.nodes(world.plan)
         fresh: dict[str, Decision] = {name: Fresh(world.results[name]) for name in world.plan.order if name in wanted}
-        return _AtRest("".join(self.console.told), fresh, self._events["run_started"], self._events["run_finished"])
+        return _AtRest("".join(self.console.told), fresh, *self._events_at_rest(build))
 
     def _after(self, build: Build) -> "_AtRest | None":
         """Return what the next build will say and decide; None where it has something to do, or that is not known."""
         if self._warned or self.screen_at_rest is None:
             return None
         self.project.store.contents.read_from.clear()
-        selection, plan = build.options.selection, build.session.world.plan
-        decisions = look_again(build.session, build.committer.left, selection)
+        self.project.store.workspace.forget_askers()  # threads of stages looked for whom they did not know
+        decisions = look_again(build.session, build.committer.left, build.options.selection)
         if not all(isinstance(decision, Fresh) for decision in decisions.values()):
             return None
-        at_rest: dict[str, Json] = {"fresh": len(decisions), "skipped": len(selection.skipped(plan))}
-        at_rest = {status: number for status, number in at_rest.items() if number}
-        began, ended = (self._events[kind] for kind in ("run_started", "run_finished"))
-        lock: Json = lock_digest(build.session.lock_path)
-        began = replace(began, data={**began.data, "lock": lock, **self._spec(began)})
-        nothing: dict[str, Json] = {"stages": at_rest, "saved": "0", **spent_nothing(ended.data.get("limits"))}
-        ended = replace(ended, data={**ended.data, **nothing})
+        began, ended = self._events_at_rest(build)
         told = [self._warnings()]
         screen = self.screen_at_rest(told.append)
-        screen.notice(replace(began, data={**began.data, "at_rest": at_rest}))
+        screen.notice(replace(began, data={**began.data, "at_rest": ended.data["stages"]}))
         screen.notice(ended)
         return _AtRest(self.console.plain("".join(told)), decisions, began, ended)
 
-    def _spec(self, began: Event) -> dict[str, Json]:
-        entry = (
-            self.project.store.workspace.entry(str(began.data["spec_file"])) if began.data.get("spec_file") else None
+    def _events_at_rest(self, build: Build) -> tuple[Event, Event]:
+        """Return what the next build says when it begins and when it ends."""
+        began, ended = (self._events[kind] for kind in ("run_started", "run_finished"))
+        lock: Json = lock_digest(build.session.lock_path)
+        spec: Json = spec_hash(self.project.store, str(began.data["spec_file"]))
+        data = {name: value for name, value in began.data.items() if name != "at_rest"}
+        selection, plan, part = build.options.selection, build.session.world.plan, self.project.settings.part
+        counts = Counter(part.at_rest if part is not None else {})
+        counts.update(fresh=len(selection.nodes(plan)), skipped=len(selection.skipped(plan)))
+        stages: Json = {status: number for status, number in counts.items() if number}
+        nothing: dict[str, Json] = {"stages": stages, "saved": "0", **spent_nothing(ended.data.get("limits"))}
+        return (
+            replace(began, data={**data, "lock": lock, "spec_hash": spec}),
+            replace(ended, data={**ended.data, **nothing}),
         )
-        return {"spec_hash": f"sha256:{entry.digest.sha256}" if entry is not None else ""}
 
     def _warnings(self) -> str:
         return render(self.project.loaded.warnings, self.project.loaded.sources)

@@ -10,7 +10,6 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import LLMStep
 from orch23.model.record import LockFile, Record
 from orch23.resolve.resolution import Resolved
-from orch23.store.lock_file import write_lock
 from orch23.store.promote import Promoted
 
 Target = Mapping[str, FileEntry | None]
@@ -144,10 +143,8 @@ class Committer:
                 if n in world.plan.nodes or n.partition("@")[0] in unexpanded & set(world.plan.nodes)
             }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
-        root = self.session.store.root
-        path = self.session.lock_path.relative_to(root).as_posix()
         self.left = LockFile(records)
-        write_lock(root, path, self.left, self.session.pipeline.name)
+        self.session.memory.write(self.left, self.session.pipeline.name)
 
     # ---- parts ----------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class Looks:
         if ctimes != self.ctimes:
             for number, (now, then) in enumerate(zip(ctimes, self.ctimes, strict=True)):
                 if now != then:
-                    again = _same(self.paths[number], self._detail(number))
+                    again = _same(self.paths[number], detail_from(self.detail(number)))
                     if again is None:
                         changed.append(self.paths[number])
                         if len(changed) > _MOST_CHANGED:
@@ -110,6 +110,29 @@ class Looks:
             return array("q", [found.st_ctime_ns for found in map(os.lstat, self.paths)])
         except (FileNotFoundError, NotADirectoryError):
             return array("q", [_ctime(path) for path in self.paths])
+
+    def renew(self, newer: "Looks", difference: Difference) -> None:
+        """Take over what was looked at again since a difference was found; what differs and was not is forgotten."""
+        self.since_ns = max(self.since_ns, newer.since_ns)
+        details = {path: (newer.ctimes[number], newer.detail(number)) for number, path in enumerate(newer.paths)}
+        gone = {*difference.changed, *newer.absent} - details.keys()
+        kept = [
+            (path, *details.pop(path, (difference.ctimes[number], self.detail(number))))
+            for number, path in enumerate(self.paths)
+            if path not in gone
+        ]
+        kept += [(path, *known) for path, known in details.items()]
+        self.paths = [path for path, _, _ in kept]
+        self.ctimes = array("q", [ctime for _, ctime, _ in kept])
+        self.details = bytearray(b"".join(detail for _, _, detail in kept))
+        self.absent = sorted(({*self.absent} - {*difference.changed} - {*self.paths}) | {*newer.absent})
+        inodes = {**self._inodes(), **newer._inodes()}  # noqa: SLF001 - of another of its kind
+        self.folders = list(inodes)
+        self.inodes = array("Q", [number for pair in inodes.values() for number in pair])
+        self.outside = {path: known for path, known in self.outside.items() if path not in gone} | newer.outside
+
+    def _inodes(self) -> dict[str, tuple[int, int]]:
+        return {folder: (self.inodes[2 * i], self.inodes[2 * i + 1]) for i, folder in enumerate(self.folders)}
 
     def take(self, path: str) -> bool:
         """Remember what a path leads to; False where that is too young to be believed."""
@@ -127,8 +150,9 @@ class Looks:
             inodes.append(found.st_ino)
         return inodes == self.inodes
 
-    def _detail(self, number: int) -> Detail:
-        return detail_from(bytes(self.details[number * _DETAIL : (number + 1) * _DETAIL]))
+    def detail(self, number: int) -> bytes:
+        """Return what a file is, as `Detail` writes it."""
+        return bytes(self.details[number * _DETAIL : (number + 1) * _DETAIL])
 
     def to_bytes(self) -> bytes:
         """Return the file that `looks_from` reads."""

@@ -124,6 +124,10 @@ class Workspace:
         """Note that what is looked at from now on is looked at for a stage; for nobody with an empty name."""
         self._asker = stage
 
+    def forget_askers(self) -> None:
+        """Let what was looked at so far have been for nobody."""
+        self._askers.clear()
+
     def asked_for(self) -> Mapping[str, Collection[str]]:
         """Return what was looked at for each stage: files by path, folders that were listed by their whole path."""
         return self._askers
