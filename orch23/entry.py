@@ -23,12 +23,12 @@ def main(argv: list[str]) -> int:
     try:
         from orch23.snapshot.reply import reply  # noqa: PLC0415 - its imports take their time, and may be interrupted
 
-        code = reply(argv)
+        answer = reply(argv)
     except KeyboardInterrupt:
         return 130
-    if code is not None:
-        return code
+    if isinstance(answer, int):
+        return answer
     gc.set_threshold(_ALLOCATED)
     from orch23.cli.main import main as act  # noqa: PLC0415 - heavy
 
-    return act(argv)
+    return act(argv, answer)
