@@ -1,6 +1,5 @@
 """The program: it answers from a snapshot where it can, and else loads what builds."""
 
-import gc
 import sys
 
 from orch23 import __version__
@@ -28,6 +27,8 @@ def main(argv: list[str]) -> int:
         return 130
     if isinstance(answer, int):
         return answer
+    import gc  # noqa: PLC0415 - nothing above makes enough to be collected
+
     gc.set_threshold(_ALLOCATED)
     from orch23.cli.main import main as act  # noqa: PLC0415 - heavy
 

@@ -6,7 +6,10 @@ import sys
 import time
 import zlib
 from array import array
-from collections.abc import Iterable
+
+TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than to look at a thousand files
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FORMAT = b"orch23 snapshot 1\n"
 RACY_NS = 2_000_000_000
@@ -262,7 +265,7 @@ def _same(path: str, then: Detail) -> int | None:
     return 0 if is_racy(max(after.st_mtime_ns, after.st_ctime_ns), began) else after.st_ctime_ns
 
 
-def _joined(texts: Iterable[str]) -> bytes:
+def _joined(texts: "Iterable[str]") -> bytes:
     return "\0".join(texts).encode(sys.getfilesystemencoding(), "surrogateescape")
 
 

@@ -5,7 +5,6 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Mapping
 
 try:  # what hashlib stands on, without the library of OpenSSL, which takes longer to load than all of this
     from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore] # from Python 3.12 on
@@ -13,6 +12,10 @@ except ImportError:
     from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
 
 from orch23.snapshot.looks import Difference, Looks, looks_from, signature
+
+TYPE_CHECKING = False  # as in `looks`
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FOLDER = ".orch23/snapshots"
 LOCK = ".orch23/lock"
@@ -92,7 +95,7 @@ def place(asked: str) -> str:
     return f"{FOLDER}/{zlib.crc32(asked.encode('utf-8', 'surrogateescape')):08x}"
 
 
-def environment(environ: Mapping[str, str]) -> dict[str, str]:
+def environment(environ: "Mapping[str, str]") -> dict[str, str]:
     """Return what of an environment has to be as it was: digests by name, since a value may be a secret."""
     return {
         name: _sha256(text.encode("utf-8", "surrogateescape"))
@@ -101,7 +104,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def wants_color(environ: Mapping[str, str], *, terminal: bool) -> bool:
+def wants_color(environ: "Mapping[str, str]", *, terminal: bool) -> bool:
     """Say whether a stream gets colours where no option says so: by NO_COLOR, CLICOLOR_FORCE, and what it is."""
     if environ.get("NO_COLOR"):
         return False
