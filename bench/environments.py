@@ -14,6 +14,8 @@ from bench.tool import FromNpm, FromPath, FromPypi, FromTree, Installed, Missing
 TREE = Path(__file__).resolve().parent.parent
 PATIENCE_S = 900
 _VERSION = re.compile(r"\b\d+\.\d[\w.+-]*")
+# With the pip of today: the programs that an old one writes load `re`, which takes longer than some of what is measured.
+_VENV = (sys.executable, "-m", "venv", "--clear", "--upgrade-deps")
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
@@ -73,7 +75,7 @@ def _program(tool: Tool, folder: Path) -> Path:
 def _from_pypi(folder: Path, requirement: str) -> Path:
     stamp = folder / "installed"
     if not stamp.exists():
-        _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+        _run([*_VENV, str(folder)])
         _run([str(folder / "bin" / "python"), *_PIP, requirement])
         stamp.touch()
     return folder / "bin"
@@ -95,7 +97,7 @@ def _from_tree(folder: Path) -> Path:
     needs = hashlib.sha256((TREE / "pyproject.toml").read_bytes()).hexdigest()
     python = str(folder / "bin" / "python")
     if not libraries.exists() or libraries.read_text() != needs:
-        _run([sys.executable, "-m", "venv", "--clear", str(folder)])
+        _run([*_VENV, str(folder)])
         _run([python, *_PIP, str(TREE)])
         libraries.write_text(needs)
         stamp.write_text(tree_digest())
