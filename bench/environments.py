@@ -14,7 +14,7 @@ from bench.tool import FromNpm, FromPath, FromPypi, FromTree, Installed, Missing
 TREE = Path(__file__).resolve().parent.parent
 PATIENCE_S = 900
 _VERSION = re.compile(r"\b\d+\.\d[\w.+-]*")
-# With the pip of today: the programs that an old one writes load `re`, which takes longer than some of what is measured.
+# With the pip of today: the programs that an old one writes load `re`, which takes as long as some of what is measured.
 _VENV = (sys.executable, "-m", "venv", "--clear", "--upgrade-deps")
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
