@@ -29,6 +29,7 @@ def _dataclass(
         methods["__hash__"] = _hash_of(cls) if frozen else None
         if frozen:
             methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
+            methods |= {"__getstate__": _state, "__setstate__": _take_state}
         for name, method in methods.items():
             if name not in declared.__dict__:
                 setattr(cls, name, method)
@@ -124,6 +125,16 @@ def _refuse_to_set(_: object, name: str, value: object) -> None:
 def _refuse_to_delete(_: object, name: str) -> None:
     message = f"cannot delete field {name!r}"
     raise FrozenInstanceError(message)
+
+
+def _state(self: Any) -> list[Any]:
+    """Return what a copy is made from, which could not be set one by one."""
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _take_state(self: Any, state: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
 
 
 if TYPE_CHECKING:

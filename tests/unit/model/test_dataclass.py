@@ -1,5 +1,6 @@
 """The house's dataclasses behave as the library's do, and compile nothing before an instance is made."""
 
+import copy
 import dataclasses
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, fields, replace
@@ -62,6 +63,8 @@ ACTS: list[Callable[[Any], Any]] = [
     lambda point: point(x=1).names is point(x=1).names,
     lambda point: repr(replace(point(x=1), y=9)),
     lambda point: dataclasses.asdict(point(x=1)),
+    lambda point: repr(copy.copy(point(x=1))),
+    lambda point: copy.deepcopy(point(x=1)).names is point(x=1).names,
     lambda point: [(one.name, one.init, one.compare, one.kw_only) for one in fields(point)],
     lambda point: tuple(point.__match_args__),
     lambda point: getattr(point, "__slots__", None),
