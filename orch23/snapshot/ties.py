@@ -133,8 +133,12 @@ def ties_from(data: bytes) -> Ties | None:
     start = len(FORMAT) + 4
     if not data.startswith(FORMAT) or zlib.crc32(data[start:]).to_bytes(4, "big") != data[len(FORMAT) : start]:
         return None
-    newest, shelves, began, skipped, text, stages = json.loads(data[start:])
-    return Ties([Tie(*row) for row in stages], newest=newest, shelves=shelves, began=began, skipped=skipped, text=text)
+    try:
+        newest, shelves, began, skipped, text, stages = json.loads(data[start:])
+        rows = [Tie(*row) for row in stages]
+    except (ValueError, TypeError):  # of another orch23, or there would be no checksum
+        return None
+    return Ties(rows, newest=newest, shelves=shelves, began=began, skipped=skipped, text=text)
 
 
 class Reach:
