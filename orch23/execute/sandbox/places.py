@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +40,29 @@ def prefixes(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path, ...]:
     A prefix that holds a closed place, such as the user's home, is not given: then it is the interpreter alone and the
     libraries beside it.
     """
+    beside = interpreter.parent.parent
+    return _prefixes(
+        interpreter,
+        closed,
+        (
+            _stamp(interpreter, follow=False),
+            *(_stamp(path) for path in (interpreter, beside / "pyvenv.cfg", beside / "lib")),
+        ),
+    )
+
+
+def _stamp(path: Path, *, follow: bool = True) -> tuple[int, ...]:
+    """Return what changes when a path is replaced or written; nothing where there is none."""
+    try:
+        status = os.stat(path, follow_symlinks=follow)
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)
+def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[tuple[int, ...], ...]) -> tuple[Path, ...]:
+    """Look for the prefixes; it takes some two hundred looks at the disk, and every process needs the answer."""
     found: dict[Path, None] = {}
     for program in _links(interpreter):
         for prefix in (program.parent.parent, *_home(program)):

@@ -10,9 +10,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Final
 
-from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, number
+from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, libc, number
 
 
 class Sockets(Enum):
@@ -78,6 +79,7 @@ class _Rule:
     error: int = errno.EPERM
 
 
+@cache
 def program(sockets: Sockets, machine: str, *, alone: bool = True) -> bytes:
     """Return the filter as the kernel, and bubblewrap, take it.
 
@@ -109,7 +111,7 @@ def give_up_privileges() -> None:
         OSError: the kernel does not know how.
 
     """
-    checked("no_new_privs", ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    checked("no_new_privs", libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def install(filter_program: bytes) -> None:
