@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,21 @@ NETWORK_SETTINGS: Final = ("/etc/resolv.conf",)
 
 PROCESSORS = "/sys/devices/system/cpu"
 """Where programs count processors."""
+
+
+@cache
+def readable() -> tuple[str, ...]:
+    """Return all of the system that is there, once in a process; what lies in a folder that is named, not again.
+
+    What an answer leaves out cannot be read, so that a path which comes later is only missed.
+    """
+    folders = tuple(path for path in SYSTEM if os.path.isdir(path))
+    whole = {path for path in folders if os.path.realpath(path) == path}
+    within = tuple(f"{path}/" for path in whole)
+    return (
+        *(path for path in folders if path in whole or not f"{os.path.realpath(path)}/".startswith(within)),
+        *(path for path in (*SETTINGS, *IN_THE_WAY, PROCESSORS) if os.path.exists(path)),
+    )
 
 
 def prefixes(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path, ...]:

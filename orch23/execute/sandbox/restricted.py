@@ -61,11 +61,9 @@ class Restricted:
     def _places(self, launch: Launch) -> Iterator[tuple[str, int]]:
         read, write = landlock.READ, landlock.WRITE
         for path in (
-            *places.SYSTEM,
-            *places.SETTINGS,
-            *places.IN_THE_WAY,
+            *places.readable(),
             *(places.NETWORK_SETTINGS if launch.network else ()),
-            *(places.PROCESSORS, "/proc", *_CHANCE),
+            *("/proc", *_CHANCE),
             *places.prefixes(launch.interpreter, self.closed),
         ):
             yield str(path), read
