@@ -111,11 +111,10 @@ def limit(family: Family, pid: int) -> None:
 
 
 def enclose(family: Family, first: int) -> None:
-    """Limit the leader's child, and note that it is the first of its namespace, where it is: all in there end with it.
+    """Note that the leader's child is the first process of a namespace, where it is: all in there end with it.
 
     What the kernel says of it is believed alone. The handle is opened before: the number may not be another's then.
     """
-    limit(family, first)
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(first)
         if family.first is None and _is_first(first, family.leader):

@@ -38,6 +38,7 @@ _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _PROCESSES = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
+_COPIED_BYTES = 1 << 18
 _NOT_GIVEN = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
@@ -170,10 +171,11 @@ class _Descriptors:
             pass
         if child:
             kinship.enclose(family, int(child[1]))
+            _limit(family, int(child[1]))
             if _is_readable(self._begin, _GATE_WITHIN_S):  # the command's word, or the end of all that could say it
                 for command in _bonded(int(child[1])):
                     _limit(family, command)
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(ConnectionError):
             os.write(self._begin, b"\n")
         self._close(self._begin)
 
@@ -240,7 +242,7 @@ def _kept(stack: contextlib.ExitStack, near: int, far: int) -> tuple[int, int]:
 
 
 def _files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Open those that are regular files which can be read."""
+    """Open those that are regular files which can be read; a long one is cheaper as a mount."""
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -248,7 +250,8 @@ def _files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[tuple[
             if problem.errno in _NOT_GIVEN:
                 continue
             raise
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES:
             stack.callback(os.close, descriptor)
             yield path, descriptor
         else:

@@ -35,6 +35,14 @@ def test_files_of_settings_are_copies_that_cannot_be_changed(tmp_path: Path) -> 
     assert mounts == "0"
 
 
+def test_a_long_file_of_settings_is_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("bubblewrap")
+    monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._COPIED_BYTES", 10)
+    assert said(tmp_path, "cat /etc/passwd; grep -c ' /etc/passwd ' /proc/self/mountinfo") == (
+        Path("/etc/passwd").read_text() + "1\n"
+    )
+
+
 def test_a_command_has_no_files_open_but_its_own(tmp_path: Path) -> None:
     need("bubblewrap")
     assert said(tmp_path, "ls /proc/$$/fd; readlink /proc/$$/fd/0").split() == ["0", "1", "2", "/dev/null"]
