@@ -21,7 +21,7 @@ from orch23.model.event import Event, Observer
 from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
-from orch23.report.plan_view import plan_view
+from orch23.report.plan_view import models_of, plan_view
 from orch23.snapshot.looks import THERE, Looks, signature
 from orch23.snapshot.reply import drop, environment, question
 from orch23.store.journal import timestamp, unsealed_line
@@ -67,18 +67,19 @@ class Rest:
         ended = self._events.get("run_finished")
         if ended is None or ended.data.get("exit_code") != 0 or self.console.argv[:1] != ("build",):
             return  # with options before the command it is not asked like this again
+        part = self.project.settings.part
         rest = self._after(build) if self._moved else self._as_it_was(build)
-        if rest is None or "\x1b" in rest.told:
+        if rest is None or "\x1b" in rest.told or (part is not None and self.project.loaded.warnings):
             return
         looks = Looks(self.console.began_ns)
         root, here = self.project.settings.root, Path.cwd()
         workspace = self.project.store.workspace
         workspace.ask_for("")
+        workspace.entry(self.project.pipeline.file)
         workspace.entry(build.session.lock_path.relative_to(root).as_posix())
         if not self._look_back(looks, here) or not workspace.look_back(looks):
             return
         looks.environ = environment(os.environ)
-        part = self.project.settings.part
         if part is not None:
             looks = part.renewed(looks, **_journal(rest.began, rest.ended))
         else:
@@ -89,6 +90,7 @@ class Rest:
                 "pipeline": self.project.pipeline.file,
                 "told": rest.told,
                 "warnings": self._warnings(),
+                "models": "\n".join(models_of(self.project.pipeline.stages)),
                 **self._plans(build, rest.decisions),
                 **_journal(rest.began, rest.ended),
             }
@@ -145,7 +147,9 @@ class Rest:
     def _look_back(self, looks: Looks, here: Path) -> bool:
         """Add what was looked at outside of the workspace; False if some of it is too young to be believed."""
         settings, store = self.project.settings, self.project.store
-        files = [settings.pipeline_path, *sorted(self.project.facts.looked_at)]
+        files = [*sorted(self.project.facts.looked_at)]
+        if settings.pipeline_path != settings.root / self.project.pipeline.file:  # by a link
+            files.append(settings.pipeline_path)
         files += [settings.vars_file] if settings.vars_file is not None else []
         files += [store.folder / name for name in ("VERSION", "promote.json")]
         files += [*sorted(store.contents.read_from), *_program()]

@@ -14,7 +14,7 @@ from orch23.model.pipeline import ForeachStage, ListInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.plan.writers import writes_of
-from orch23.snapshot.ties import Tie, Ties
+from orch23.snapshot.ties import Tie, Ties, begins_with
 
 FEWEST = 64
 """Of fewer stages all are decided each time: that is quick, and each is told of."""
@@ -37,7 +37,7 @@ def ties_of(project: Project, build: Build, records: Mapping[str, Record], began
     rows = [_tie(project, plan, name, records[name], numbers, lines[name]) for name in plan.order]
     found = [row for row in rows if row is not None]
     skipped = [list(lines[name]) for name in plan.skipped]
-    return _ties(project, found, began, skipped) if len(found) == len(rows) else None
+    return _ties(project, found, began, skipped, text) if len(found) == len(rows) else None
 
 
 def _renewed(
@@ -53,13 +53,12 @@ def _renewed(
         if tie is None:
             return None
         stages[number] = tie
-    return _ties(project, stages, began, before.skipped)
+    return _ties(project, stages, began, before.skipped, before.text)
 
 
-def _ties(project: Project, stages: list[Tie], began: Mapping[str, Json], skipped: list[list[int]]) -> Ties:
-    records = project.store.records
-    said = cast("dict[str, object]", dict(began))
-    return Ties(stages, newest=records.newest, shelves=records.shelves(), began=said, skipped=skipped)
+def _ties(project: Project, stages: list[Tie], began: Mapping[str, Json], skipped: list[list[int]], text: str) -> Ties:
+    kept, said = project.store.records, cast("dict[str, object]", dict(began))
+    return Ties(stages, newest=kept.newest, shelves=kept.shelves(), began=said, skipped=skipped, text=text)
 
 
 def _tie(
@@ -96,7 +95,7 @@ def block_lines(pipeline: Pipeline, text: str) -> Mapping[str, tuple[int, int]] 
     starts: dict[str, int] = {}
     for stage in (*pipeline.stages, *pipeline.skipped):
         place = pipeline.locate("stages", stage.name)
-        if place is None or _key(lines[place.line - 1]) not in (stage.name, f'"{stage.name}"', f"'{stage.name}'"):
+        if place is None or not begins_with(lines[place.line - 1], stage.name):
             return None
         starts[stage.name] = place.line - 1
     if len({_indent(lines[start]) for start in starts.values()}) != 1 or len(set(starts.values())) != len(starts):
@@ -106,10 +105,6 @@ def block_lines(pipeline: Pipeline, text: str) -> Mapping[str, tuple[int, int]] 
     ends = sorted({*starts.values(), *(line for line in keys if line > last), len(lines)})
     following = dict(itertools.pairwise(ends))
     return {name: (start, following[start]) for name, start in starts.items()}
-
-
-def _key(line: str) -> str:
-    return line.strip().partition(":")[0].rstrip()
 
 
 def _indent(line: str) -> int:

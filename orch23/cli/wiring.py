@@ -123,19 +123,20 @@ def open_project(settings: Settings) -> Project:
         return (*check(step, settings.environ, settings.root), *check_schema(files, step.schema))
 
     machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
+    load = partial(
+        load_pipeline,
+        settings.pipeline_path,
+        settings.root,
+        sets=settings.sets,
+        vars_file=settings.vars_file,
+        swap=swap_of(settings),
+    )
     try:
-        loaded = load_pipeline(
-            settings.pipeline_path,
-            settings.root,
-            sets=settings.sets,
-            vars_file=settings.vars_file,
-            swap=swap_of(settings),
-            narrowed=part.reach.without_the_rest if part is not None else str,
-        )
+        loaded = load(narrowed=part.reach.without_the_rest) if part is not None else load()
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
     if part is not None:
-        part.check_stages(loaded.pipeline)
+        part.check_stages(loaded.pipeline, lambda text: load(narrowed=lambda _: text).pipeline)
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts)
 

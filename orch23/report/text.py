@@ -13,15 +13,13 @@ from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
 from orch23.report.figures import count, counts, duration, money
-from orch23.report.marks import Style
+from orch23.report.marks import MOST_DULL_LINES, Style
 from orch23.report.reasons import words
 from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
 
 _ORDER = ("built", "restored", "verified", "fresh", "skipped", "held", "failed", "edited", "blocked", "cancelled")
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 _DULL = frozenset({"fresh", "skipped"})
-_MOST_DULL_LINES = 64
-"""So many stages are told one by one although nothing happens to them; of more only the number is."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +124,7 @@ class TextScreen:
         self._ends.append(event)
         self._width = max(self._width, len(event.role))
         if text_of(event.data, "status") in _DULL and not self.verbose:
-            if self._total > _MOST_DULL_LINES:
+            if self._total > MOST_DULL_LINES:
                 return
             if not self._open:
                 self._held.append(event)

@@ -45,7 +45,7 @@ class Unrest:
 def reply(argv: list[str]) -> "int | Unrest | None":
     """Answer `build` or `plan` where nothing is to be done, and return the exit code; None where that is not known.
 
-    Of a build that has something to do, what is known of that.
+    Where something may have to be done, what is known of that.
     """
     if not argv or argv[0] not in ("build", "plan") or _COMPLETE in os.environ:
         return None
@@ -133,13 +133,13 @@ def _read(here: str, argv: list[str]) -> Looks | None:
     return looks if looks.environ == environment(os.environ) else None
 
 
-def _plan(here: str, argv: list[str]) -> int | None:
+def _plan(here: str, argv: list[str]) -> "int | Unrest | None":
     looks = _read(here, argv)
     if looks is None or looks.facts["encoding"] != sys.stdout.encoding or not _is_told_plainly(looks):
         return None
     difference = looks.differ()
     if difference is None or difference.changed:
-        return None
+        return None if difference is None else _unrest(looks, difference)
     _write(2, looks.facts["warnings"])
     colored = wants_color(os.environ, terminal=sys.stdout.isatty())
     _write(1, looks.facts["plan in colour" if colored else "plan"])
@@ -160,7 +160,7 @@ def _build(here: str, argv: list[str]) -> "int | Unrest | None":
         if difference is None:
             return None
         if difference.changed:
-            return Unrest(looks, difference, signature(place(looks.facts["question"])))
+            return _unrest(looks, difference)
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
         if difference.ctimes != looks.ctimes:
@@ -172,6 +172,10 @@ def _build(here: str, argv: list[str]) -> "int | Unrest | None":
         os.close(lock)
     _write(2, looks.facts["told"])
     return 0
+
+
+def _unrest(looks: Looks, difference: Difference) -> Unrest:
+    return Unrest(looks, difference, signature(place(looks.facts["question"])))
 
 
 def _is_told_plainly(looks: Looks) -> bool:

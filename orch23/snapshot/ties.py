@@ -32,10 +32,10 @@ class Ties:
 
     `newest` is the number of the newest record, `shelves` the change times of the folders of records in ns, by name;
     `began` is what a build of the whole says of itself when it begins, `skipped` are the lines of the stages that are
-    switched off.
+    switched off, `text` is the pipeline's.
     """
 
-    __slots__ = ("began", "newest", "shelves", "skipped", "stages")
+    __slots__ = ("began", "newest", "shelves", "skipped", "stages", "text")
 
     def __init__(
         self,
@@ -45,20 +45,53 @@ class Ties:
         shelves: dict[str, int],
         began: dict[str, object],
         skipped: list[list[int]],
+        text: str,
     ) -> None:
         """Take all of it."""
-        self.stages, self.newest, self.shelves, self.began, self.skipped = stages, newest, shelves, began, skipped
+        self.stages, self.newest, self.shelves, self.began = stages, newest, shelves, began
+        self.skipped, self.text = skipped, text
 
     def to_bytes(self) -> bytes:
         """Return the file that `ties_from` reads."""
-        body = json.dumps([self.newest, self.shelves, self.began, self.skipped, self.stages]).encode()
+        body = json.dumps([self.newest, self.shelves, self.began, self.skipped, self.text, self.stages]).encode()
         return FORMAT + zlib.crc32(body).to_bytes(4, "big") + body
 
-    def reach(self, changed: Iterable[str], is_there: Callable[[str], bool]) -> "Reach | None":
+    def edited(self, text: str) -> "tuple[Ties, int] | None":
+        """Return the ties as they are with another text of the pipeline, and the one stage whose lines differ.
+
+        None where there is no such stage. What its text means now is not looked at.
+        """
+        first, last = _differing_lines(self.text, text)
+        number = next((n for n, tie in enumerate(self.stages) if tie.lines[0] <= first and last < tie.lines[1]), None)
+        if number is None:
+            return None
+        begin, end = self.stages[number].lines
+        more = text.count("\n") - self.text.count("\n")
+        if not begins_with(text.split("\n")[begin], self.stages[number].name):
+            return None
+
+        def moved(lines: list[int]) -> list[int]:
+            return [line + more if line >= end else line for line in lines]
+
+        return (
+            Ties(
+                [tie._replace(lines=moved(tie.lines)) for tie in self.stages],
+                newest=self.newest,
+                shelves=self.shelves,
+                began=self.began,
+                skipped=[moved(lines) for lines in self.skipped],
+                text=text,
+            ),
+            number,
+        )
+
+    def reach(
+        self, changed: Iterable[str], is_there: Callable[[str], bool], edited: Iterable[int] = ()
+    ) -> "Reach | None":
         """Return what a change of these paths can reach; None where that is not known, or nearly everything.
 
         A path is a file, or the whole path of a folder that was listed. Of a file that is gone only a stage that makes
-        it can tell what that means.
+        it can tell what that means. `edited` are stages that are declared otherwise.
         """
         readers: dict[str, list[int]] = {path: [] for path in changed}
         makers: set[str] = set()
@@ -72,7 +105,7 @@ class Ties:
                 followers[before].append(number)
         if not all(found and (path in makers or is_there(path)) for path, found in readers.items()):
             return None
-        reached = {number for found in readers.values() for number in found}
+        reached = {number for found in readers.values() for number in found}.union(edited)
         waiting = list(reached)
         while waiting:
             for number in followers[waiting.pop()]:
@@ -100,8 +133,12 @@ def ties_from(data: bytes) -> Ties | None:
     start = len(FORMAT) + 4
     if not data.startswith(FORMAT) or zlib.crc32(data[start:]).to_bytes(4, "big") != data[len(FORMAT) : start]:
         return None
-    newest, shelves, began, skipped, stages = json.loads(data[start:])
-    return Ties([Tie(*row) for row in stages], newest=newest, shelves=shelves, began=began, skipped=skipped)
+    try:
+        newest, shelves, began, skipped, text, stages = json.loads(data[start:])
+        rows = [Tie(*row) for row in stages]
+    except (ValueError, TypeError):  # of another orch23, or there would be no checksum
+        return None
+    return Ties(rows, newest=newest, shelves=shelves, began=began, skipped=skipped, text=text)
 
 
 class Reach:
@@ -131,3 +168,34 @@ class Reach:
         for first, end in (*rest, *self.ties.skipped):
             lines[first:end] = ["#"] * (end - first)
         return "\n".join(lines)
+
+
+def _differing_lines(before: str, after: str) -> tuple[int, int]:
+    """Return the first and the last line of a text that are not in another; of lines that only came, the one before."""
+    most = min(len(before), len(after))
+    start = _equal(most, lambda low, high: before[low:high] == after[low:high])
+    end = len(before) - _equal(
+        most - start,
+        lambda low, high: before[len(before) - high : len(before) - low] == after[len(after) - high : len(after) - low],
+    )
+    first, last = before.count("\n", 0, start), before.count("\n", 0, end)
+    if end and before[end - 1] == "\n":
+        last -= 1
+    return min(first, last), last
+
+
+def _equal(most: int, are_equal: Callable[[int, int], bool]) -> int:
+    """Return how far two texts are equal, by halves."""
+    low = 0
+    while low < most:
+        middle = (low + most + 1) // 2
+        if are_equal(low, middle):
+            low = middle
+        else:
+            most = middle - 1
+    return low
+
+
+def begins_with(line: str, stage: str) -> bool:
+    """Say whether a line of a pipeline begins the text of a stage."""
+    return line.strip().partition(":")[0].rstrip() in (stage, f'"{stage}"', f"'{stage}'")
