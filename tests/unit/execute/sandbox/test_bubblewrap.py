@@ -1,6 +1,8 @@
 """Tier A as a process sees it, and how it begins and ends."""
 
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import pytest
 from orch23.execute import kinship
 from orch23.execute.launch import Launch
 from orch23.execute.rooms import Room
-from orch23.execute.sandbox.bubblewrap import _waiting
+from orch23.execute.sandbox.bubblewrap import _Descriptors, _waiting
 from orch23.model.action import Action, Completed
 from tests.sandbox.probe import Memory, executor
 from tests.sandbox.users import need
@@ -100,3 +102,54 @@ def test_a_command_begins_when_it_is_told_to_and_not_where_nobody_is_left(tmp_pa
             near.close()
             assert shell.wait() == (0 if told else 1)
         assert (tmp_path / "ran").exists() == told
+
+
+def shell(script: str) -> subprocess.Popen[bytes]:
+    """Start a shell that is the first of its group, and wait until it has said something."""
+    started = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    assert started.stdout is not None
+    started.stdout.readline()
+    return started
+
+
+def test_a_process_is_waited_for_until_it_sleeps_beside_what_it_started() -> None:
+    sleeps, runs = shell("sleep 1000 & echo; wait"), shell("sleep 1000 & echo; while :; do :; done")
+    try:
+        while (started := kinship.awaited_children(sleeps.pid)) is None:
+            pass
+        seen = {kinship.awaited_children(runs.pid) is None for _ in range(100)}
+    finally:
+        for one in (sleeps, runs):
+            os.killpg(one.pid, signal.SIGKILL)
+            one.communicate()
+    assert len(started) == 1
+    assert seen == {True}
+    assert kinship.awaited_children(sleeps.pid) == []
+
+
+def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it would do before could go on after a death of this process."""
+    answers: list[list[int] | None] = [[], None, None]
+    told: list[list[int]] = []
+    far = -1
+
+    def look(_: int) -> list[int] | None:
+        told.append(select.select([far], [], [], 0)[0])
+        return answers.pop()
+
+    monkeypatch.setattr(kinship, "awaited_children", look)
+    child = subprocess.Popen(["/bin/sleep", "1000"])
+    try:
+        with _Descriptors(b"", ()) as given:
+            far = os.dup(given.begin_far)
+            os.write(given.status_far, b'{ "child-pid": %d }' % child.pid)
+            os.write(far, b"\n")
+            given.open_gate(kinship.Family(os.getpid(), "", 1 << 32))
+    finally:
+        child.kill()
+        child.wait()
+    assert told == [[], [], []]
+    assert os.read(far, 2) == b"\n"
+    os.close(far)
