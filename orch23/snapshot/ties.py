@@ -133,8 +133,12 @@ def ties_from(data: bytes) -> Ties | None:
     start = len(FORMAT) + 4
     if not data.startswith(FORMAT) or zlib.crc32(data[start:]).to_bytes(4, "big") != data[len(FORMAT) : start]:
         return None
-    newest, shelves, began, skipped, text, stages = json.loads(data[start:])
-    return Ties([Tie(*row) for row in stages], newest=newest, shelves=shelves, began=began, skipped=skipped, text=text)
+    try:
+        newest, shelves, began, skipped, text, stages = json.loads(data[start:])
+        rows = [Tie(*row) for row in stages]
+    except (ValueError, TypeError):  # of another orch23, or there would be no checksum
+        return None
+    return Ties(rows, newest=newest, shelves=shelves, began=began, skipped=skipped, text=text)
 
 
 class Reach:
@@ -168,28 +172,21 @@ class Reach:
 
 def _differing_lines(before: str, after: str) -> tuple[int, int]:
     """Return the first and the last line of a text that are not in another; of lines that only came, the one before."""
-    most = min(len(before), len(after))
-    start = _equal(most, lambda low, high: before[low:high] == after[low:high])
-    end = len(before) - _equal(
-        most - start,
-        lambda low, high: before[len(before) - high : len(before) - low] == after[len(after) - high : len(after) - low],
-    )
-    first, last = before.count("\n", 0, start), before.count("\n", 0, end)
-    if end and before[end - 1] == "\n":
-        last -= 1
-    return min(first, last), last
+    old, new = before.split("\n"), after.split("\n")
+    first = _equal(zip(old, new, strict=False))
+    tail = _equal(zip(reversed(old[first:]), reversed(new[first:]), strict=False))
+    last = len(old) - tail - 1
+    return min(first, max(last, 0)), last
 
 
-def _equal(most: int, are_equal: Callable[[int, int], bool]) -> int:
-    """Return how far two texts are equal, by halves."""
-    low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
-        if are_equal(low, middle):
-            low = middle
-        else:
-            most = middle - 1
-    return low
+def _equal(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many pairs are of two that are equal, before the first of which they are not."""
+    number = 0
+    for one, other in pairs:
+        if one != other:
+            break
+        number += 1
+    return number
 
 
 def begins_with(line: str, stage: str) -> bool:

@@ -56,14 +56,15 @@ def write_part(root: Path, path: str, lock: LockFile, pipeline_name: str) -> boo
 def _spans(data: bytes, stages: Collection[str], origin: str) -> Mapping[str, tuple[int, int]]:
     """Return where the record of each stage stands: from the line break before it up to that at its end."""
     heads = [(found.start(), found[1]) for found in _HEAD.finditer(data)]
-    ends = [*(start for start, _ in heads[1:]), data.rfind(_END)]
+    last = data.rfind(_END)
+    ends = [*(start for start, _ in heads[1:]), last]
     where: dict[bytes, list[tuple[int, int]]] = {}
     for (start, name), end in zip(heads, ends, strict=True) if heads else ():
         where.setdefault(name, []).append((start, end))
     spans = {}
     for stage in stages:
         found = where.get(json.dumps(stage, ensure_ascii=False).encode("utf-8"), [])
-        if len(found) != 1 or found[0][1] < found[0][0]:
+        if len(found) != 1 or last < heads[-1][0]:
             message = f"the record of `{stage}` is not where it was written"
             hint = "build again: the whole of it is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint))

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 AHEAD_NS = 10_000_000_000
-BUILD = ["build", "pipeline.yaml"]
+BUILD = ["build", "pipeline.yaml", "-j1"]
 PLAN = ["plan", "pipeline.yaml"]
 PIPELINE = """\
 version: 1
