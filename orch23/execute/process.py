@@ -6,10 +6,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-<<<<<<< HEAD
-from functools import partial
-=======
->>>>>>> main
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 

@@ -9,13 +9,8 @@ import select
 import socket
 import stat
 import time
-<<<<<<< HEAD
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-=======
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
->>>>>>> main
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
