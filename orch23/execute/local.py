@@ -3,7 +3,6 @@
 import errno
 import shutil
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -48,7 +47,7 @@ class Contents(Protocol):
 
 
 class LocalExecutor:
-    """Submit an action, get its outcome in a future. Nothing of a process is running when its future is done."""
+    """Run actions in the threads that ask for it. Nothing of a process is running when its outcome is there."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class LocalExecutor:
         caps: OutputCaps | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Make `workers` threads at most, and become the one to whom lost children return.
+        """Run `workers` actions at once at most, and become the one to whom lost children return.
 
         `unconfined` is how the actions are started that ask for no sandbox.
         """
@@ -72,7 +71,8 @@ class LocalExecutor:
         self._caps = caps if caps is not None else OutputCaps()
         self._limits = limits if limits is not None else Limits()
         self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="orch23-action")
+        self._workers = workers
+        self._places = threading.Semaphore(workers)
         kinship.become_subreaper()
         kinship.hide_memory()
 
@@ -81,22 +81,23 @@ class LocalExecutor:
         """Name the tier of the sandbox that processes run in."""
         return self._launcher.tier
 
-    def submit(self, action: Action) -> Future[ActionOutcome]:
-        """Run an action as soon as a worker is free. The future holds an outcome, never an exception but for a bug."""
+    def run(self, action: Action) -> ActionOutcome:
+        """Run an action as soon as there is a place for it; what it comes to is an outcome, whatever it is."""
         if self._stop.is_set():
-            done: Future[ActionOutcome] = Future()
-            done.set_result(Cancelled())
-            return done
-        return self._pool.submit(self._run, action)
+            return Cancelled()
+        with self._places:
+            return self._run(action)
 
     def cancel(self) -> None:
         """Kill everything that runs, and start nothing more: the outcomes are Cancelled."""
         self._stop.set()
 
     def close(self) -> None:
-        """Stop whatever still runs, wait for its end, and let the threads go."""
+        """Stop whatever still runs, and wait for its end."""
         self.cancel()
-        self._pool.shutdown(wait=True)
+        for _ in range(self._workers):
+            self._places.acquire()
+        self._places.release(self._workers)  # for those that waited: they are told to stop
         kinship.end_strays()
 
     def _run(self, action: Action) -> ActionOutcome:
