@@ -163,7 +163,7 @@ class LocalExecutor:
                 env=launch.env,
                 timeout_s=action.timeout_s,
                 cancel=self._stop,
-                log=room.own / "output.log",
+                log=room.log,
                 caps=self._caps,
                 marker=room.marker,
                 pass_fds=launch.pass_fds,
@@ -238,7 +238,7 @@ def _refusal(action: Action) -> str | None:
 def _lay_reporter(room: Room) -> None:
     """Put the plugin and the empty config beside the room, where the process can read them."""
     folder = room.own / "reporter"
-    folder.mkdir()
+    folder.mkdir(mode=0o700, parents=True)
     for name in (f"{REPORTER_MODULE}.py", EMPTY_CONFIG):
         shutil.copyfile(_PLUGIN / name, folder / name)
 
