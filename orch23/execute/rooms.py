@@ -2,9 +2,9 @@
 
 import contextlib
 import os
+import re
 import secrets
 import stat
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import translate
@@ -369,7 +369,7 @@ def _differs(path: str, status: os.stat_result, entry: FileEntry | None, meter: 
         return True
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return hash_file(descriptor, meter("hashing", path.rpartition("/")[2], status.st_size))[0] != entry.digest.sha256
+        name = path.rpartition("/")[2]
+        return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
     finally:
         os.close(descriptor)
-

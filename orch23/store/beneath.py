@@ -13,6 +13,7 @@ from orch23.store.codes import E_LINK
 from orch23.store.durable import temp_name, write_all
 
 _NOT_BELOW = frozenset({"", ".", ".."})
+_PIECE_BYTES = 1 << 16
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -131,8 +132,16 @@ def read_regular(path: Path) -> bytes | None:
 
 def read_all(descriptor: int, most: int = -1) -> bytes:
     """Return all bytes from a descriptor, or at most so many, and close it."""
-    with os.fdopen(descriptor, "rb") as stream:
-        return stream.read(most)
+    try:
+        pieces: list[bytes] = []
+        left = os.fstat(descriptor).st_size + 1  # one more, to see the end at once
+        while most != 0 and (piece := os.read(descriptor, left if most < 0 else min(left, most))):
+            pieces.append(piece)
+            most -= len(piece) if most > 0 else 0
+            left = max(left - len(piece), _PIECE_BYTES)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    finally:
+        os.close(descriptor)
 
 
 def leaves(path: str) -> SafetyError:

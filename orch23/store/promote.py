@@ -227,7 +227,7 @@ class Promoter:
         """Remove the temporary files that a killed promotion left beside its files."""
         for names in sorted({split(path)[0] for path in new}):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names) as parent:
-                for name in os.listdir(parent):  # noqa: PTH208 - a Path cannot be made of a descriptor
+                for name in os.listdir(parent):
                     if is_temp(name):
                         os.unlink(name, dir_fd=parent)
 
