@@ -59,11 +59,40 @@ def make_directories(root: Path, names: Sequence[str]) -> None:
         NotADirectoryError: one of them is a file.
 
     """
+    with contextlib.suppress(FileNotFoundError), directory(root, names):
+        return
     for count in range(len(names)):
         with directory(root, names[:count]) as parent, contextlib.suppress(FileExistsError):
             os.mkdir(names[count], dir_fd=parent)
     with directory(root, names):
         pass
+
+
+class Directories:
+    """Directories below a root, for one path after the other: the last one stays open while the next is the same.
+
+    `close` it at the end. What it raises is what `directory` raises.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Take the root; nothing is opened yet."""
+        self._root = root
+        self._open = contextlib.ExitStack()
+        self._names: Sequence[str] | None = None
+        self._descriptor = -1
+
+    def enter(self, names: Sequence[str]) -> int:
+        """Give a descriptor of a directory, which is good until another one is entered."""
+        if names != self._names:
+            self.close()
+            self._descriptor = self._open.enter_context(directory(self._root, names))
+            self._names = names
+        return self._descriptor
+
+    def close(self) -> None:
+        """Let the last one go."""
+        self._names = None
+        self._open.close()
 
 
 def open_file(root: Path, path: str) -> int | None:
