@@ -99,6 +99,7 @@ class LocalExecutor:
             self._places.acquire()
         self._places.release(self._workers)  # for those that waited: they are told to stop
         kinship.end_strays()
+        self._rooms.close()
 
     def _run(self, action: Action) -> ActionOutcome:
         if self._stop.is_set():
@@ -111,10 +112,24 @@ class LocalExecutor:
             return EngineUnavailable(f"no room could be made: {problem}", "room")
         if isinstance(room, InputsChanged):
             return room
+        outcome: ActionOutcome | None = None
         try:
-            return self._run_in(room, action)
+            outcome = self._run_in(room, action)
+            return outcome
         finally:
-            self._rooms.discard(room)
+            if outcome is not None and self._leaves_nobody(action, outcome):
+                self._rooms.clear(room)
+            else:
+                self._rooms.discard(room)
+
+    def _leaves_nobody(self, action: Action, outcome: ActionOutcome) -> bool:
+        """Say whether no process can know the folders of the room from now on.
+
+        Where no other step runs, each process that is left was seen to be this one's; one that is confined may have
+        been after more than its work.
+        """
+        ended = isinstance(outcome, Completed) and not outcome.result.violations
+        return ended and self._workers == 1 and not action.sandbox
 
     def _run_in(self, room: Room, action: Action) -> ActionOutcome:
         channel = ReportChannel() if action.reports else None

@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from orch23.execute.frames import Frame, emptied, make_frame, refitted
 from orch23.execute.removal import remove_tree, remove_trees, unlock
 from orch23.model.action import InputsChanged
 from orch23.model.diagnostic import Diagnostic
@@ -28,8 +29,6 @@ MAX_NAME_BYTES = 200
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_TOLD = 10
 _OWN, _LOG = ".own", ".log"
-_END_OF_SEARCH = "pytest.ini"
-"""Empty, in the room above `work`: a pytest that a step runs looks upwards for settings, and is to find no others."""
 
 
 class ContentSource(Protocol):
@@ -128,6 +127,8 @@ class Rooms:
         self._sources = sources
         self._meter = meter
         self._caps = caps if caps is not None else RoomCaps()
+        self._frames: dict[str, Frame] = {}
+        self._empty: list[Frame] = []
 
     def lay(
         self, inputs: Mapping[str, FileEntry], working_directory: str = ".", output_folders: tuple[str, ...] = ()
@@ -141,35 +142,34 @@ class Rooms:
 
         """
         marker = secrets.token_hex(8)
-        room = Room(self.folder / marker, marker)
+        folders = _folders(inputs, (working_directory, *output_folders))
+        frame = refitted(self._empty.pop(), folders) if self._empty else None
+        room = Room(self.folder / marker if frame is None else Path(frame.root), marker)
         try:
-            lost = self._furnish(room, inputs, (working_directory, *output_folders))
+            frame = frame or self._make_frame(room, folders)
+            lost = self._furnish(frame, inputs)
         except BaseException:
             self.discard(room)
             raise
         if lost:
             self.discard(room)
             return InputsChanged(lost)
+        self._frames[marker] = frame
         return room
 
-    def _furnish(self, room: Room, inputs: Mapping[str, FileEntry], more: tuple[str, ...]) -> tuple[str, ...]:
-        """Make the folders of a room and copy the inputs; return those whose bytes are gone.
+    def _make_frame(self, room: Room, folders: Sequence[str]) -> Frame:
+        try:
+            return make_frame(str(room.root), folders)
+        except FileNotFoundError:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return make_frame(str(room.root), folders)
+
+    def _furnish(self, frame: Frame, inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+        """Copy the inputs and return those whose bytes are gone.
 
         Everything has the one mtime: directories get theirs after what is in them.
         """
-        root = str(room.root)
-        try:
-            os.mkdir(root, 0o700)
-        except FileNotFoundError:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.mkdir(root, 0o700)
-        for part in ("work", "home", "tmp"):
-            os.mkdir(f"{root}/{part}", 0o700)
-        os.close(os.open(f"{root}/{_END_OF_SEARCH}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
-        work = f"{root}/work"
-        folders = _folders(inputs, more)
-        for folder in folders:
-            os.mkdir(f"{work}/{folder}")
+        work, folders = f"{frame.root}/work", frame.folders
         lost = []
         for path in sorted(inputs):
             target = f"{work}/{path}"
@@ -209,7 +209,25 @@ class Rooms:
 
     def discard(self, room: Room) -> None:
         """Remove a room with all in it, however deep, whatever the modes. What resists is left to `sweep`."""
-        remove_trees(self.folder, room.marker, room.own.name, room.log.name)
+        self._frames.pop(room.marker, None)
+        remove_trees(self.folder, room.root.name, room.own.name, room.log.name)
+
+    def clear(self, room: Room) -> None:
+        """Take the files out of a room, and keep its folders for the next one; else discard it.
+
+        Only for a step that was trusted and ran alone: nobody is left who knows these folders.
+        """
+        frame = self._frames.pop(room.marker, None)
+        if frame is None or not emptied(frame):
+            self.discard(room)
+            return
+        remove_trees(self.folder, room.own.name, room.log.name)
+        self._empty.append(frame)
+
+    def close(self) -> None:
+        """Remove the folders that were kept."""
+        while self._empty:
+            remove_tree(Path(self._empty.pop().root))
 
     def sweep(self) -> int:
         """Remove all rooms that an interrupted build left, and return their number. Only under the build's lock."""

@@ -253,3 +253,16 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
     assert isinstance(outcome, Completed)
     assert [one.code for one in outcome.result.violations] == ["E619"]
     assert outcome.result.written == {}
+
+
+@pytest.mark.parametrize(("workers", "sandbox", "kept"), [(1, False, True), (1, True, False), (2, False, False)])
+def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
+    tmp_path: Path, workers: int, sandbox: bool, kept: bool
+) -> None:
+    rooms = Rooms(tmp_path / "rooms", Source({}))
+    executor = LocalExecutor(rooms=rooms, contents=Kept(), workers=workers)
+    action = Action(argv=("true",), inputs={}, interpreter=sys.executable, sandbox=sandbox)
+    assert isinstance(executor.run(action), Completed)
+    assert (list((tmp_path / "rooms").iterdir()) != []) is kept
+    executor.close()
+    assert list((tmp_path / "rooms").iterdir()) == []
