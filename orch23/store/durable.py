@@ -118,7 +118,11 @@ def sync_filesystem(path: Path) -> None:
 
 def seal(body: Json) -> bytes:
     """Return a value as one line of JSON that carries the sha256 of its own body."""
-    inner = canonical_json(body)
+    return seal_canonical(canonical_json(body))
+
+
+def seal_canonical(inner: bytes) -> bytes:
+    """Return the sealed line of a value that is canonical JSON already."""
     return b"".join((_HEAD, inner, _MIDDLE, hashlib.sha256(inner).hexdigest().encode(), _TAIL))
 
 

@@ -155,13 +155,15 @@ class Folding:
     def __init__(self) -> None:
         """Begin before the first event."""
         self._run = RunState()
+        self._created = self._updated = ""
+        self._focus = self._run.focus
+        self._announced = 0
         self._stages: dict[str, StageState] = {}
 
     def take(self, event: Event, moment: str) -> None:
         """Add one event, which happened at `moment`."""
-        self._run = replace(
-            self._run, created_at=self._run.created_at or moment, updated_at=moment or self._run.updated_at
-        )
+        self._created = self._created or moment
+        self._updated = moment or self._updated
         if event.type == "run_started":
             self._start(event)
         elif event.type == "run_finished":
@@ -173,20 +175,27 @@ class Folding:
             after = _next(before, event)
             self._stages[event.role] = after
             if after.status == "failed":  # the others still run: until the end it is told where it stood
-                self._run = replace(self._run, focus=replace(after, state=before.state, phase=before.phase))
+                self._focus = replace(after, state=before.state, phase=before.phase)
             elif after.state not in ("INIT", "SUCCESS") and after.status != "held":  # nobody works on what is held
-                self._run = replace(self._run, focus=after)
+                self._focus = after
 
     def state(self) -> RunState:
         """Return the state as it is now."""
-        return replace(self._run, stages=dict(self._stages))
+        return replace(
+            self._run,
+            created_at=self._created,
+            updated_at=self._updated,
+            focus=self._focus,
+            stages=dict(self._stages),
+        )
 
     def stage_count(self) -> int:
-        """Return how many stages have been heard of."""
-        return len(self._stages)
+        """Return how many stages there are, as far as has been heard."""
+        return max(len(self._stages), self._announced)
 
     def _start(self, event: Event) -> None:
         data = event.data
+        self._announced = _number(event, "stages", 0)
         self._run = replace(
             self._run,
             run_id=str(data.get("run_id", "")),
