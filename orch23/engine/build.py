@@ -374,7 +374,10 @@ class Build:
     def _commit_gathered(self) -> bool:
         """Make all that was gathered last, in one transaction if that can be; say whether there was something."""
         members = self._gathering.take()
+        began = self.clock()
         ends = self._together.add_all(members) if members else {}
+        if members:
+            self._gathering.committed(self.clock() - began)
         for name, end in (ends or {}).items():
             self._end(name, end)
         if ends is None:

@@ -247,3 +247,42 @@ def test_the_order_is_that_of_the_puts_whatever_is_reopened(steps: list[int | st
             for path in ("p0", "p1"):
                 assert list(records.owners(path)) == [one for one in expected if path in one.outputs]
             assert records.last("code") == (expected[0] if expected else None)
+
+
+def test_what_was_added_is_found_at_once_and_is_on_the_disk_once_it_is_written(tmp_path: Path) -> None:
+    records = Records(tmp_path / "records")
+    one, other = record("v1"), record("v2", stage="other", path="b.py")
+    records.add(one)
+    records.add(other)
+    assert records.by_key(one.key) == (one,)
+    assert records.last("other") == other
+    assert Records(tmp_path / "records").by_key(one.key) == ()
+    records.write()
+    again = Records(tmp_path / "records")
+    assert (again.by_key(one.key), again.by_key(other.key)) == ((one,), (other,))
+    records.write()
+    assert again.survey() == Records(tmp_path / "records").survey()
+
+
+def test_a_record_that_must_last_comes_after_those_that_were_added_before(tmp_path: Path) -> None:
+    records = Records(tmp_path / "records")
+    first = record("v1")
+    second = dataclasses.replace(first, outputs={"a.py": entry("v2")})
+    records.add(first)
+    records.put(second)
+    assert records.by_key(first.key) == (second, first)
+    assert Records(tmp_path / "records").by_key(first.key) == (second, first)
+
+
+def test_what_was_added_outlives_a_file_that_somebody_else_changed(tmp_path: Path) -> None:
+    records = Records(tmp_path / "records")
+    first = record("v1")
+    records.put(first)
+    second = dataclasses.replace(first, outputs={"a.py": entry("v2")})
+    records.add(second)
+    (stored,) = (tmp_path / "records").glob("*/*")
+    stored.write_bytes(b"")
+    third = dataclasses.replace(first, outputs={"a.py": entry("v3")})
+    records.add(third)
+    records.write()
+    assert Records(tmp_path / "records").by_key(first.key) == (third, second)
