@@ -43,7 +43,7 @@ class Committer:
         return record
 
     def gather(self, resolved: Resolved, done: Attempted) -> Record:
-        """Take a verified result that is soon made again, and let other stages see it. It lasts once promoted."""
+        """Write a verified result that is soon made again, and let other stages see it. It lasts once promoted."""
         record = self._record_of(resolved, done, failed=False)
         self.session.store.records.add(record)
         self.session.world.settle(resolved.stage.name, record)
@@ -52,7 +52,6 @@ class Committer:
 
     def make_last(self) -> None:
         """Make durable what was gathered."""
-        self.session.store.records.write()
         self.session.store.contents.sync()
 
     def recall(self, resolved: Resolved, record: Record) -> None:

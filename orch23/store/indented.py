@@ -8,6 +8,7 @@ from typing import Final
 from orch23.model.digest import Json
 
 _NO_NAN: Final = json.JSONEncoder(allow_nan=False)
+_WORDS: Final = {None: "null", True: "true", False: "false"}
 
 
 def indented(value: Json, *, sort_keys: bool = False) -> str:
@@ -26,9 +27,11 @@ def _write(value: Json, edge: str, parts: list[str], *, sort_keys: bool) -> None
     """Add the pieces of a value; `edge` is the line break before a line of its level."""
     if isinstance(value, str):
         parts.append(encode_basestring(value))
-    elif value is None or isinstance(value, bool | int | float):
+    elif value is None or value is True or value is False:
+        parts.append(_WORDS[value])
+    elif isinstance(value, int | float):
         parts.append(_NO_NAN.encode(value))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict | Mapping):
         _write_mapping(value, edge, parts, sort_keys=sort_keys)
     elif not value:
         parts.append("[]")
@@ -43,8 +46,9 @@ def _write_mapping(value: Mapping[str, Json], edge: str, parts: list[str], *, so
     inner = f"{edge} "
     before = f"{{{inner}"
     for name in sorted(value) if sort_keys else value:
-        parts.append(f"{before}{encode_basestring(name)}: ")
-        _write(value[name], inner, parts, sort_keys=sort_keys)
+        pieces = [f"{before}{encode_basestring(name)}: "]
+        _write(value[name], inner, pieces, sort_keys=sort_keys)
+        parts.append("".join(pieces))  # many small texts take several times the memory of one
         before = f",{inner}"
     parts.append(f"{edge}}}")
 

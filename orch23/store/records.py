@@ -78,7 +78,6 @@ class Records:
         self._index: dict[tuple[str, str], dict[str, _Kept]] = {}
         self._number = 0
         self._damaged: list[str] = []
-        self._unwritten: list[tuple[str, _Kept, bytes]] = []
         self.healed: list[str] = []
 
     @property
@@ -115,26 +114,12 @@ class Records:
         self._put(record, durable=True)
 
     def add(self, record: Record) -> None:
-        """Keep a record as the newest, in memory until `write` is called."""
+        """Keep a record as the newest; it is durable when the file system is synced next."""
         self._put(record, durable=False)
-
-    def write(self) -> None:
-        """Write what was added; it is durable when the file system is synced next."""
-        with self._lock:
-            unwritten, self._unwritten = self._unwritten, []
-            shelves = self._load()
-            try:
-                for key, kept, line in unwritten:
-                    self._write(key, shelves.setdefault(key, _Shelf()), kept, line, durable=False)
-            except BaseException:
-                self._forget_index()
-                raise
 
     def _put(self, record: Record, *, durable: bool) -> None:
         body = canonical_json(record_to_json(record))
         with self._lock:
-            if durable and self._unwritten:
-                self.write()
             self._notice_strangers(record.key)
             shelves = self._load()
             self._mend(shelves)
@@ -148,17 +133,12 @@ class Records:
             line = b'{"n":%d,"record":%s}' % (kept.number, body)
             if known is not None:
                 line = canonical_json({"n": kept.number, "again": kept.digest})
-            self._enter(kept)
-            if not durable:
-                shelf.kept.pop(kept.digest, None)
-                shelf.kept[kept.digest] = kept
-                self._unwritten.append((record.key, kept, seal_canonical(line)))
-                return
             try:
-                self._write(record.key, shelf, kept, seal_canonical(line), durable=known is None)
+                self._write(record.key, shelf, kept, seal_canonical(line), durable=durable and known is None)
             except BaseException:
                 self._forget_index()  # what the disk holds now is unknown: read it again
                 raise
+            self._enter(kept)
 
     def use(self, record: Record) -> None:
         """Note that a record was used; nothing is written but the time of its file, and a failure does not matter."""
@@ -168,7 +148,6 @@ class Records:
     def survey(self) -> tuple[Held, ...]:
         """Return all records, the least recently used first."""
         with self._lock:
-            self.write()
             held = []
             for key, shelf in self._load().items():
                 try:
@@ -182,7 +161,6 @@ class Records:
     def drop(self, digests: Collection[str]) -> None:
         """Forget some records, durably: those that stay in a file are written anew beside it and renamed."""
         with self._lock:
-            self.write()
             shelves = self._load()
             folders = set()
             for key, shelf in list(shelves.items()):
@@ -205,7 +183,6 @@ class Records:
     def delete_all(self) -> None:
         """Forget all records."""
         with self._lock:
-            self._unwritten.clear()
             self._forget_index()
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self._folder)
@@ -290,8 +267,7 @@ class Records:
             size = os.stat(f"{self._base}/{key[:2]}/{key}").st_size
         except FileNotFoundError:
             size = None
-        if (size or 0) != (0 if known is None else known.size_bytes):
-            self.write()
+        if size != (None if known is None else known.size_bytes):
             self._forget_index()
 
     def _mend(self, shelves: dict[str, _Shelf]) -> None:
