@@ -8,6 +8,9 @@ from typing import Final
 from orch23.model.digest import Json
 
 _NO_NAN: Final = json.JSONEncoder(allow_nan=False)
+_LEVEL: Final = 2
+"""At the second level what is written of a name is made one text at once: many small ones take several times the room."""
+
 _WORDS: Final = {None: "null", True: "true", False: "false"}
 
 
@@ -46,9 +49,11 @@ def _write_mapping(value: Mapping[str, Json], edge: str, parts: list[str], *, so
     inner = f"{edge} "
     before = f"{{{inner}"
     for name in sorted(value) if sort_keys else value:
-        pieces = [f"{before}{encode_basestring(name)}: "]
+        pieces = [] if len(edge) == _LEVEL else parts
+        pieces.append(f"{before}{encode_basestring(name)}: ")
         _write(value[name], inner, pieces, sort_keys=sort_keys)
-        parts.append("".join(pieces))  # many small texts take several times the memory of one
+        if pieces is not parts:
+            parts.append("".join(pieces))
         before = f",{inner}"
     parts.append(f"{edge}}}")
 
