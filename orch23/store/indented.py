@@ -9,7 +9,7 @@ from orch23.model.digest import Json
 
 _NO_NAN: Final = json.JSONEncoder(allow_nan=False)
 _LEVEL: Final = 2
-"""At the second level what is written of a name is made one text at once: many small ones take several times the room."""
+"""At the second level what is said of a name becomes one text at once: many small ones take several times the room."""
 
 _WORDS: Final = {None: "null", True: "true", False: "false"}
 
