@@ -4,10 +4,12 @@ import errno
 import shutil
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from orch23.execute import kinship
+from orch23.execute.cleaning import Cleaner
 from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
 from orch23.execute.growth import Growth, Limits
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
@@ -73,6 +75,7 @@ class LocalExecutor:
         self._stop = threading.Event()
         self._workers = workers
         self._places = threading.Semaphore(workers)
+        self._cleaner = Cleaner()
         kinship.become_subreaper()
         kinship.hide_memory()
 
@@ -99,7 +102,10 @@ class LocalExecutor:
             self._places.acquire()
         self._places.release(self._workers)  # for those that waited: they are told to stop
         kinship.end_strays()
-        self._rooms.close()
+        try:
+            self._cleaner.close()
+        finally:
+            self._rooms.close()
 
     def _run(self, action: Action) -> ActionOutcome:
         if self._stop.is_set():
@@ -117,10 +123,8 @@ class LocalExecutor:
             outcome = self._run_in(room, action)
             return outcome
         finally:
-            if outcome is not None and self._leaves_nobody(action, outcome):
-                self._rooms.clear(room)
-            else:
-                self._rooms.discard(room)
+            is_clean = outcome is not None and self._leaves_nobody(action, outcome)
+            self._cleaner.do(partial(self._rooms.clear if is_clean else self._rooms.discard, room))
 
     def _leaves_nobody(self, action: Action, outcome: ActionOutcome) -> bool:
         """Say whether no process can know the folders of the room from now on.

@@ -143,7 +143,7 @@ class Rooms:
         """
         marker = secrets.token_hex(8)
         folders = _folders(inputs, (working_directory, *output_folders))
-        frame = refitted(self._empty.pop(), folders) if self._empty else None
+        frame = self._empty_frame(folders)
         room = Room(self.folder / marker if frame is None else Path(frame.root), marker)
         try:
             frame = frame or self._make_frame(room, folders)
@@ -156,6 +156,12 @@ class Rooms:
             return InputsChanged(lost)
         self._frames[marker] = frame
         return room
+
+    def _empty_frame(self, folders: Sequence[str]) -> Frame | None:
+        try:
+            return refitted(self._empty.pop(), folders)
+        except IndexError:
+            return None
 
     def _make_frame(self, room: Room, folders: Sequence[str]) -> Frame:
         try:

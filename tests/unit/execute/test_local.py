@@ -15,7 +15,7 @@ from orch23.execute import local
 from orch23.execute.launch import Launch, PlainLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
-from orch23.execute.rooms import Rooms, Scan
+from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
     Action,
     ActionResult,
@@ -257,12 +257,18 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
 
 @pytest.mark.parametrize(("workers", "sandbox", "kept"), [(1, False, True), (1, True, False), (2, False, False)])
 def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
-    tmp_path: Path, workers: int, sandbox: bool, kept: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sandbox: bool, kept: bool
 ) -> None:
     rooms = Rooms(tmp_path / "rooms", Source({}))
     executor = LocalExecutor(rooms=rooms, contents=Kept(), workers=workers)
     action = Action(argv=("true",), inputs={}, interpreter=sys.executable, sandbox=sandbox)
+    cleared: list[Room] = []
+    monkeypatch.setattr(rooms, "clear", cleared.append)
     assert isinstance(executor.run(action), Completed)
-    assert (list((tmp_path / "rooms").iterdir()) != []) is kept
     executor.close()
+    assert (cleared != []) is kept
+    monkeypatch.undo()
+    for room in cleared:
+        rooms.clear(room)
+    rooms.close()
     assert list((tmp_path / "rooms").iterdir()) == []
