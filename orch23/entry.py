@@ -19,11 +19,11 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(f"orch23 {__version__}\n")
         return 0
     try:
-        code = reply(argv)
+        answer = reply(argv)
     except KeyboardInterrupt:
         return 130
-    if code is not None:
-        return code
+    if isinstance(answer, int):
+        return answer
     from orch23.cli.main import main as act  # noqa: PLC0415 - heavy
 
-    return act(argv)
+    return act(argv, answer)

@@ -64,6 +64,7 @@ def test_only_providers_can_reach_the_network() -> None:
     beyond = {name for name in reaching if not name.startswith("orch23.providers.")}
     assert {name: _used_of_sockets(known[name]) for name in beyond} == {
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
+        "orch23.execute.sandbox.bubblewrap": {"socketpair"},  # to tell the command to begin
         "orch23.execute.sandbox.self_test": {"create_server"},  # a listener that no step may reach
         "orch23.execute.sandbox.restricted": {"socket", "AF_INET", "SOCK_DGRAM"},  # to switch a loopback on
     }, "none of them connects to anybody"

@@ -58,8 +58,8 @@ def affected(
 def _compare(project: "Project", revision: "Revision", name: str) -> "Affected":
     from orch23.engine.affected import affected_stages  # noqa: PLC0415 - heavy
     from orch23.engine.made import Made, made_by  # noqa: PLC0415 - heavy
+    from orch23.engine.memory import lock_path  # noqa: PLC0415 - heavy
     from orch23.engine.moment import Keying, Moment  # noqa: PLC0415 - heavy
-    from orch23.engine.session import lock_path  # noqa: PLC0415 - heavy
     from orch23.model.affected import Affected  # noqa: PLC0415 - heavy
     from orch23.model.record import LockFile  # noqa: PLC0415 - heavy
     from orch23.store.author_files import AuthorFiles  # noqa: PLC0415 - heavy

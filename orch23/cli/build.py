@@ -2,7 +2,10 @@
 
 import contextlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,10 +24,16 @@ from orch23.cli.options import (
 )
 from orch23.cli.plan import show_plan
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import UsageError
+from orch23.model.errors import Orch23Error, UsageError
 from orch23.model.event import Observer
 from orch23.model.pipeline import Pipeline
+from orch23.plan.select import Selection
 from orch23.report.text import TextScreen
+
+if TYPE_CHECKING:
+    from orch23.cli.part import Part
+    from orch23.cli.wiring import BuildRequest, Project
+    from orch23.engine.build import Build
 
 _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 
@@ -80,8 +89,8 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
     from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
-    from orch23.cli.resting import Rest  # noqa: PLC0415 - heavy
-    from orch23.cli.wiring import BuildRequest, run_build  # noqa: PLC0415 - heavy
+    from orch23.cli.part import part_of  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import BuildRequest  # noqa: PLC0415 - heavy
     from orch23.plan.graph import build_plan  # noqa: PLC0415 - heavy
 
     _check_asking(replay=replay, offline=offline, resample=resample)
@@ -98,14 +107,10 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         )
     shown = "jsonl" if as_json else "quiet" if quiet else output
     console.progress.is_quiet = shown in ("jsonl", "quiet")
-    project, stages = open_wanted(console, wanted)
-    selection = selection_of(wanted, stages)
-    plan, _ = build_plan(project.pipeline)
-    if plan is not None:
-        check_forced(plan, (*forced, *resample))
-        selection.nodes(plan)
-    request = BuildRequest(
-        selection=selection,
+    known = console.unrest if shown in ("auto", "plain", "quiet") and not verbose else None
+    part = part_of(known) if known is not None else None
+    asked = partial(
+        BuildRequest,
         jobs=jobs,
         keep_going=keep_going,
         forced=forced,
@@ -116,16 +121,66 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
     )
+    if part is not None:
+        code = _build_part(console, wanted, part, asked, shown)
+        if code is not None:
+            return code
+    project, stages = open_wanted(console, wanted)
+    selection = selection_of(wanted, stages)
+    plan, _ = build_plan(project.pipeline)
+    if plan is not None:
+        check_forced(plan, (*forced, *resample))
+        selection.nodes(plan)
+    return _run(console, project, asked(selection=selection), shown, verbose=verbose)
+
+
+def _build_part(
+    console: Console, wanted: Wanted, part: "Part", asked: Callable[..., "BuildRequest"], shown: str
+) -> int | None:
+    """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
+    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.part import OutdatedError  # noqa: PLC0415 - heavy
+
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        begun = True
+
+    try:
+        project, _ = open_wanted(console, wanted, part=part)
+        request = asked(selection=Selection(only=part.reach.names))
+        return _run(console, project, request, shown, begin=begin)
+    except OutdatedError:
+        return None
+    except Orch23Error:
+        if begun:
+            raise
+        return None
+
+
+def _run(
+    console: Console,
+    project: "Project",
+    request: "BuildRequest",
+    shown: str,
+    *,
+    verbose: bool = False,
+    begin: Callable[[], None] = lambda: None,
+) -> int:
+    from orch23.cli.resting import Rest  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import run_build  # noqa: PLC0415 - heavy
+
     screen = screen_of(console, project.pipeline, shown, verbose=verbose)
-    rest = Rest(console=console, project=project, screen=screen)
+    at_rest = None if verbose else partial(_text_screen, console, project.pipeline, shown, verbose=False)
+    rest = Rest(console=console, project=project, screen=screen, screen_at_rest=at_rest)
     with contextlib.ExitStack() as handlers:
-        return run_build(
-            project,
-            request,
-            rest,
-            lambda ready: handlers.enter_context(interrupting(ready.interrupt)),
-            rest.end if shown != "jsonl" else lambda _: None,
-        )
+
+        def ready(build: "Build") -> None:
+            begin()
+            handlers.enter_context(interrupting(build.interrupt))
+
+        return run_build(project, request, rest, ready, rest.end if shown != "jsonl" else lambda _: None)
 
 
 def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:
@@ -147,9 +202,15 @@ def screen_of(console: Console, pipeline: Pipeline, output: str, *, verbose: boo
     """Return the observer that shows a build in one of the outputs."""
     if output == "jsonl":
         return _journal_copy(console)
+    return _text_screen(console, pipeline, output, lossy(console.tell, sys.stderr), verbose=verbose)
+
+
+def _text_screen(
+    console: Console, pipeline: Pipeline, output: str, write: Callable[[str], None], *, verbose: bool
+) -> TextScreen:
     return TextScreen(
         pipeline=pipeline,
-        write=lossy(console.tell, sys.stderr),
+        write=write,
         clock=monotonic,
         style=console.err_style,
         quiet=output == "quiet",

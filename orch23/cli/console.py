@@ -15,6 +15,7 @@ from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for
 from orch23.report.progress import ProgressLine
+from orch23.snapshot.reply import Unrest
 from orch23.snapshot.reply import wants_color as wanted_color
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
@@ -25,7 +26,8 @@ class Console:
     """Where a command was started, and where its answer (stdout) and its progress (stderr) go.
 
     `exit_codes` are those of the pipeline that it is about, once that is known. `argv` is the command line, `began_ns`
-    the time since 1970 at which it was taken up; `told` is what was written to stderr so far.
+    the time since 1970 at which it was taken up; `told` is what was written to stderr so far, `unrest` what is
+    known of a build whose last one had nothing to do.
     """
 
     here: Path = field(default_factory=Path.cwd)
@@ -35,6 +37,7 @@ class Console:
     argv: tuple[str, ...] = ()
     began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
     told: list[str] = field(default_factory=list)
+    unrest: Unrest | None = None
     _lines: list[ProgressLine] = field(default_factory=list)
     _known: list[Secrets] = field(default_factory=list, repr=False)
 

@@ -69,7 +69,8 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     if not here.is_dir():
         message = f"there is no folder {directory}"
         raise click.BadParameter(message, ctx=context, param_hint="-C")
-    context.obj = Console(here=here, color=color, argv=context.obj or ())
+    argv, unrest = context.obj or ((), None)
+    context.obj = Console(here=here, color=color, argv=argv, unrest=unrest)
     if context.invoked_subcommand is None:
         context.obj.tell(f"{context.get_help()}\n")
         return ExitCode.USAGE

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from orch23.engine.session import lock_path
+from orch23.engine.memory import lock_path
 from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES
 from orch23.store.collection import Needs
 from orch23.store.lock_file import read_lock

@@ -18,6 +18,7 @@ from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
 from orch23.report.diagnostics import render, visible
+from orch23.snapshot.reply import Unrest
 
 _COMPLETE = "_ORCH23_COMPLETE"
 _MOST_BYTES = 1_048_576
@@ -41,14 +42,19 @@ def run() -> None:
     end(main(sys.argv[1:]))
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run a command line and return its exit code; never leaves by an exception."""
+def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
+    """Run a command line and return its exit code; never leaves by an exception.
+
+    `unrest` is what is known of it from a build before.
+    """
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return shell_complete(orch23, {}, PROGRAM, _COMPLETE, instruction)
     context: click.Context | None = None
     try:
-        with orch23.make_context(PROGRAM, list(argv), auto_envvar_prefix="ORCH23", obj=tuple(argv)) as context:
+        with orch23.make_context(
+            PROGRAM, list(argv), auto_envvar_prefix="ORCH23", obj=(tuple(argv), unrest)
+        ) as context:
             code = orch23.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as asked:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from orch23.cli.locks import files_of
 from orch23.cli.wiring import Settings, open_project, open_reading
+from orch23.engine.memory import lock_path
 from orch23.engine.preview import preview
-from orch23.engine.session import lock_path
 from orch23.model.decision import Fresh, Restore, VerifyOnly
 from orch23.model.errors import CorruptStateError, Orch23Error
 from orch23.model.record import Record

@@ -7,6 +7,7 @@ from pathlib import Path
 from orch23.cli.console import Console
 from orch23.cli.memory import nothing_collected
 from orch23.cli.options import Wanted
+from orch23.cli.part import Part
 from orch23.cli.project import find_root, split_arguments
 from orch23.cli.wiring import Project, Settings, open_project
 from orch23.load.pipeline import InvalidPipelineError
@@ -18,8 +19,8 @@ from orch23.report.diagnostics import render
 from orch23.resolve.fields import decimal_of
 
 
-def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
-    """Return the settings of a command on one pipeline file."""
+def settings_of(console: Console, wanted: Wanted, path: Path, part: Part | None = None) -> Settings:
+    """Return the settings of a command on one pipeline file, or on a part of it."""
     return Settings(
         root=project_root(console.here),
         pipeline_path=path,
@@ -29,10 +30,13 @@ def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
         provider=_named("--provider", wanted.provider),
         model=_named("--model", wanted.model),
         meter=console.progress,
+        part=part,
     )
 
 
-def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = None) -> tuple[Project, tuple[str, ...]]:
+def open_wanted(
+    console: Console, wanted: Wanted, *, most_stages: int | None = None, part: Part | None = None
+) -> tuple[Project, tuple[str, ...]]:
     """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
 
     Raises:
@@ -47,7 +51,7 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
         names = ", ".join(f"`{name}`" for name in stages)
         hint = "a pipeline's name ends in .yaml or .yml and comes first"
         raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
-    project = open_noted(console, settings_of(console, wanted, path))
+    project = open_noted(console, settings_of(console, wanted, path, part))
     told = render(project.loaded.warnings, project.loaded.sources, color=console.err_style.color)
     if told:
         console.tell(told)

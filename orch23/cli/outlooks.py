@@ -49,7 +49,7 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
 
 def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[str, Past]:
     """Return what the stages took before; by the transcripts where no journal knows: a fresh clone has no journals."""
-    past = read_past(project.store.logs, project.pipeline.file) if running else {}
+    past = read_past(project.store.logs, project.pipeline.file, running) if running else {}
     nodes = [seen.plan.nodes[name] for name in running]
     steps = [node.step for node in nodes if isinstance(node, Stage) and isinstance(node.step, LLMStep)]
     if not steps or any(one.answers for one in past.values()):

@@ -18,7 +18,8 @@ from orch23.cli.options import (
     stages_argument,
     variable_options,
 )
-from orch23.model.errors import ExitCode
+from orch23.model.errors import ExitCode, Orch23Error
+from orch23.plan.select import Selection
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 
@@ -99,7 +100,7 @@ def show_plan(
     exit_code: bool = False,
 ) -> int:
     """Write a plan; what `plan` and `build -n` share."""
-    view = _view(console, wanted, forced=forced, overwrite_edited=overwrite_edited)
+    view = _view_of_part(console, wanted) or _view(console, wanted, forced=forced, overwrite_edited=overwrite_edited)
     if budget is not None:
         view = replace(view, max_cost=budget)  # in the place of the pipeline's, as in a build
     console.answer(plan_json(view) if as_json else plan_text(view, console.out_style, verbose=verbose))
@@ -127,6 +128,38 @@ def _view(
     check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
     seen = preview(session, selection_of(wanted, stages))
     return view_of(seen, estimates_of(project, seen) if estimated else None)
+
+
+def _view_of_part(console: Console, wanted: Wanted) -> "PlanView | None":
+    """Return what would be done, from what an edit reaches; None where all has to be decided for that."""
+    from orch23.cli.author_data import check_input_schemas  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.outlooks import estimates_of, view_of  # noqa: PLC0415 - heavy
+    from orch23.cli.part import OutdatedError, part_of  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
+    from orch23.engine.preview import preview  # noqa: PLC0415 - heavy
+
+    part = part_of(console.unrest) if console.unrest is not None else None
+    if part is None:
+        return None
+    try:
+        project, _ = open_wanted(console, wanted, part=part)
+        session = open_reading(project)
+        check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+        seen = preview(session, Selection(only=part.reach.names))
+        view = view_of(seen, estimates_of(project, seen))
+        part.check_age(project.settings.root)
+    except (OutdatedError, Orch23Error):  # what is wrong is told of the whole
+        return None
+    rest, order = part.at_rest, {name: number for number, name in enumerate(part.reach.names)}
+    view = replace(
+        view,
+        lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),
+        models=part.models,
+        fresh_besides=rest.get("fresh", 0),
+        skipped_besides=rest.get("skipped", 0),
+    )
+    return None if view.is_quiet and view.skipped_besides else view
 
 
 def _code(view: "PlanView", *, exit_code: bool) -> int:

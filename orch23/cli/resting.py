@@ -2,23 +2,30 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from orch23.cli.console import Console
-from orch23.cli.wiring import Project
+from orch23.cli.part import keep_tied
+from orch23.cli.tying import ties_of
+from orch23.cli.wiring import Project, spec_hash
 from orch23.engine.build import Build
+from orch23.engine.ledger import spent_nothing
+from orch23.engine.second_look import look_again
 from orch23.model.decision import Decision, Fresh
+from orch23.model.digest import Json
 from orch23.model.event import Event, Observer
 from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
-from orch23.report.plan_view import plan_view
+from orch23.report.plan_view import models_of, plan_view
 from orch23.snapshot.looks import THERE, Looks, signature
-from orch23.snapshot.reply import drop, environment, keep, question
+from orch23.snapshot.reply import drop, environment, question
 from orch23.store.journal import timestamp, unsealed_line
+from orch23.store.lock_file import lock_digest
 
 _DULL = frozenset({"run_started", "stage_decided", "stages_added", "stage_finished", "warning", "run_finished"})
 _AT_REST = frozenset({"fresh", "skipped"})
@@ -28,16 +35,20 @@ _AT_REST = frozenset({"fresh", "skipped"})
 class Rest:
     """An observer that hears whether a build does anything.
 
-    If it does not, what it looked at is kept. If it does, all that was kept of the pipeline is dropped before.
+    If it does, all that was kept of the pipeline is dropped before. What it looked at is kept if the next one has
+    nothing to do: it had nothing to do itself, or everything is decided once more after it.
 
-    `screen` shows the build, and hears all that this one does.
+    `screen` shows the build, and hears all that this one does. `screen_at_rest` makes one that shows a build with
+    nothing to do, given how it may write; without it, only what such a build said is remembered.
     """
 
     console: Console
     project: Project
     screen: Observer
+    screen_at_rest: Callable[[Callable[[str], None]], Observer] | None
     _events: dict[str, Event] = field(default_factory=dict)
     _moved: bool = False
+    _warned: bool = False
 
     def notice(self, event: Event) -> None:
         """Take one event."""
@@ -47,72 +58,137 @@ class Rest:
         if not idle and not self._moved:
             self._moved = True
             drop(str(self.project.settings.root), self.project.pipeline.file)
+        self._warned = self._warned or (event.type == "warning" and not event.data.get("of_steps"))
         if event.type in ("run_started", "run_finished"):
             self._events[event.type] = event
 
     def end(self, build: Build) -> None:
-        """Keep what this build looked at, if it did nothing and said nothing that depends on who reads it."""
-        told = "".join(self.console.told)
+        """Keep what this build looked at, if the next one has nothing to do and says nothing but that."""
         ended = self._events.get("run_finished")
-        if self._moved or ended is None or ended.data.get("exit_code") != 0 or "\x1b" in told:
-            return
-        if self.console.argv[:1] != ("build",):  # with options before it, it is not asked like this again
+        if ended is None or ended.data.get("exit_code") != 0 or self.console.argv[:1] != ("build",):
+            return  # with options before the command it is not asked like this again
+        part = self.project.settings.part
+        rest = self._after(build) if self._moved else self._as_it_was(build)
+        if rest is None or "\x1b" in rest.told or (part is not None and self.project.loaded.warnings):
             return
         looks = Looks(self.console.began_ns)
         root, here = self.project.settings.root, Path.cwd()
-        if not self._look_back(looks, build, here) or not self.project.store.workspace.look_back(looks):
+        workspace = self.project.store.workspace
+        workspace.ask_for("")
+        workspace.entry(self.project.pipeline.file)
+        workspace.entry(build.session.lock_path.relative_to(root).as_posix())
+        if not self._look_back(looks, here) or not workspace.look_back(looks):
             return
         looks.environ = environment(os.environ)
-        looks.facts = {
-            "root": str(root),
-            "question": question(str(here), list(self.console.argv)),
-            "encoding": sys.stderr.encoding,
-            "pipeline": self.project.pipeline.file,
-            "told": told,
-            "warnings": render(self.project.loaded.warnings, self.project.loaded.sources),
-            **self._plans(build),
-            **self._journal(),
-        }
+        if part is not None:
+            looks = part.renewed(looks, **_journal(rest.began, rest.ended))
+        else:
+            looks.facts = {
+                "root": str(root),
+                "question": question(str(here), list(self.console.argv)),
+                "encoding": sys.stderr.encoding,
+                "pipeline": self.project.pipeline.file,
+                "told": rest.told,
+                "warnings": self._warnings(),
+                "models": "\n".join(models_of(self.project.pipeline.stages)),
+                **self._plans(build, rest.decisions),
+                **_journal(rest.began, rest.ended),
+            }
+        records = {name: decision.record for name, decision in rest.decisions.items() if isinstance(decision, Fresh)}
+        ties = ties_of(self.project, build, records, rest.began.data)
         os.chdir(root)
         try:
-            keep(looks)
+            keep_tied(looks, ties)
         finally:
             os.chdir(here)
 
-    def _look_back(self, looks: Looks, build: Build, here: Path) -> bool:
+    def _as_it_was(self, build: Build) -> "_AtRest":
+        """Return what this build said and decided: the next one does the same."""
+        world, selection = build.session.world, build.options.selection
+        wanted = selection.nodes(world.plan)
+        fresh: dict[str, Decision] = {name: Fresh(world.results[name]) for name in world.plan.order if name in wanted}
+        return _AtRest("".join(self.console.told), fresh, *self._events_at_rest(build))
+
+    def _after(self, build: Build) -> "_AtRest | None":
+        """Return what the next build will say and decide; None where it has something to do, or that is not known."""
+        if self._warned or self.screen_at_rest is None:
+            return None
+        self.project.store.contents.read_from.clear()
+        self.project.store.workspace.forget_askers()  # threads of stages looked for whom they did not know
+        decisions = look_again(build.session, build.committer.left, build.options.selection)
+        if not all(isinstance(decision, Fresh) for decision in decisions.values()):
+            return None
+        began, ended = self._events_at_rest(build)
+        told = [self._warnings()]
+        screen = self.screen_at_rest(told.append)
+        screen.notice(replace(began, data={**began.data, "at_rest": ended.data["stages"]}))
+        screen.notice(ended)
+        return _AtRest(self.console.plain("".join(told)), decisions, began, ended)
+
+    def _events_at_rest(self, build: Build) -> tuple[Event, Event]:
+        """Return what the next build says when it begins and when it ends."""
+        began, ended = (self._events[kind] for kind in ("run_started", "run_finished"))
+        lock: Json = lock_digest(build.session.lock_path)
+        spec: Json = spec_hash(self.project.store, str(began.data["spec_file"]))
+        data = {name: value for name, value in began.data.items() if name != "at_rest"}
+        selection, plan, part = build.options.selection, build.session.world.plan, self.project.settings.part
+        counts = Counter(part.at_rest if part is not None else {})
+        counts.update(fresh=len(selection.nodes(plan)), skipped=len(selection.skipped(plan)))
+        stages: Json = {status: number for status, number in counts.items() if number}
+        nothing: dict[str, Json] = {"stages": stages, "saved": "0", **spent_nothing(ended.data.get("limits"))}
+        return (
+            replace(began, data={**data, "lock": lock, "spec_hash": spec}),
+            replace(ended, data={**ended.data, **nothing}),
+        )
+
+    def _warnings(self) -> str:
+        return render(self.project.loaded.warnings, self.project.loaded.sources)
+
+    def _look_back(self, looks: Looks, here: Path) -> bool:
         """Add what was looked at outside of the workspace; False if some of it is too young to be believed."""
         settings, store = self.project.settings, self.project.store
-        files = [settings.pipeline_path, build.session.lock_path, *sorted(self.project.facts.looked_at)]
+        files = [*sorted(self.project.facts.looked_at)]
+        if settings.pipeline_path != settings.root / self.project.pipeline.file:  # by a link
+            files.append(settings.pipeline_path)
         files += [settings.vars_file] if settings.vars_file is not None else []
-        files += [store.folder / name for name in ("VERSION", "promote.json", "rooms")]
+        files += [store.folder / name for name in ("VERSION", "promote.json")]
         files += [*sorted(store.contents.read_from), *_program()]
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
+        looks.take(str(store.rooms))  # empty, however young: what a killed build leaves there is only swept away
         return all(looks.take(str(path)) for path in files)
 
-    def _plans(self, build: Build) -> dict[str, str]:
+    def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
-        world, selection = build.session.world, build.options.selection
-        wanted = selection.nodes(world.plan)
-        fresh: dict[str, Decision] = {n: Fresh(world.results[n]) for n in world.plan.order if n in wanted}
-        view = plan_view(world.plan, fresh, keys={}, estimates=None, dead=(), skipped=selection.skipped(world.plan))
+        plan = build.session.world.plan
+        skipped = build.options.selection.skipped(plan)
+        view = plan_view(plan, decisions, keys={}, estimates=None, dead=(), skipped=skipped)
         marks = marks_for(sys.stderr.encoding)
         styles = {"plan": Style(marks=marks), "plan in colour": Style(marks=marks, color=True)}
         return {name: self.console.plain(plan_text(view, style)) for name, style in styles.items()}
 
-    def _journal(self) -> dict[str, str]:
-        """Return the two lines of a run that does nothing, with what is to be put in the place of this run's."""
-        began, ended = self._events["run_started"], self._events["run_finished"]
-        moment = timestamp(datetime.fromtimestamp(0, UTC))
-        run_id = str(began.data["run_id"])
-        return {
-            "key": str(began.data["key"]),
-            "run id": run_id,
-            "moment": moment,
-            "began": unsealed_line(began, 1, moment),
-            "ended": unsealed_line(ended, 2, moment),
-        }
+
+@dataclass(frozen=True, slots=True)
+class _AtRest:
+    """A build that has nothing to do: what it tells, what it decides, its first and its last event."""
+
+    told: str
+    decisions: Mapping[str, Decision]
+    began: Event
+    ended: Event
+
+
+def _journal(began: Event, ended: Event) -> dict[str, str]:
+    """Return the two lines of a run that does nothing, with what is to be put in the place of that run's."""
+    moment = timestamp(datetime.fromtimestamp(0, UTC))
+    return {
+        "key": str(began.data["key"]),
+        "run id": str(began.data["run_id"]),
+        "moment": moment,
+        "began": unsealed_line(began, 1, moment),
+        "ended": unsealed_line(ended, 2, moment),
+    }
 
 
 def _program() -> Iterator[Path]:

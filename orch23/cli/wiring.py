@@ -1,6 +1,7 @@
 """Put the parts together: what varies between a real run and a test is chosen here, and only here."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from time import monotonic
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, check_schema, read_answers, validate_answer
 from orch23.cli.catalogue import strange_families
+from orch23.cli.part import Part
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
@@ -21,9 +23,10 @@ from orch23.engine.confinement import Confinement, may_have_process
 from orch23.engine.conversation import Conversations
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
+from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
 from orch23.engine.preview import Preview, preview
 from orch23.engine.readiness import Readiness
-from orch23.engine.session import Machinery, Session, lock_path, open_session, sound_part
+from orch23.engine.session import Machinery, Session, open_session, sound_part
 from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
 from orch23.execute.launch import PlainLauncher, RefusingLauncher
@@ -73,11 +76,15 @@ class Settings:
     model: str | None = None
     clock: Callable[[], datetime] = wall_clock
     meter: Meter = silent
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """A loaded pipeline with the store of its project: all that reading commands need."""
+    """A loaded pipeline with the store of its project: all that reading commands need.
+
+    With a part of it in the settings, that is all that is loaded.
+    """
 
     settings: Settings
     loaded: Loaded
@@ -90,6 +97,14 @@ class Project:
         """Give the pipeline."""
         return self.loaded.pipeline
 
+    @property
+    def memory(self) -> Memory:
+        """Give what earlier builds left."""
+        root, file = self.settings.root, self.pipeline.file
+        if self.settings.part is not None:
+            return PartialMemory(root, file, self.settings.part.stages)
+        return WholeMemory(root, self.store.logs, file)
+
 
 def open_project(settings: Settings) -> Project:
     """Return the project with its pipeline loaded. Writes nothing.
@@ -99,7 +114,8 @@ def open_project(settings: Settings) -> Project:
         NotFoundError: there is no such file.
 
     """
-    store = open_store(settings.root, settings.meter)
+    part = settings.part
+    store = open_store(settings.root, settings.meter, part.records if part is not None else None)
     facts = FactFinder(settings.root, settings.environ)
     files = AuthorFiles(settings.root, store.workspace)
 
@@ -107,16 +123,20 @@ def open_project(settings: Settings) -> Project:
         return (*check(step, settings.environ, settings.root), *check_schema(files, step.schema))
 
     machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
+    load = partial(
+        load_pipeline,
+        settings.pipeline_path,
+        settings.root,
+        sets=settings.sets,
+        vars_file=settings.vars_file,
+        swap=swap_of(settings),
+    )
     try:
-        loaded = load_pipeline(
-            settings.pipeline_path,
-            settings.root,
-            sets=settings.sets,
-            vars_file=settings.vars_file,
-            swap=swap_of(settings),
-        )
+        loaded = load(narrowed=part.reach.without_the_rest) if part is not None else load()
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
+    if part is not None:
+        part.check_stages(loaded.pipeline, lambda text: load(narrowed=lambda _: text).pipeline)
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts)
 
@@ -162,7 +182,12 @@ def read_yaml(text: str) -> Json:
 def open_reading(project: Project, *, forced: Sequence[str] = (), overwrite_edited: bool = False) -> Session:
     """Return a session for commands that only look. Takes no lock, writes nothing."""
     return open_session(
-        project.pipeline, project.store, project.machinery, forced=forced, overwrite_edited=overwrite_edited
+        project.pipeline,
+        project.store,
+        project.machinery,
+        project.memory,
+        forced=forced,
+        overwrite_edited=overwrite_edited,
     )
 
 
@@ -197,6 +222,8 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
     store, pipeline, sources = project.store, project.pipeline, project.machinery.sources
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
+        if project.settings.part is not None:
+            project.settings.part.check_age(project.settings.root)
         sandbox = Sandbox(choose_once, closed=closed_places(project), allowed=request.allow_unsandboxed)
         if any(may_have_process(node) for node in pipeline.stages):
             sandbox.begin()  # it takes a while, and so does what follows
@@ -358,10 +385,9 @@ def run_build(
         on_ready(build)
         result = build.run()
         tell_of_growth(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
-        counts: dict[str, Json] = {}
-        for end in result.stages.values():
-            before = counts.get(end.status)
-            counts[end.status] = (before if isinstance(before, int) else 0) + 1
+        part = project.settings.part
+        counts = Counter(end.status for end in result.stages.values())
+        counts.update(part.at_rest if part is not None else {})
         build.observer.notice(
             Event(
                 "run_finished",
@@ -369,7 +395,7 @@ def run_build(
                 data={
                     "status": result.status,
                     "exit_code": result.exit_number,
-                    "stages": counts,
+                    "stages": dict(counts),
                     "saved": plain(result.saved),
                     **build.ledger.totals(),
                 },
@@ -381,10 +407,14 @@ def run_build(
 
 def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> Event:
     pipeline, plan = project.pipeline, session.world.plan
+    key, lock = run_id.split("-")[1], lock_digest(session.lock_path)
+    if (part := project.settings.part) is not None:
+        own: dict[str, Json] = {"run_id": run_id, "key": key, "lock": lock, "jobs": jobs, "at_rest": part.at_rest}
+        own["spec_hash"] = spec_hash(project.store, str(part.began["spec_file"]))
+        return Event("run_started", f"building {pipeline.file}", data={**part.began, **own})
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if isinstance(stage.step, LLMStep)]
     spec = _spec_file(stages)
-    entry = project.store.workspace.entry(spec) if spec else None
     return Event(
         "run_started",
         f"building {pipeline.file}",
@@ -392,10 +422,10 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "pipeline": pipeline.file,
             "name": pipeline.name,
             "run_id": run_id,
-            "key": run_id.split("-")[1],
-            "lock": lock_digest(session.lock_path),
+            "key": key,
+            "lock": lock,
             "spec_file": spec or "",
-            "spec_hash": f"sha256:{entry.digest.sha256}" if entry is not None else "",
+            "spec_hash": spec_hash(project.store, spec or ""),
             "stages": len(plan.order),
             "max_retries": max((stage.retry.max for stage in stages), default=0),
             "jobs": jobs,
@@ -405,6 +435,12 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "version": __version__,
         },
     )
+
+
+def spec_hash(store: Store, file: str) -> str:
+    """Return the digest of what seeds 000 and 001 call the spec, empty where there is none."""
+    entry = store.workspace.entry(file) if file else None
+    return f"sha256:{entry.digest.sha256}" if entry is not None else ""
 
 
 def _spec_file(stages: Sequence[Stage]) -> str | None:

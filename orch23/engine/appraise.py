@@ -49,6 +49,7 @@ class Appraiser:
     def resolve(self, name: str) -> Resolved:
         """Return a stage with its manifest, as the world stands now."""
         stage = self._stage(name)
+        self.world.store.workspace.ask_for(name)
         tree = _LossyTree(self.world, name)
         resolved = resolve_stage(
             stage,

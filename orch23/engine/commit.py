@@ -10,7 +10,6 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import LLMStep
 from orch23.model.record import LockFile, Record
 from orch23.resolve.resolution import Resolved
-from orch23.store.lock_file import write_lock
 from orch23.store.promote import Promoted
 
 Target = Mapping[str, FileEntry | None]
@@ -31,9 +30,13 @@ class Change:
 
 @dataclass(slots=True)
 class Committer:
-    """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes."""
+    """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
+
+    `left` is the lock file as it was written last.
+    """
 
     session: Session
+    left: LockFile = field(default_factory=LockFile)
     _locked: dict[str, Record] = field(default_factory=dict)
 
     def keep(self, resolved: Resolved, done: Attempted) -> Record:
@@ -140,9 +143,8 @@ class Committer:
                 if n in world.plan.nodes or n.partition("@")[0] in unexpanded & set(world.plan.nodes)
             }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
-        root = self.session.store.root
-        path = self.session.lock_path.relative_to(root).as_posix()
-        write_lock(root, path, LockFile(records), self.session.pipeline.name)
+        self.left = LockFile(records)
+        self.session.memory.write(self.left, self.session.pipeline.name)
 
     # ---- parts ----------------------------------------------------------------------------
 

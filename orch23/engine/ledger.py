@@ -277,5 +277,10 @@ def _is_counted(response: Response) -> bool:
     return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)
 
 
+def spent_nothing(limits: Json) -> dict[str, Json]:
+    """Return the `totals` of a run that asks nobody, under these limits, after none that was interrupted."""
+    return {**_told(_NOTHING), "unpriced": 0, "before": _told(_NOTHING), "limits": limits}
+
+
 def _told(tally: Tally) -> dict[str, Json]:
     return {"calls": tally.calls, "tokens": tally.tokens, "cost": plain(tally.cost)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from orch23.checks.registry import CHECKS
 from orch23.engine.appraise import Appraiser, FactsOf
+from orch23.engine.memory import Memory
 from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
@@ -19,8 +20,7 @@ from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
 from orch23.resolve.steps import declared_llm
-from orch23.store.history import History, read_history
-from orch23.store.lock_file import lock_digest, read_lock
+from orch23.store.history import History
 from orch23.store.opening import Store
 
 CheckStepOf = Callable[[LLMStep], tuple[Diagnostic, ...]]
@@ -43,7 +43,7 @@ class Session:
 
     pipeline: Pipeline
     store: Store
-    lock_path: Path
+    memory: Memory
     lock: LockFile
     history: History
     appraiser: Appraiser
@@ -53,21 +53,22 @@ class Session:
         """Give the world that is decided on."""
         return self.appraiser.world
 
-
-def lock_path(root: Path, pipeline_file: str) -> Path:
-    """Return the lock file's place: beside the pipeline, `x.yaml` -> `x.lock`."""
-    return (root / pipeline_file).with_suffix(".lock")
+    @property
+    def lock_path(self) -> Path:
+        """Give the lock file's place."""
+        return self.memory.lock_path
 
 
 def open_session(
     pipeline: Pipeline,
     store: Store,
     machinery: Machinery,
+    memory: Memory,
     *,
     forced: Collection[str] = (),
     overwrite_edited: bool = False,
 ) -> Session:
-    """Return the pipeline opened on the store's records and the lock file.
+    """Return the pipeline opened on the store's records and what earlier builds left.
 
     Raises:
         InvalidInputError: the graph has complaints, an input is made by nobody, a provider or check is unknown.
@@ -75,9 +76,8 @@ def open_session(
 
     """
     plan = check_plan(pipeline, store, machinery)
-    place = lock_path(store.root, pipeline.file)
-    history = read_history(store.logs, pipeline.file, lock_digest(place))
-    lock = _with_interrupted(read_lock(place), history, store)
+    lock, history = memory.read()
+    lock = _with_interrupted(lock, history, store)
     world = World(plan, store, lock, promised=dict(store.promoter.pending()))
     appraiser = Appraiser(
         world,
@@ -89,7 +89,7 @@ def open_session(
         failed_before=history.failed,
     )
     _expand_sources(appraiser, machinery.check_provider)
-    return Session(pipeline=pipeline, store=store, lock_path=place, lock=lock, history=history, appraiser=appraiser)
+    return Session(pipeline=pipeline, store=store, memory=memory, lock=lock, history=history, appraiser=appraiser)
 
 
 def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:

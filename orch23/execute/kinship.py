@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import os
 import resource
+import select
 import signal
 import threading
 import time
@@ -24,6 +25,7 @@ _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
 _LOOKS = 20
+_READ_BYTES = 1 << 16
 _NO_LIMIT = 1 << 63
 _MARK = signal.SIGRTMAX - 7  # of the realtime signals, one that nobody is known to use
 _NUMBERS = itertools.count(1)
@@ -48,12 +50,16 @@ class Kin:
 
 @dataclass(slots=True)
 class Family:
-    """The processes of one step: the leader that was started, its marker, its limit, and whom we saw below it."""
+    """The processes of one step: the leader that was started, its marker, its limit, and whom we saw below it.
+
+    `first` is the handle of the first process of a namespace of numbers, which all but the leader are in.
+    """
 
     leader: int
     marker: str
     limit: int
     seen: dict[int, int] = field(default_factory=dict)
+    first: int | None = None
 
 
 def become_subreaper() -> bool:
@@ -104,6 +110,19 @@ def limit(family: Family, pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (family.limit, family.limit))
 
 
+def enclose(family: Family, first: int) -> None:
+    """Note that the leader's child is the first process of a namespace, where it is: all in there end with it.
+
+    What the kernel says of it is believed alone. The handle is opened before: the number may not be another's then.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(first)
+        if family.first is None and _is_first(first, family.leader):
+            family.first = handle
+        else:
+            os.close(handle)
+
+
 def watch(family: Family) -> int:
     """Note who is below the leader now, and return how many; called now and then while the step runs."""
     below = _below(family.leader, _children)
@@ -119,6 +138,8 @@ def end(family: Family) -> tuple[int, ...]:
     # Only when it is dead have its children become ours; before, one look could miss those on their way.
     os.waitid(os.P_PID, family.leader, os.WEXITED | os.WNOWAIT)
     deadline = time.monotonic() + _KILL_WITHIN_S
+    if family.first is not None:
+        _end_namespace(family.first)
     children: Callable[[int], list[int]] = _children
     while left := _members(family, children):
         if time.monotonic() > deadline:
@@ -142,17 +163,44 @@ def end_strays() -> tuple[int, ...]:
     return ()
 
 
-def awaits_child(pid: int) -> bool:
-    """Say whether a process has started another and sleeps since, or is gone."""
-    has_child = bool(_children(pid))  # asked first: what it does before it has one does not count
+def awaited_children(pid: int) -> list[int] | None:
+    """Return what a process that sleeps has started; nobody where it is gone, None where it does not sleep yet."""
+    children = _children(pid)  # asked first: what it does before it has one does not count
     kin = _look(pid)
-    return kin is None or (has_child and kin.state == "S")
+    if kin is None:
+        return []
+    return children if children and kin.state == "S" else None
 
 
 def release(family: Family) -> None:
     """Forget a step that has ended; whoever is left without a family is killed when the last step has ended."""
+    if family.first is not None:
+        os.close(family.first)
+        family.first = None
     with _STEPS_LOCK:
         _STEPS.pop(family.leader, None)
+
+
+def _is_first(pid: int, parent: int) -> bool:
+    """Say whether a process is a child of that one, and the first in a namespace of its own."""
+    try:
+        status = _read(f"/proc/{pid}/status")
+    except OSError:
+        return False
+    words = dict(line.partition(b":")[::2] for line in status.splitlines())
+    numbers = words.get(b"NSpid", b"").split()
+    return len(numbers) > 1 and numbers[-1] == b"1" and words.get(b"PPid", b"").strip() == b"%d" % parent
+
+
+def _end_namespace(first: int) -> None:
+    """Kill the first process of a namespace, and wait until it is dead: the kernel lets all others in it die before."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        signal.pidfd_send_signal(first, signal.SIGKILL)
+    dead = select.poll()
+    dead.register(first, select.POLLIN)
+    dead.poll(_KILL_WITHIN_S * 1000)
+    with contextlib.suppress(ChildProcessError):  # its parent may have taken it
+        os.waitid(os.P_PIDFD, first, os.WEXITED | os.WNOHANG)
 
 
 def _members(family: Family, children: Callable[[int], list[int]]) -> list[Kin]:
@@ -189,8 +237,8 @@ def _is_marked(pid: int) -> bool:
     """
     for _ in range(_LOOKS):
         try:
-            status = Path(f"/proc/{pid}/status").read_bytes()
-            flags = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[6])
+            status = _read(f"/proc/{pid}/status")
+            flags = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[6])
         except OSError:
             return False
         blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
@@ -262,7 +310,7 @@ def _children(pid: int) -> list[int]:
         return found
     for thread in threads:
         try:
-            found.extend(int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+            found.extend(map(int, _read(f"/proc/{pid}/task/{thread}/children").split()))
         except FileNotFoundError:
             if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
                 return _snapshot()(pid)  # a kernel built without CONFIG_PROC_CHILDREN
@@ -283,16 +331,33 @@ def _snapshot() -> Callable[[int], list[int]]:
 
 def _look(pid: int) -> Kin | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
+        text = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
     fields = text[text.rindex(b")") + 2 :].split()  # the name before it may hold anything, parentheses too
     return Kin(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
 
 
+def _read(path: str) -> bytes:
+    """Return what a file of /proc says; with no more calls than that takes, since it is asked some times for each step.
+
+    Raises:
+        OSError: it is not there, or not to be read.
+
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(descriptor, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
 def _environ(pid: int) -> frozenset[bytes]:
     try:
-        return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        return frozenset(_read(f"/proc/{pid}/environ").split(b"\0"))
     except OSError:
         return frozenset()
 

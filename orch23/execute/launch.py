@@ -7,6 +7,7 @@ from pathlib import Path
 from subprocess import DEVNULL
 from typing import Protocol
 
+from orch23.execute.kinship import Family
 from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
 from orch23.model.diagnostic import Diagnostic
@@ -27,7 +28,7 @@ class Launch:
 
     `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread
     of its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called
-    with what sets a process's limits, once the process is there. `judge` is told how it ended, and says how that is to
+    with the family of the process, once the process is there. `judge` is told how it ended, and says how that is to
     be understood; it may raise LaunchRefusedError.
     """
 
@@ -40,7 +41,7 @@ class Launch:
     pass_fds: tuple[int, ...] = ()
     stdin: int = DEVNULL
     confine: Callable[[], None] | None = None
-    gate: Callable[[Callable[[int], None]], None] | None = None
+    gate: Callable[[Family], None] | None = None
     judge: Callable[[ProcessEnd], ProcessEnd] | None = None
 
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
@@ -112,14 +111,14 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     pass_fds: tuple[int, ...] = (),
     stdin: int = subprocess.DEVNULL,
     confine: Callable[[], None] | None = None,
-    gate: Callable[[Callable[[int], None]], None] | None = None,
+    gate: Callable[[kinship.Family], None] | None = None,
     fault: Callable[[int], str | None] = lambda _: None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
     stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
     ORCH23_ROOM in `env`.
-    `confine` is called in a thread of its own that starts the process; `gate`, with what limits it, once it is there.
+    `confine` is called in a thread of its own that starts the process; `gate`, with its family, once it is there.
     `fault` is asked now and then, with the number of its processes, what it takes too much of.
 
     Raises:
@@ -154,7 +153,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         survivors: tuple[int, ...] = ()
         try:
             if gate is not None:
-                gate(partial(kinship.limit, family))
+                gate(family)
             end, excess = _follow(family, reading, capture, cancel, began + timeout_s, fault)
         finally:
             survivors = kinship.end(family)

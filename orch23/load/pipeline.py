@@ -1,6 +1,6 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -69,8 +69,11 @@ def load_pipeline(
     sets: Mapping[str, str] | None = None,
     vars_file: Path | None = None,
     swap: Swap = NO_SWAP,
+    narrowed: Callable[[str], str] = str,
 ) -> Loaded:
     """Read a pipeline of the project at `root`. `swap` says who is asked in place of what it says itself.
+
+    `narrowed` gives the text that is parsed in the place of the file's, line for line.
 
     Raises:
         NotFoundError: there is no such file, or the file of vars is missing.
@@ -82,7 +85,7 @@ def load_pipeline(
     sources = {file: text} if vars_text is None else {file: text, vars_name: vars_text}
     if refused or vars_refused:
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
-    parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
+    parsed = parse_pipeline(narrowed(text), file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources)

@@ -7,7 +7,7 @@ from orch23.model.paths import meets
 from orch23.model.pipeline import ForeachStage, GlobInput, ListInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import closest
-from orch23.plan.writers import writes_of
+from orch23.plan.writers import Writers, writes_of
 
 
 def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, ...]:
@@ -29,12 +29,13 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, 
 def inputs_of_nobody(pipeline: Pipeline, exists: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
     """Complain of each literal input that is not there and that no stage at all makes: what is sure without a plan."""
     patterns = sorted({pattern for node in pipeline.stages for pattern in writes_of(node)})
+    writers = Writers({node.name: node for node in pipeline.stages})
     return tuple(
         _missing(pipeline, stage.name, (*where, position), path, patterns)
         for stage in pipeline.stages
         if isinstance(stage, Stage)
         for where, position, path in _required(stage)
-        if not any(meets(pattern, path) for pattern in patterns) and not exists(path)
+        if not writers.meeting(path) and not exists(path)
     )
 
 

@@ -16,6 +16,9 @@ _ESCAPES: Mapping[Tone, str] = {
 }
 _RESET = "\x1b[0m"
 
+MOST_DULL_LINES = 64
+"""So many stages are told one by one although nothing happens to them; of more only the number is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:

@@ -1,12 +1,13 @@
 """Write a plan for people: what would be done with each stage, why, and how much it may cost."""
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.report.diagnostics import visible
 from orch23.report.estimate_text import estimate_lines
 from orch23.report.figures import count, counts
-from orch23.report.marks import Marks, Style, Tone
+from orch23.report.marks import MOST_DULL_LINES, Marks, Style, Tone
 from orch23.report.plan_view import PlanLine, PlanView
 from orch23.report.reasons import in_short, why
 from orch23.report.typed import keep_or_give_up
@@ -15,14 +16,18 @@ _MOST_NAMED = 8
 
 
 def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
-    """Return the plan as text. `verbose` names every reason; else the first, with the number of the others."""
+    """Return the plan as text. `verbose` names every reason; else the first, with the number of the others.
+
+    Of many stages only those are named that are not fresh, unless it is verbose.
+    """
     lines = [_head(view, style)]
     if view.is_quiet:
         lines += _skipped(view, style)
         return "\n".join(lines) + "\n"
-    width = _width(view)
+    shown = view.lines if verbose or view.stage_count <= MOST_DULL_LINES else view.stale
+    width = _width(shown)
     lines += [f"   {'stage':<{width}}  {'action':<8} why"]
-    for line in view.lines:
+    for line in shown:
         lines += _line(line, width, style, verbose=verbose)
     lines += _footer(view)
     return "\n".join(lines) + "\n"
@@ -34,7 +39,7 @@ def status_text(view: PlanView, style: Style) -> str:
         lines = [f"{visible(view.name)}: up to date ({_how_many(view)})", *_skipped(view, style)]
         return "\n".join(lines) + "\n"
     lines = [f"{visible(view.name)}: {count(len(view.lines), 'stage')}: {counts(view.counts())}"]
-    width = _width(view)
+    width = _width(view.lines)
     for line in view.stale:
         lines += _line(line, width, style, verbose=False)
     lines += [*_skipped(view, style), *_dead(view)]
@@ -59,29 +64,28 @@ def sign(decision: Decision, marks: Marks) -> tuple[str, Tone]:
 
 
 def _head(view: PlanView, style: Style) -> str:
-    total = len(view.lines) - len(view.skipped)
     if view.is_quiet:
         text = f"{visible(view.name)}: up to date ({_how_many(view)})"
     else:
-        text = f"{visible(view.name)}: {view.would_run} of {count(total, 'stage')} would run"
+        text = f"{visible(view.name)}: {view.would_run} of {count(view.stage_count, 'stage')} would run"
         text += f", {view.possible} may" if view.possible else ""
-        text += f", {len(view.skipped)} skipped" if view.skipped else ""
+        text += f", {view.skip_count} skipped" if view.skip_count else ""
     shown = "   ".join(f"provider {visible(model)}" for model in view.models)
     return f"{style.paint(text, 'strong')}   {shown}".rstrip()
 
 
 def _how_many(view: PlanView) -> str:
-    skipped = f", {len(view.skipped)} skipped" if view.skipped else ""
-    return f"{count(len(view.lines) - len(view.skipped), 'stage')}{skipped}"
+    skipped = f", {view.skip_count} skipped" if view.skip_count else ""
+    return f"{count(view.stage_count, 'stage')}{skipped}"
 
 
 def _skipped(view: PlanView, style: Style) -> list[str]:
-    width = _width(view)
+    width = _width(view.lines)
     return [text for line in view.skipped for text in _line(line, width, style, verbose=False)]
 
 
-def _width(view: PlanView) -> int:
-    return max([len(visible(line.stage)) for line in view.lines] + [len("stage")])
+def _width(lines: Sequence[PlanLine]) -> int:
+    return max([len(visible(line.stage)) for line in lines] + [len("stage")])
 
 
 def _line(line: PlanLine, width: int, style: Style, *, verbose: bool) -> list[str]:

@@ -43,7 +43,10 @@ class PlanLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
-    """A whole plan. `dead` are files of stages that are gone, which a green build takes away."""
+    """A whole plan. `dead` are files of stages that are gone, which a green build takes away.
+
+    Of so many stages besides those of `lines` it is known that they are fresh, or skipped.
+    """
 
     name: str
     file: str
@@ -52,6 +55,18 @@ class PlanView:
     max_llm_calls: int | None = None
     max_cost: Decimal | None = None
     dead: tuple[str, ...] = ()
+    fresh_besides: int = 0
+    skipped_besides: int = 0
+
+    @property
+    def skip_count(self) -> int:
+        """Give how many stages are switched off."""
+        return len(self.skipped) + self.skipped_besides
+
+    @property
+    def stage_count(self) -> int:
+        """Give how many stages there are that are not switched off."""
+        return len(self.lines) - len(self.skipped) + self.fresh_besides
 
     @property
     def stale(self) -> tuple[PlanLine, ...]:

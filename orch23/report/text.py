@@ -13,7 +13,7 @@ from orch23.model.pipeline import Pipeline
 from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
 from orch23.report.figures import count, counts, duration, money
-from orch23.report.marks import Style
+from orch23.report.marks import MOST_DULL_LINES, Style
 from orch23.report.reasons import words
 from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
 
@@ -45,6 +45,8 @@ class TextScreen:
     _kinds: dict[str, str] = field(default_factory=dict)
     _width: int = 0
     _open: bool = False
+    _total: int = 0
+    _at_rest: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         """Take kinds and names of the declared stages."""
@@ -80,7 +82,9 @@ class TextScreen:
 
     def _start(self, event: Event) -> None:
         data = event.data
-        stages = int(number_of(data, "stages")) or len(self.pipeline.stages)
+        stages = self._total = int(number_of(data, "stages")) or len(self.pipeline.stages)
+        at_rest = _below(event, "at_rest")
+        self._at_rest = Counter({status: int(number_of(at_rest, status)) for status in at_rest})
         models = ", ".join(texts_of(data, "model"))
         providers = ", ".join(texts_of(data, "provider"))
         facts = [f"{visible(self.pipeline.name)}: {count(stages, 'stage')}"]
@@ -119,9 +123,12 @@ class TextScreen:
     def _finished(self, event: Event) -> None:
         self._ends.append(event)
         self._width = max(self._width, len(event.role))
-        if text_of(event.data, "status") in _DULL and not self._open and not self.verbose:
-            self._held.append(event)
-            return
+        if text_of(event.data, "status") in _DULL and not self.verbose:
+            if self._total > MOST_DULL_LINES:
+                return
+            if not self._open:
+                self._held.append(event)
+                return
         self._show()
         self._stage(event)
 
@@ -160,10 +167,10 @@ class TextScreen:
     # ---- the end --------------------------------------------------------------------------
 
     def _finish(self, event: Event) -> None:
-        statuses = Counter(text_of(end.data, "status") for end in self._ends)
+        statuses = self._at_rest + Counter(text_of(end.data, "status") for end in self._ends)
         if not self._open and event.data.get("exit_code") == 0:
             skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
-            stages = count(len(self._ends) - statuses["skipped"], "stage")
+            stages = count(statuses.total() - statuses["skipped"], "stage")
             self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
             return
         self._show()
@@ -183,7 +190,7 @@ class TextScreen:
         tokens = [
             sum(int(number_of(end.data, name)) for end in self._ends) for name in ("input_tokens", "output_tokens")
         ]
-        facts = [f" {count(len(self._ends), 'stage')}: {counts({name: statuses[name] for name in _ORDER})}"]
+        facts = [f" {count(statuses.total(), 'stage')}: {counts({name: statuses[name] for name in _ORDER})}"]
         facts += [duration(self.clock() - self._began)]
         spent = [count(calls, "call")] if calls else []
         spent += [f"{tokens[0]:,}+{tokens[1]:,} tokens"] if calls and any(tokens) else []

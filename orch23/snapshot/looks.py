@@ -14,6 +14,9 @@ RACY_NS = 2_000_000_000
 
 ABSENT = "-"
 THERE = "+"
+YOUNG = "?"
+"""Stands for what is too young to be believed: the next look finds it changed."""
+_MOST_CHANGED = 1000
 _LENGTH = 8
 _BLOCK = 1 << 20
 _DIGEST = 32
@@ -37,6 +40,16 @@ class Detail:
 def detail_from(data: bytes) -> Detail:
     """Return what `to_bytes` gave."""
     return Detail(data[:_DIGEST], int.from_bytes(data[_DIGEST : _DIGEST + 8], "big"), executable=bool(data[-1]))
+
+
+class Difference:
+    """What is not as it was: the paths, and the change times of all files as they are now."""
+
+    __slots__ = ("changed", "ctimes")
+
+    def __init__(self, ctimes: "array[int]", changed: list[str]) -> None:
+        """Take both."""
+        self.ctimes, self.changed = ctimes, changed
 
 
 class Looks:
@@ -63,29 +76,63 @@ class Looks:
         self.inodes = array("Q")
         self.outside: dict[str, str] = {}
 
-    def differ(self) -> "array[int] | None":
-        """Return the change times of the files if all is as it was, seen from the root; None where anything is not.
+    def differ(self) -> "Difference | None":
+        """Return what is not as it was, seen from the root, which has to be the working directory.
 
-        Files whose times are not as they were are read again. The working directory has to be the root.
+        None where that cannot be said of each path by itself: then anything may be another. Files whose times are not
+        as they were are read again.
         """
         if time.time_ns() < self.since_ns:
             return None
         try:
-            if any(signature(path, known) != known for path, known in self.outside.items()) or not self._are_folders():
+            if not self._are_folders():
                 return None
-            ctimes = array("q", [found.st_ctime_ns for found in map(os.lstat, self.paths)])
+            changed = [path for path, known in self.outside.items() if signature(path, known) != known]
+            changed += [path for path in self.absent if _is_file(path)]
+            ctimes = self._ctimes()
         except (OSError, ValueError):
-            return None
-        if any(map(_is_file, self.absent)):
             return None
         if ctimes != self.ctimes:
             for number, (now, then) in enumerate(zip(ctimes, self.ctimes, strict=True)):
                 if now != then:
-                    again = _same(self.paths[number], self._detail(number))
+                    again = _same(self.paths[number], detail_from(self.detail(number)))
                     if again is None:
-                        return None
-                    ctimes[number] = again
-        return ctimes
+                        changed.append(self.paths[number])
+                        if len(changed) > _MOST_CHANGED:
+                            return None
+                    else:
+                        ctimes[number] = again
+        return Difference(ctimes, changed)
+
+    def _ctimes(self) -> "array[int]":
+        """Return the change times of the files now, 0 for those that are not there."""
+        try:
+            return array("q", [found.st_ctime_ns for found in map(os.lstat, self.paths)])
+        except (FileNotFoundError, NotADirectoryError):
+            return array("q", [_ctime(path) for path in self.paths])
+
+    def renew(self, newer: "Looks", difference: Difference) -> None:
+        """Take over what was looked at again since a difference was found; what differs and was not is forgotten."""
+        self.since_ns = max(self.since_ns, newer.since_ns)
+        details = {path: (newer.ctimes[number], newer.detail(number)) for number, path in enumerate(newer.paths)}
+        gone = {*difference.changed, *newer.absent} - details.keys()
+        kept = [
+            (path, *details.pop(path, (difference.ctimes[number], self.detail(number))))
+            for number, path in enumerate(self.paths)
+            if path not in gone
+        ]
+        kept += [(path, *known) for path, known in details.items()]
+        self.paths = [path for path, _, _ in kept]
+        self.ctimes = array("q", [ctime for _, ctime, _ in kept])
+        self.details = bytearray(b"".join(detail for _, _, detail in kept))
+        self.absent = sorted(({*self.absent} - {*difference.changed} - {*self.paths}) | {*newer.absent})
+        inodes = {**self._inodes(), **newer._inodes()}  # noqa: SLF001 - of another of its kind
+        self.folders = list(inodes)
+        self.inodes = array("Q", [number for pair in inodes.values() for number in pair])
+        self.outside = {path: known for path, known in self.outside.items() if path not in gone} | newer.outside
+
+    def _inodes(self) -> dict[str, tuple[int, int]]:
+        return {folder: (self.inodes[2 * i], self.inodes[2 * i + 1]) for i, folder in enumerate(self.folders)}
 
     def take(self, path: str) -> bool:
         """Remember what a path leads to; False where that is too young to be believed."""
@@ -103,8 +150,9 @@ class Looks:
             inodes.append(found.st_ino)
         return inodes == self.inodes
 
-    def _detail(self, number: int) -> Detail:
-        return detail_from(bytes(self.details[number * _DETAIL : (number + 1) * _DETAIL]))
+    def detail(self, number: int) -> bytes:
+        """Return what a file is, as `Detail` writes it."""
+        return bytes(self.details[number * _DETAIL : (number + 1) * _DETAIL])
 
     def to_bytes(self) -> bytes:
         """Return the file that `looks_from` reads."""
@@ -180,6 +228,13 @@ def _is_file(path: str) -> bool:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def _ctime(path: str) -> int:
+    try:
+        return os.lstat(path).st_ctime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
 
 
 def _same(path: str, then: Detail) -> int | None:

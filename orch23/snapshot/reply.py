@@ -12,7 +12,7 @@ try:  # what hashlib stands on, without the library of OpenSSL, which takes long
 except ImportError:
     from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
 
-from orch23.snapshot.looks import Looks, looks_from
+from orch23.snapshot.looks import Difference, Looks, looks_from, signature
 
 FOLDER = ".orch23/snapshots"
 LOCK = ".orch23/lock"
@@ -20,6 +20,7 @@ LOGS = "logs"
 ENVIRONMENT = ("HOME", "PATH", "VIRTUAL_ENV")
 """What decisions take from the environment, besides every variable of `OPTIONS`."""
 OPTIONS = "ORCH23_"
+TIES = ".ties"
 _COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -27,8 +28,25 @@ _SUM = b',"sum":"'
 _SUM_DIGITS = 16
 
 
-def reply(argv: list[str]) -> int | None:
-    """Answer `build` or `plan` where nothing is to be done, and return the exit code; None where that is not known."""
+class Unrest:
+    """What a build looked at that found nothing to do, and what of it is not as it was; `stamp` tells the file."""
+
+    __slots__ = ("difference", "looks", "stamp")
+
+    def __init__(self, looks: Looks, difference: Difference, stamp: str) -> None:
+        """Take all three."""
+        self.looks, self.difference, self.stamp = looks, difference, stamp
+
+    def is_current(self, root: str) -> bool:
+        """Say whether nobody wrote or dropped the snapshot since it was read; for the holder of the build lock."""
+        return signature(f"{root}/{place(self.looks.facts['question'])}") == self.stamp
+
+
+def reply(argv: list[str]) -> "int | Unrest | None":
+    """Answer `build` or `plan` where nothing is to be done, and return the exit code; None where that is not known.
+
+    Where something may have to be done, what is known of that.
+    """
     if not argv or argv[0] not in ("build", "plan") or _COMPLETE in os.environ:
         return None
     if argv[0] == "plan" and any(argument.startswith("-") for argument in argv):
@@ -115,19 +133,20 @@ def _read(here: str, argv: list[str]) -> Looks | None:
     return looks if looks.environ == environment(os.environ) else None
 
 
-def _plan(here: str, argv: list[str]) -> int | None:
+def _plan(here: str, argv: list[str]) -> "int | Unrest | None":
     looks = _read(here, argv)
-    if looks is None or looks.facts["encoding"] != sys.stdout.encoding or looks.differ() is None:
+    if looks is None or looks.facts["encoding"] != sys.stdout.encoding or not _is_told_plainly(looks):
         return None
-    if not _is_told_plainly(looks):
-        return None
+    difference = looks.differ()
+    if difference is None or difference.changed:
+        return None if difference is None else _unrest(looks, difference)
     _write(2, looks.facts["warnings"])
     colored = wants_color(os.environ, terminal=sys.stdout.isatty())
     _write(1, looks.facts["plan in colour" if colored else "plan"])
     return 0
 
 
-def _build(here: str, argv: list[str]) -> int | None:
+def _build(here: str, argv: list[str]) -> "int | Unrest | None":
     looks = _read(here, argv)
     if looks is None or looks.facts["encoding"] != sys.stderr.encoding or not _is_told_plainly(looks):
         return None
@@ -137,13 +156,15 @@ def _build(here: str, argv: list[str]) -> int | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
-        ctimes = looks.differ()
-        if ctimes is None:
+        difference = looks.differ()
+        if difference is None:
             return None
+        if difference.changed:
+            return _unrest(looks, difference)
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
-        if ctimes != looks.ctimes:
-            looks.ctimes = ctimes
+        if difference.ctimes != looks.ctimes:
+            looks.ctimes = difference.ctimes
             keep(looks)
         _note(looks)
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -151,6 +172,10 @@ def _build(here: str, argv: list[str]) -> int | None:
         os.close(lock)
     _write(2, looks.facts["told"])
     return 0
+
+
+def _unrest(looks: Looks, difference: Difference) -> Unrest:
+    return Unrest(looks, difference, signature(place(looks.facts["question"])))
 
 
 def _is_told_plainly(looks: Looks) -> bool:
@@ -163,14 +188,18 @@ def keep(looks: Looks) -> None:
 
     It is not made durable: what a power cut leaves of it does not match its checksum.
     """
+    put(place(looks.facts["question"]), looks.to_bytes())
+
+
+def put(target: str, data: bytes) -> None:
+    """Write a file of the snapshots, as a whole or not at all."""
     os.makedirs(FOLDER, 0o700, exist_ok=True)
-    target = place(looks.facts["question"])
     fresh = f"{target}.new"
     if os.path.exists(fresh):  # of a build that was killed
         os.unlink(fresh)
     descriptor = os.open(fresh, _NEW, _PRIVATE)
     try:
-        os.write(descriptor, looks.to_bytes())
+        os.write(descriptor, data)
     finally:
         os.close(descriptor)
     os.rename(fresh, target)
@@ -184,10 +213,14 @@ def drop(root: str, pipeline: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
+        if name.endswith(TIES):
+            continue
         with open(f"{folder}/{name}", "rb") as stream:
             looks = looks_from(stream.read())
         if looks is None or looks.facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
+            if f"{name}{TIES}" in names:
+                os.unlink(f"{folder}/{name}{TIES}")
 
 
 def _note(looks: Looks) -> None:

@@ -17,7 +17,7 @@ from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, sweep_temps, writ
 from orch23.store.exchanges import Exchanges
 from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
-from orch23.store.records import Records
+from orch23.store.records import Records, RecordsPart
 from orch23.store.removal import remove_strange, remove_tree
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace
@@ -86,8 +86,11 @@ class Store:
         return tuple(line for part in parts for line in part)
 
 
-def open_store(root: Path, meter: Meter = silent) -> Store:
+def open_store(root: Path, meter: Meter = silent, part: RecordsPart | None = None) -> Store:
     """Return the store of the project at `root`, there or not; long work on files is told to the meter.
+
+    With a part of the records only that is read; and all files that are asked for are hashed, since what is remembered
+    of them is of the whole project, and takes longer to read.
 
     Raises:
         CorruptStateError: it is of a version that this orch23 does not know, or what lies in its place is no folder.
@@ -102,14 +105,14 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
     check_folder(root / LOGS)
     _check_version(folder / "VERSION")
     contents = Contents(folder / "cas", meter)
-    workspace = Workspace(root, folder / "stat.json", meter=meter)
+    workspace = Workspace(root, folder / "stat.json" if part is None else None, meter=meter)
     return Store(
         root=root,
         folder=folder,
         logs=root / LOGS,
         rooms=folder / "rooms",
         contents=contents,
-        records=Records(folder / "records"),
+        records=Records(folder / "records", part),
         exchanges=Exchanges(folder / "exchanges", root),
         workspace=workspace,
         sources=Sources(contents, workspace, meter),

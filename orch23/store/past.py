@@ -4,7 +4,7 @@ A damaged line is passed over here; whoever builds on a journal reads it with `r
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from orch23.model.digest import Json
 from orch23.store.journal import journals
 
 NEWEST = 5
+_MANY = 64  # so many names are not looked for in each line
 _MOST_BYTES = 8_000_000  # of one journal; a plan does not wait for more
 _KINDS = (b'"type":"stage_finished"', b'"type":"llm_response"')
 
@@ -33,11 +34,13 @@ class _Found:
     answers: list[tuple[int, int]] = field(default_factory=list)
 
 
-def read_past(logs: Path, pipeline_file: str, newest: int = NEWEST) -> Mapping[str, Past]:
-    """Return what each stage, and each foreach with all of its items together, took in a pipeline's newest runs."""
+def read_past(logs: Path, pipeline_file: str, stages: Collection[str], newest: int = NEWEST) -> Mapping[str, Past]:
+    """Return what these stages, and each foreach with all of its items together, took in a pipeline's newest runs."""
     found: dict[str, _Found] = {}
+    families = {json.dumps(name.partition("@")[0], ensure_ascii=False)[:-1].encode() for name in stages}
+    about = tuple(b'"role":' + family for family in families)
     for data in _journals_of(logs, pipeline_file, newest):
-        for event in _events(data):
+        for event in _events(data, about if len(about) < _MANY else (b'"role":',)):
             role = event.get("role")
             if isinstance(role, str):
                 for name in dict.fromkeys((role, role.partition("@")[0])):
@@ -68,9 +71,11 @@ def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]
         left -= 1
 
 
-def _events(data: bytes) -> Iterator[Mapping[str, Json]]:
+def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Mapping[str, Json]]:
     for line in data.split(b"\n"):
-        if any(kind in line for kind in _KINDS) and (value := _value(line)) is not None:
+        if not any(role in line for role in about) or not any(kind in line for kind in _KINDS):
+            continue
+        if (value := _value(line)) is not None:
             yield value
 
 

@@ -61,6 +61,14 @@ class _Shelf:
     damaged: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RecordsPart:
+    """Some of the records: their keys, and the number of the newest of all."""
+
+    keys: set[str]
+    newest: int
+
+
 class Records:
     """All records of a project, indexed in memory at first use. Safe for calls from several threads.
 
@@ -69,10 +77,14 @@ class Records:
     disk with the next put.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder; nothing is read before the first question, nothing written before the first put."""
+    def __init__(self, folder: Path, part: "RecordsPart | None" = None) -> None:
+        """Take the folder; nothing is read before the first question, nothing written before the first put.
+
+        With a part, only that is read, and each key that is asked for.
+        """
         self._folder = folder
         self._base = str(folder)
+        self._part = part
         self._lock = threading.RLock()
         self._shelves: dict[str, _Shelf] | None = None
         self._index: dict[tuple[str, str], dict[str, _Kept]] = {}
@@ -85,8 +97,24 @@ class Records:
         """Give the folder of all records."""
         return self._folder
 
+    @property
+    def newest(self) -> int:
+        """Give the number of the newest record."""
+        with self._lock:
+            self._load()
+            return self._number
+
+    def shelves(self) -> dict[str, int]:
+        """Return when the folders that the records lie in last changed, in ns, by name."""
+        try:
+            return {group.name: group.stat(follow_symlinks=False).st_mtime_ns for group in os.scandir(self._folder)}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
     def by_key(self, key: str) -> tuple[Record, ...]:
         """Return the records of a stage key, newest first, without kept failures."""
+        if self._part is not None:
+            self._read_besides(key, self._part)
         return tuple(record for record in self._newest("key", key) if not record.failed)
 
     def by_core(self, core: str) -> tuple[Record, ...]:
@@ -217,7 +245,26 @@ class Records:
             everything = [kept for shelf in self._shelves.values() for kept in shelf.kept.values()]
             for kept in sorted(everything, key=lambda one: (one.number, one.digest)):
                 self._enter(kept)
+            self._number = max(self._number, self._part.newest if self._part is not None else 0)
         return self._shelves
+
+    def _read_besides(self, key: str, part: RecordsPart) -> None:
+        """Add a key to the part that is read, each of its records where its number puts it."""
+        with self._lock:
+            shelves = self._load()
+            if key in part.keys:
+                return
+            part.keys.add(key)
+            source = open_regular(self._path(key))
+            if source is None:
+                return
+            shelf = shelves[key] = self._read_shelf(key, read_all(source))
+            self._damaged += [key] if shelf.damaged else []
+            for kept in shelf.kept.values():
+                self._enter(kept)
+                for place in _places(kept.record):
+                    there = sorted(self._index[place].values(), key=lambda one: (one.number, one.digest))
+                    self._index[place] = {one.digest: one for one in there}
 
     def _enter(self, kept: _Kept) -> None:
         """Put a record at the newest end of every place at which it is looked for."""
@@ -233,6 +280,12 @@ class Records:
         return self._folder / key[:2] / key
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
+        if self._part is not None:
+            for key in sorted(self._part.keys):
+                source = open_regular(self._path(key))
+                if source is not None:
+                    yield key, read_all(source)
+            return
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for group in sorted(self._folder.iterdir()):
                 if group.is_symlink() or not group.is_dir():

@@ -6,13 +6,13 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES, is_glob, matcher, normal, static_prefix
-from orch23.snapshot.looks import Detail, Looks, is_racy
+from orch23.snapshot.looks import YOUNG, Detail, Looks, is_racy
 from orch23.store.beneath import leaves, open_file, read_all, split
 from orch23.store.clone import hash_file
 from orch23.store.durable import is_temp
@@ -44,6 +44,8 @@ class Workspace:
         self._asked: dict[str, bool] = {}
         self._opened: set[str] = set()
         self._walked: set[str] = set()
+        self._asker = ""
+        self._askers: dict[str, set[str]] = {}
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path, or None if that is no regular file.
@@ -78,6 +80,7 @@ class Workspace:
 
         """
         self._opened.add(path)
+        self._askers.setdefault(self._asker, set()).add(path)
         return open_file(self._root, path)
 
     def listing(self, pattern: str) -> tuple[str, ...]:
@@ -117,12 +120,25 @@ class Workspace:
             self._changed = False
         save_seen(self._cache, files)
 
+    def ask_for(self, stage: str) -> None:
+        """Note that what is looked at from now on is looked at for a stage; for nobody with an empty name."""
+        self._asker = stage
+
+    def forget_askers(self) -> None:
+        """Let what was looked at so far have been for nobody."""
+        self._askers.clear()
+
+    def asked_for(self) -> Mapping[str, Collection[str]]:
+        """Return what was looked at for each stage: files by path, folders that were listed by their whole path."""
+        return self._askers
+
     def look_back(self, looks: Looks) -> bool:
         """Add all that was looked at since this process began to what is remembered; False if some of it changed since.
 
         Of files that were hashed the digests count. What was only read, and folders that were listed, must have been
         at rest since before the time that the looks began at.
         """
+        self.ask_for("")
         seen, since = self._loaded(), looks.since_ns
         folders = {path.rstrip("/") for path in self._walked}
         for path, was_there in sorted({**dict.fromkeys(self._opened), **self._asked}.items()):
@@ -148,11 +164,16 @@ class Workspace:
                 found = os.lstat(self._base + folder)
                 looks.folders.append(folder)
                 looks.inodes.extend((found.st_dev, found.st_ino))
-        return all(looks.take(f"{self._base}{folder}".rstrip("/")) for folder in sorted(self._walked))
+        for folder in sorted(self._walked):
+            whole = f"{self._base}{folder}".rstrip("/")
+            if not looks.take(whole):
+                looks.outside[whole] = YOUNG
+        return True
 
     def _stamp(self, path: str) -> Stamp | None:
         stamp = self._look(path)
         self._asked[path] = stamp is not None
+        self._askers.setdefault(self._asker, set()).add(path)
         return stamp
 
     def _look(self, path: str) -> Stamp | None:
@@ -220,6 +241,7 @@ class Workspace:
     def _scan(self, folder: str) -> Iterator[tuple[str, bool]]:
         """Give the names of directories and regular files in a folder, with whether they are directories."""
         self._walked.add(folder)
+        self._askers.setdefault(self._asker, set()).add(f"{self._base}{folder}".rstrip("/"))
         try:
             entries = os.scandir(self._base + folder)
         except (FileNotFoundError, NotADirectoryError):

@@ -85,6 +85,8 @@ def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
     """Return all files of a folder: what kind each is, and its bytes or the target of its link."""
     found = {}
     for path in sorted(root.rglob("*")):
+        if path.name.endswith(".tmp"):  # of state.json, which a stage's thread may be about to rename
+            continue
         kind = path.lstat().st_mode
         data = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
         found[path.relative_to(root).as_posix()] = (kind, data)

@@ -1,13 +1,15 @@
 """Whatever happens to a project, the answer from a snapshot is the one that deciding everything again would give."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -17,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orch23.cli.main import main
-from orch23.snapshot.reply import reply
+from orch23.entry import main as program
+from orch23.snapshot.reply import reply as reply_or_tell
 from orch23.store.workspace import Workspace
 from tests.project import Outcome, _stream, _text
 
@@ -26,7 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 AHEAD_NS = 10_000_000_000
-BUILD = ["build", "pipeline.yaml"]
+BUILD = ["build", "pipeline.yaml", "-j1"]
+PLAN = ["plan", "pipeline.yaml"]
 PIPELINE = """\
 version: 1
 name: story
@@ -53,6 +57,16 @@ stages:
     shell: [cp, out/deep/tail.txt, out/made.txt]
     inputs: [out/deep/tail.txt]
     outputs: [out/made.txt]
+  second:
+    render: {template: prompts/head.j2}
+    inputs: ["spec.md#Two"]
+    outputs: [out/second.txt]
+  third: {shell: [cp, out/second.txt, out/third.txt], inputs: [out/second.txt], outputs: [out/third.txt]}
+  alone: {shell: [cp, src/sub/b.txt, out/alone.txt], inputs: [src/sub/b.txt], outputs: [out/alone.txt], needs: [third]}
+  names:
+    render: {template: prompts/every.j2}
+    inputs: [{list: "src/*.txt"}, spec.md]
+    outputs: [out/names.txt]
 """
 FILES = {
     "pipeline.yaml": PIPELINE.replace("WORD", "one"),
@@ -62,9 +76,27 @@ FILES = {
     "src/a.txt": "a\n",
     "src/sub/b.txt": "b\n",
 }
-MADE = ("out/head.txt", "out/every.txt", "out/deep/tail.txt", "out/made.txt", "out/maybe.txt")
+MADE = (
+    *("out/head.txt", "out/every.txt", "out/deep/tail.txt", "out/made.txt", "out/maybe.txt"),
+    *("out/second.txt", "out/third.txt", "out/alone.txt", "out/names.txt"),
+)
+DECLARED_OTHERWISE = {
+    "[cp, src/sub/b.txt, out/alone.txt]": "[cp, --, src/sub/b.txt, out/alone.txt]",
+    "  third: {shell": "  third: {desc: said, shell",
+    "    outputs: [out/second.txt]": "    desc: more\n    outputs: [out/second.txt]\n    timeout: 9m",
+    "inputs: [src/sub/b.txt], outputs: [out/alone.txt]": "inputs: [src/**/b.txt], outputs: [out/alone.txt]",
+    "needs: [third]": "needs: [second]",
+    "  names:\n": "  more: {shell: [cp, spec.md, out/a.txt], inputs: [spec.md], outputs: [out/a.txt]}\n  names:\n",
+    "    outputs: [out/names.txt]\n": "    outputs: [out/names.txt]\nstop_conditions: {max_wall: 1h}\n",
+    "outputs: [out/made.txt]": "outputs: [out/made.txt]\n    shells: [false]",
+}
 TEXTS = {
-    "pipeline.yaml": (FILES["pipeline.yaml"], PIPELINE.replace("WORD", "two"), f"# a note\n{FILES['pipeline.yaml']}"),
+    "pipeline.yaml": (
+        FILES["pipeline.yaml"],
+        PIPELINE.replace("WORD", "two"),
+        f"# a note\n{FILES['pipeline.yaml']}",
+        *(FILES["pipeline.yaml"].replace(old, new) for old, new in DECLARED_OTHERWISE.items()),
+    ),
     "spec.md": (FILES["spec.md"], FILES["spec.md"].replace("first", "other"), FILES["spec.md"].replace("second", "x")),
     "prompts/head.j2": (FILES["prompts/head.j2"], "{{ inputs[0].text }}!"),
     "prompts/every.j2": (FILES["prompts/every.j2"], FILES["prompts/every.j2"].replace("path", "text")),
@@ -152,9 +184,33 @@ def mark_a_root(chance: random.Random) -> None:
         path.write_text("[tool.orch23]\n" if path.name.startswith("py") else "")
 
 
+def reply(argv: list[str]) -> int | None:
+    """Answer from the snapshot alone."""
+    answer = reply_or_tell(argv)
+    return answer if isinstance(answer, int) else None
+
+
 EVENTS: tuple[Callable[[random.Random], None], ...] = (
     *(edit, edit, stealthily, touch, remove, remove_kept, spoil_snapshot, change_mode, link_folder, mark_a_root),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a build left: all files of the project, how it began and what it counted when it ended."""
+
+    files: Mapping[str, bytes]
+    began: Mapping[str, object]
+    counts: object
+
+
+def left() -> Left:
+    files = (path for path in Path().rglob("*") if path.is_file() and path.parts[0] not in (".orch23", "logs"))
+    journals = sorted(Path("logs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    lines = [json.loads(line) for line in journals[-1].read_text().splitlines()] if journals else []
+    began: Mapping[str, object] = next((line["data"] for line in lines if line["type"] == "run_started"), {})
+    ended: Mapping[str, object] = next((line["data"] for line in lines if line["type"] == "run_finished"), {})
+    return Left({str(path): path.read_bytes() for path in files}, began, ended.get("stages"))
 
 
 class Play:
@@ -164,6 +220,7 @@ class Play:
         self.ahead_ns = AHEAD_NS
         self._real = time.time_ns
         self.answered = 0
+        self.parts = 0
 
     def now_ns(self) -> int:
         return self._real() + self.ahead_ns
@@ -175,20 +232,29 @@ class Play:
         return None if code is None else Outcome(code, _text(out), _text(err))
 
     def compare(self) -> None:
-        """Ask both ways what would be done; where the snapshot answers, it answers the same."""
-        quick = self.ask(reply, ["plan", "pipeline.yaml"])
-        if quick is not None:
-            self.answered += 1
-            assert self.ask(main, ["plan", "pipeline.yaml"]) == quick
+        """Ask both ways what would be done; from the snapshot, or from what an edit reaches, it is the same answer."""
+        quick = self.ask(reply, PLAN)
+        self.answered += quick is not None
+        assert (quick or self.ask(program, PLAN)) == self.ask(main, PLAN)
 
     def build(self) -> None:
-        """Build as the program does; where the snapshot answers, deciding everything finds the same."""
+        """Build as the program does; deciding everything, in a copy of the project, comes to the same."""
         quick = self.ask(reply, BUILD)
-        if quick is None:
-            self.ask(main, BUILD)
-        else:
+        if quick is not None:
             self.answered += 1
             assert self.ask(main, BUILD) == quick
+            return
+        with tempfile.TemporaryDirectory(dir=RAM) as folder:
+            shutil.copytree(".", folder, dirs_exist_ok=True, symlinks=True)
+            shutil.rmtree(f"{folder}/.orch23/snapshots", ignore_errors=True)
+            quick = self.ask(program, BUILD)
+            done = left()
+            self.parts += "at_rest" in done.began
+            with contextlib.chdir(folder):
+                whole = self.ask(main, BUILD)
+                assert whole is not None
+                assert quick is not None
+                assert (quick.code, done.files, done.counts) == (whole.code, left().files, left().counts), whole.err
 
 
 def wait_for_the_clock_of_the_files() -> None:
@@ -209,6 +275,8 @@ def playing() -> Iterator[Play]:
         patch("orch23.cli.console.time_ns", play.now_ns),
         patch("orch23.snapshot.looks.time.time_ns", play.now_ns),
         patch("orch23.store.opening.Workspace", partial(Workspace, now_ns=play.now_ns)),
+        patch("orch23.cli.tying.FEWEST", 0),
+        patch("orch23.report.plan_text.MOST_DULL_LINES", 0),
     ):
         for path, text in FILES.items():
             put(path, text)
@@ -227,7 +295,7 @@ def test_the_snapshot_says_what_deciding_again_would(history: tuple[int, int]) -
         play.build()
         play.build()
         play.compare()
-        assert play.answered == 1
+        assert play.answered == 2
         for _ in range(length):
             wait_for_the_clock_of_the_files()
             chance.choice(EVENTS)(chance)
@@ -244,4 +312,35 @@ def test_the_snapshot_answers_where_nothing_happened() -> None:
         play.build()
         play.compare()
         play.build()
-        assert play.answered == 2
+        assert play.answered == 3
+
+
+def declared(number: int) -> str:
+    """Return the pipeline with one of its stages declared otherwise."""
+    old, new = list(DECLARED_OTHERWISE.items())[number]
+    assert FILES["pipeline.yaml"].count(old) == 1
+    return FILES["pipeline.yaml"].replace(old, new)
+
+
+def test_what_an_edit_reaches_is_built_alone_and_comes_to_the_same() -> None:
+    with playing() as play:
+        play.build()
+        for number, change in enumerate(
+            [
+                lambda: put("src/sub/b.txt", "new\n"),
+                Path("out/alone.txt").unlink,
+                lambda: put("src/sub/b.txt", "b\n"),
+                lambda: put("pipeline.yaml", declared(0)),
+                lambda: put("pipeline.yaml", FILES["pipeline.yaml"]),
+                lambda: put("pipeline.yaml", declared(1)),
+                lambda: put("out/third.txt", "by hand\n"),
+            ]
+        ):
+            wait_for_the_clock_of_the_files()
+            change()
+            play.compare()
+            play.build()
+            assert (play.parts, play.answered) == (number + 1, 2 * number)
+            play.build()
+            play.compare()
+        assert play.answered == 12  # of an edited file there is something to decide

@@ -52,11 +52,11 @@ class Machine:
         project = self.folder / f"{name}-of-{self.user}"
         if project.exists():
             return project
+        if name == "sdist" and not (ROOT / "vendor").is_dir():
+            pytest.skip("the archives are not there (make vendor)")
         project.mkdir()
         os.chown(project, self.user, self.user)
         if name == "sdist":
-            if not (ROOT / "vendor").is_dir():
-                pytest.skip("the archives are not there (make vendor)")
             (project / "pipelines").mkdir()
             shutil.copy(ROOT / "pipelines/sdist.yaml", project / "pipelines")
             shutil.copytree(ROOT / "vendor", project / "vendor")

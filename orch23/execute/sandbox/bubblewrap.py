@@ -6,13 +6,15 @@ import os
 import re
 import resource
 import select
+import socket
+import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
-from orch23.execute.kinship import awaits_child
+from orch23.execute import kinship
 from orch23.execute.launch import Launch, LaunchRefusedError
 from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
@@ -30,12 +32,14 @@ SEEN_ROOM: Final = "/room"
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _IN_MEMORY: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - its own
 _GATE_WITHIN_S = 10.0
-_BOND_PAUSE_S = 0.0005
+_BOND_PAUSE_S = 0.0002
 _SHELL = "/bin/sh"
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
 _PROCESSES = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
+_COPIED_BYTES = 1 << 18
+_NOT_GIVEN = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
 _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
@@ -69,40 +73,50 @@ class Bubblewrap:
         prefixes = places.prefixes(launch.interpreter, self.closed)
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.Sockets.SHARED if launch.network else seccomp.Sockets.OWN
-        with _Pipes(seccomp.program(sockets, machine())) as pipes:
+        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch)) as open_here:
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
-                *_mounts(launch, seen, prefixes),
+                *_mounts(launch, seen, prefixes, open_here.settings),
                 *("--chdir", str(inside)),
-                *("--seccomp", str(pipes.filter), "--json-status-fd", str(pipes.status_far)),
-                *("--block-fd", str(pipes.block)),
+                *("--seccomp", str(open_here.filter), "--json-status-fd", str(open_here.status_far)),
             )
             yield replace(
                 launch,
                 argv=(str(self.program), *options, "--", *_waiting(launch)),
-                pass_fds=(*launch.pass_fds, pipes.filter, pipes.status_far, pipes.block),
-                stdin=pipes.begin_far,
-                gate=pipes.open_gate,
-                judge=pipes.judge,
+                pass_fds=(
+                    *launch.pass_fds,
+                    *(open_here.filter, open_here.status_far),
+                    *(descriptor for _, descriptor in open_here.settings),
+                ),
+                stdin=open_here.begin_far,
+                gate=open_here.open_gate,
+                judge=open_here.judge,
             )
 
 
 def _waiting(launch: Launch) -> tuple[str, ...]:
-    """Return the command that begins when it is told a line, and ends where nobody is left to tell it one.
+    """Return the command that says that it is there, begins when it is told so, and ends where nobody is left to tell.
 
     It is told when bwrap's first process has tied itself to orch23: that comes only after it started the command, so a
     death of orch23 before would leave the command alive. What the shell puts into the environment is taken out again.
     """
     added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
-    script = f'read -r go || exit 1; unset go {added}; exec "$@" < /dev/null'
+    script = f'echo >&0; read -r go || exit 1; unset go {added}; exec "$@" < /dev/null'
     return (_SHELL, "-c", script, _SHELL, *launch.argv)
 
 
-def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path]) -> Iterator[str]:
-    """Give the options that make the tree of files. Of the host's /proc there are its switches, for reading alone."""
+def _settings(launch: Launch) -> tuple[str, ...]:
+    return (*places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ()))
+
+
+def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequence[tuple[str, int]]) -> Iterator[str]:
+    """Give the options that make the tree of files. Of the host's /proc there are its switches, for reading alone.
+
+    `settings` are files that are given as copies, which cost a fraction of a mount.
+    """
     for path in places.SYSTEM:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
@@ -113,35 +127,31 @@ def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path]) -> Iterator[st
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
     yield from ("--symlink", "/run", "/var/run")
     # After those above, which would hide what lies below them.
-    settings = (*places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ()), places.PROCESSORS)
-    for path in (*settings, *map(str, prefixes)):
-        yield from ("--ro-bind-try", path, path)
+    for path, descriptor in settings:
+        yield from ("--perms", "0444", "--file", str(descriptor), path)
+    copied = {path for path, _ in settings}
+    for path in (*_settings(launch), places.PROCESSORS, *map(str, prefixes)):
+        if path not in copied:
+            yield from ("--ro-bind-try", path, path)
     yield from ("--bind", str(launch.room.root), str(seen.root))
     yield from ("--ro-bind-try", str(launch.room.own / "reporter"), str(seen.own / "reporter"))
     yield from ("--remount-ro", "/dev", "--remount-ro", "/")
 
 
-class _Pipes:
-    """The descriptors of one bwrap: the filter it loads, what it says of its child, and what it waits for."""
+class _Descriptors:
+    """What one bwrap is given open: its filter, settings, what it says of its child, and what the command waits for."""
 
-    def __init__(self, filter_program: bytes) -> None:
-        """Open them."""
+    def __init__(self, filter_program: bytes, settings: Sequence[str]) -> None:
+        """Open them. Of the settings, those that are files: `settings` says which, and by which descriptors."""
         with contextlib.ExitStack() as stack:
             self.filter = _filled(stack, filter_program)
-            self._status, self.status_far = _pipe(stack)
-            self.block, self._release = _pipe(stack)
-            self.begin_far, self._begin = _pipe(stack)
+            self._status, self.status_far = _kept(stack, *os.pipe2(os.O_CLOEXEC))
+            self._begin, self.begin_far = _kept(stack, *(end.detach() for end in socket.socketpair()))
+            self.settings = tuple(_files(stack, settings))
             stack.pop_all()
         self._said = b""
-        self._open = {
-            self.filter,
-            self._status,
-            self.status_far,
-            self.block,
-            self._release,
-            self.begin_far,
-            self._begin,
-        }
+        self._far = (self.filter, self.status_far, self.begin_far, *(descriptor for _, descriptor in self.settings))
+        self._open = {*self._far, self._status, self._begin}
 
     def __enter__(self) -> Self:
         return self
@@ -150,23 +160,24 @@ class _Pipes:
         for descriptor in tuple(self._open):
             self._close(descriptor)
 
-    def open_gate(self, limit: Callable[[int], None]) -> None:
-        """Set limits to the child of bwrap once it is there, and let it begin; the limits are inherited.
+    def open_gate(self, family: kinship.Family) -> None:
+        """Set limits to the child of bwrap and to the command, once they are there, and let the command begin.
 
-        Where orch23 dies on the way, the command reads the end of a pipe, and does not begin.
+        Where orch23 dies on the way, the command reads the end of a socket, and does not begin.
         """
-        for far in (self.filter, self.status_far, self.block, self.begin_far):
+        for far in self._far:
             self._close(far)
         while not (child := _CHILD.search(self._said)) and self._listen(_GATE_WITHIN_S):
             pass
         if child:
-            limit(int(child[1]))
-            with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
-                resource.prlimit(int(child[1]), resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
-        self._tell(self._release)
-        if child:
-            _await_bond(int(child[1]))
-        self._tell(self._begin)
+            kinship.enclose(family, int(child[1]))
+            _limit(family, int(child[1]))
+            if _is_readable(self._begin, _GATE_WITHIN_S):  # the command's word, or the end of all that could say it
+                for command in _bonded(int(child[1])):
+                    _limit(family, command)
+        with contextlib.suppress(ConnectionError):
+            os.write(self._begin, b"\n")
+        self._close(self._begin)
 
     def judge(self, end: ProcessEnd) -> ProcessEnd:
         """Return how the process ended. As long as bwrap told no exit code of it, all that was printed is bwrap's own.
@@ -187,19 +198,11 @@ class _Pipes:
 
     def _listen(self, patience_s: float) -> bool:
         """Take what bwrap says; False where it says no more, at least not within that time."""
-        waiting = select.poll()
-        waiting.register(self._status, select.POLLIN)
-        if not waiting.poll(patience_s * 1000):
+        if not _is_readable(self._status, patience_s):
             return False
         data = os.read(self._status, _STATUS_BYTES)
         self._said += data
         return bool(data)
-
-    def _tell(self, descriptor: int) -> None:
-        """Let go on what waits for a line."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(descriptor, b"\n")
-        self._close(descriptor)
 
     def _close(self, descriptor: int) -> None:
         if descriptor in self._open:
@@ -207,19 +210,52 @@ class _Pipes:
             os.close(descriptor)
 
 
-def _await_bond(first: int) -> None:
-    """Wait until the first process of the sandbox has tied itself to its parent: it sleeps, and has a child."""
+def _bonded(first: int) -> list[int]:
+    """Wait until the first process of the sandbox has tied itself to its parent, and return what it has started.
+
+    It does that between starting the command and waiting for it.
+    """
     deadline = time.monotonic() + _GATE_WITHIN_S
-    while not awaits_child(first) and time.monotonic() < deadline:
+    while (started := kinship.awaited_children(first)) is None and time.monotonic() < deadline:
         time.sleep(_BOND_PAUSE_S)
+    return started or []
 
 
-def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
-    """Give a pipe that is closed with the stack."""
-    ends = os.pipe2(os.O_CLOEXEC)
-    for end in ends:
-        stack.callback(os.close, end)
-    return ends
+def _limit(family: kinship.Family, command: int) -> None:
+    kinship.limit(family, command)
+    with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
+        resource.prlimit(command, resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
+
+
+def _is_readable(descriptor: int, patience_s: float) -> bool:
+    """Say whether there is something to read, or the end, within a time."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(patience_s * 1000))
+
+
+def _kept(stack: contextlib.ExitStack, near: int, far: int) -> tuple[int, int]:
+    """Give both ends of a pair, which are closed with the stack."""
+    stack.callback(os.close, near)
+    stack.callback(os.close, far)
+    return near, far
+
+
+def _files(stack: contextlib.ExitStack, paths: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Open those that are regular files which can be read; a long one is cheaper as a mount."""
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as problem:
+            if problem.errno in _NOT_GIVEN:
+                continue
+            raise
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= _COPIED_BYTES:
+            stack.callback(os.close, descriptor)
+            yield path, descriptor
+        else:
+            os.close(descriptor)
 
 
 def _filled(stack: contextlib.ExitStack, data: bytes) -> int:

@@ -7,7 +7,6 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 from orch23.execute.sandbox.system_calls import call
@@ -17,6 +16,7 @@ LEAST_ABI = 3
 
 _VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
+_RULE: Final = struct.Struct("=Qi")
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_DEVICES = 1 << 6 | 1 << 11
@@ -39,7 +39,7 @@ def abi() -> int:
 
 
 @contextlib.contextmanager
-def ruleset(places: Iterable[tuple[Path, int]]) -> Iterator[int]:
+def ruleset(places: Iterable[tuple[str, int]]) -> Iterator[int]:
     """Give the descriptor of a ruleset: these rights below these places, as far as they are there, and no others.
 
     It has no say in TCP, of which it knows ports alone: a filter of system calls has.
@@ -53,7 +53,7 @@ def ruleset(places: Iterable[tuple[Path, int]]) -> Iterator[int]:
     fields = [handled]
     if version >= _ABI_OF_SCOPES:
         fields += [_NO_PORTS, _SIGNALS_AND_ABSTRACT_SOCKETS]
-    attributes = ctypes.create_string_buffer(struct.pack(f"={len(fields)}Q", *fields), 8 * len(fields))
+    attributes = struct.pack(f"={len(fields)}Q", *fields)
     rules = call("landlock_create_ruleset", attributes, ctypes.c_size_t(8 * len(fields)), ctypes.c_uint32(0))
     try:
         for path, rights in places:
@@ -73,7 +73,7 @@ def restrict(rules: int) -> None:
     call("landlock_restrict_self", ctypes.c_int(rules), ctypes.c_uint32(0))
 
 
-def _allow(rules: int, path: Path, rights: int) -> None:
+def _allow(rules: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as problem:
@@ -83,7 +83,7 @@ def _allow(rules: int, path: Path, rights: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= _OF_FILES
-        attributes = ctypes.create_string_buffer(struct.pack("=Qi", rights, place), 12)
+        attributes = _RULE.pack(rights, place)
         call("landlock_add_rule", ctypes.c_int(rules), ctypes.c_int(_RULE_PATH_BENEATH), attributes, ctypes.c_uint32(0))
     finally:
         os.close(place)

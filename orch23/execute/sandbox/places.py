@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +34,50 @@ PROCESSORS = "/sys/devices/system/cpu"
 """Where programs count processors."""
 
 
+@cache
+def readable() -> tuple[str, ...]:
+    """Return all of the system that is there, once in a process; what lies in a folder that is named, not again.
+
+    What an answer leaves out cannot be read, so that a path which comes later is only missed.
+    """
+    folders = tuple(path for path in SYSTEM if os.path.isdir(path))
+    whole = {path for path in folders if os.path.realpath(path) == path}
+    within = tuple(f"{path}/" for path in whole)
+    return (
+        *(path for path in folders if path in whole or not f"{os.path.realpath(path)}/".startswith(within)),
+        *(path for path in (*SETTINGS, *IN_THE_WAY, PROCESSORS) if os.path.exists(path)),
+    )
+
+
 def prefixes(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return what an interpreter needs of the disk beyond the system's folders: its environment and its base.
 
     A prefix that holds a closed place, such as the user's home, is not given: then it is the interpreter alone and the
     libraries beside it.
     """
+    beside = interpreter.parent.parent
+    return _prefixes(
+        interpreter,
+        closed,
+        (
+            _stamp(interpreter, follow=False),
+            *(_stamp(path) for path in (interpreter, beside / "pyvenv.cfg", beside / "lib")),
+        ),
+    )
+
+
+def _stamp(path: Path, *, follow: bool = True) -> tuple[int, ...]:
+    """Return what changes when a path is replaced or written; nothing where there is none."""
+    try:
+        status = os.stat(path, follow_symlinks=follow)
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)
+def _prefixes(interpreter: Path, closed: tuple[Path, ...], _: tuple[tuple[int, ...], ...]) -> tuple[Path, ...]:
+    """Look for the prefixes; it takes some two hundred looks at the disk, and every process needs the answer."""
     found: dict[Path, None] = {}
     for program in _links(interpreter):
         for prefix in (program.parent.parent, *_home(program)):

@@ -58,25 +58,21 @@ class Restricted:
 
             yield replace(launch, confine=confine)
 
-    def _places(self, launch: Launch) -> Iterator[tuple[Path, int]]:
+    def _places(self, launch: Launch) -> Iterator[tuple[str, int]]:
         read, write = landlock.READ, landlock.WRITE
         for path in (
-            *places.SYSTEM,
-            *places.SETTINGS,
-            *places.IN_THE_WAY,
+            *places.readable(),
             *(places.NETWORK_SETTINGS if launch.network else ()),
+            *("/proc", *_CHANCE),
+            *places.prefixes(launch.interpreter, self.closed),
         ):
-            yield Path(path), read
-        for path in (places.PROCESSORS, "/proc", *_CHANCE):
-            yield Path(path), read
-        for path in places.prefixes(launch.interpreter, self.closed):
-            yield path, read
+            yield str(path), read
         for path in _DEVICES:
-            yield Path(path), read | write
+            yield path, read | write
         if not any(place.resolve().is_relative_to(_SHARED_MEMORY) for place in (*self.closed, launch.room.root)):
-            yield _SHARED_MEMORY, write  # named semaphores are files there
-        yield launch.room.own / "reporter", read
-        yield launch.room.root, write
+            yield str(_SHARED_MEMORY), write  # named semaphores are files there
+        yield str(launch.room.own / "reporter"), read
+        yield str(launch.room.root), write
 
 
 def _own_network() -> bool:

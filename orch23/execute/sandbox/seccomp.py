@@ -7,12 +7,14 @@ not to exist: its flags lie in memory, where no filter can look, and every libc 
 import ctypes
 import errno
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from operator import itemgetter
 from typing import Final
 
-from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, number
+from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, libc, number
 
 
 class Sockets(Enum):
@@ -53,6 +55,7 @@ _JUMP, _ANY_BIT, _AT_LEAST = 0x05, 0x45, 0x35
 _ALLOW, _KILL, _ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
 _FIRST_X32 = 0x4000_0000
+_FEW = 4  # rules that are tried one after the other
 
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_SET_MODE_FILTER = 1
@@ -78,6 +81,7 @@ class _Rule:
     error: int = errno.EPERM
 
 
+@cache
 def program(sockets: Sockets, machine: str, *, alone: bool = True) -> bytes:
     """Return the filter as the kernel, and bubblewrap, take it.
 
@@ -94,11 +98,8 @@ def program(sockets: Sockets, machine: str, *, alone: bool = True) -> bytes:
     code = [(_LOAD, 0, 0, _MACHINE_AT), (_EQUAL, 1, 0, architecture), _give(_KILL), (_LOAD, 0, 0, _NUMBER_AT)]
     if machine == "x86_64":
         code += [(_AT_LEAST, 0, 1, _FIRST_X32), _give(_ERRNO | errno.ENOSYS)]
-    for rule in _rules(sockets, alone=alone):
-        this = number(rule.name, machine)
-        if this is not None:
-            code += _assembled(rule, this)
-    code.append(_give(_ALLOW))
+    numbered = ((number(rule.name, machine), rule) for rule in _rules(sockets, alone=alone))
+    code += _searched(sorted(((this, rule) for this, rule in numbered if this is not None), key=itemgetter(0)))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
 
 
@@ -109,7 +110,7 @@ def give_up_privileges() -> None:
         OSError: the kernel does not know how.
 
     """
-    checked("no_new_privs", ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    checked("no_new_privs", libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def install(filter_program: bytes) -> None:
@@ -161,6 +162,17 @@ def _socket_rules(sockets: Sockets) -> Iterator[_Rule]:
 
 def _families(*allowed: int) -> _Rule:
     return _Rule("socket", tuple(_Test(0, family, negated=True) for family in allowed))
+
+
+def _searched(rules: Sequence[tuple[int, _Rule]]) -> list[tuple[int, int, int, int]]:
+    """Return the instructions that find the rules of a number by halves: the kernel tries each number at loading."""
+    middle = len(rules) // 2
+    while middle and rules[middle - 1][0] == rules[middle][0]:  # the rules of one call stay together
+        middle -= 1
+    if len(rules) <= _FEW or not middle:
+        return [*(step for this, rule in rules for step in _assembled(rule, this)), _give(_ALLOW)]
+    lower, upper = _searched(rules[:middle]), _searched(rules[middle:])
+    return [(_AT_LEAST, len(lower), 0, rules[middle][0]), *lower, *upper]
 
 
 def _assembled(rule: _Rule, this: int) -> list[tuple[int, int, int, int]]:

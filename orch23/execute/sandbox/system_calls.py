@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 from collections.abc import Mapping
+from functools import cache
 from typing import Final
 
 AUDIT_ARCHITECTURES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -109,9 +110,16 @@ NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = {
 }
 
 
+@cache
 def machine() -> str:
     """Return what the kernel calls this machine."""
     return platform.machine()
+
+
+@cache
+def libc() -> ctypes.CDLL:
+    """Return the C library of this process, by which calls are made; to look it up costs more than most calls."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def number(name: str, on: str | None = None) -> int | None:
@@ -130,7 +138,7 @@ def call(name: str, *arguments: object) -> int:
     this = number(name)
     if this is None:
         raise OSError(38, f"{name} is not known on this machine")
-    return checked(name, ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(this), *arguments))
+    return checked(name, libc().syscall(ctypes.c_long(this), *arguments))
 
 
 def checked(name: str, result: int) -> int:

@@ -28,13 +28,13 @@ def answered(stage: str, given: int, written: int) -> Event:
 
 
 def test_a_pipeline_that_never_ran_has_no_past(tmp_path: Path) -> None:
-    assert read_past(tmp_path / "logs", "p.yaml") == {}
+    assert read_past(tmp_path / "logs", "p.yaml", "a") == {}
 
 
 def test_durations_and_tokens_are_read_newest_first(tmp_path: Path) -> None:
     run(tmp_path, 1, answered("a", 10, 2), ended("a", 1.5))
     run(tmp_path, 2, answered("a", 12, 3), ended("a", 2.5), ended("s", 0.5, calls=0))
-    assert read_past(tmp_path, "p.yaml") == {
+    assert read_past(tmp_path, "p.yaml", "abcds") == {
         "a": Past(durations_s=(2.5, 1.5), answers=((12, 3), (10, 2))),
         "s": Past(durations_s=(0.5,)),
     }
@@ -43,14 +43,14 @@ def test_durations_and_tokens_are_read_newest_first(tmp_path: Path) -> None:
 def test_what_says_nothing_of_the_next_run_is_left_out(tmp_path: Path) -> None:
     replayed = ended("a", 0.1, calls=0, recorded=2)  # quick, since nobody was asked
     run(tmp_path, 1, replayed, ended("b", 0.0, status="fresh"), ended("c", 9.0, status="failed"), answered("d", 0, 0))
-    assert read_past(tmp_path, "p.yaml") == {}
+    assert read_past(tmp_path, "p.yaml", "abcds") == {}
 
 
 def test_only_the_newest_runs_of_the_pipeline_are_read(tmp_path: Path) -> None:
     for second in range(1, 5):
         run(tmp_path, second, ended("a", float(second)))
     run(tmp_path, 9, ended("a", 99.0), pipeline="other.yaml")
-    assert read_past(tmp_path, "p.yaml", newest=2) == {"a": Past(durations_s=(4.0, 3.0))}
+    assert read_past(tmp_path, "p.yaml", "a", newest=2) == {"a": Past(durations_s=(4.0, 3.0))}
 
 
 def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:
@@ -59,13 +59,16 @@ def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:
     lines = damaged.read_bytes().splitlines(keepends=True)
     damaged.write_bytes(lines[0] + b'{"type":"stage_finished", broken\n' + lines[2])
     (tmp_path / "20260101T000003Z-abcdef01.jsonl").write_bytes(b"\xff\n")
-    assert read_past(tmp_path, "p.yaml") == {"a": Past(durations_s=(3.0, 1.0))}
+    assert read_past(tmp_path, "p.yaml", "abcds") == {"a": Past(durations_s=(3.0, 1.0))}
     assert whole.exists()
 
 
 def test_a_new_item_takes_after_the_others_of_its_foreach(tmp_path: Path) -> None:
     run(tmp_path, 1, ended("code@a", 1.0), ended("code@b", 3.0), ended("x", 9.0))
-    past = read_past(tmp_path, "p.yaml")
+    past = read_past(tmp_path, "p.yaml", ["code@new"])
     assert past_of(past, "code@a") == Past(durations_s=(1.0,))
     assert past_of(past, "code@new") == past_of(past, "code") == Past(durations_s=(1.0, 3.0))
     assert past_of(past, "unknown") == Past()
+    assert "x" not in past  # which was not asked for
+    many = read_past(tmp_path, "p.yaml", ["code", *map(str, range(99))])
+    assert past_of(many, "code@b") == Past(durations_s=(3.0,))

@@ -14,7 +14,7 @@ from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.manifest import core_of, identity_of, key_of
 from orch23.model.record import Record
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.records import Records
+from orch23.store.records import Records, RecordsPart
 from orch23.store.strict_json import parse
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -247,3 +247,37 @@ def test_the_order_is_that_of_the_puts_whatever_is_reopened(steps: list[int | st
             for path in ("p0", "p1"):
                 assert list(records.owners(path)) == [one for one in expected if path in one.outputs]
             assert records.last("code") == (expected[0] if expected else None)
+
+
+def test_a_part_answers_as_the_whole_does_and_goes_on_numbering_where_it_ended(tmp_path: Path) -> None:
+    whole = Records(tmp_path)
+    for text in ("v1", "v2", "v3"):
+        for path in ("a.py", "b.py"):
+            whole.put(record(text, path=path))
+    whole.put(record("v1", path="a.py"))  # the newest again
+    mine = {record(text, path="a.py").key for text in ("v1", "v2")}
+    part = Records(tmp_path, RecordsPart(set(mine), whole.newest))
+    assert part.shelves() == whole.shelves() != {}
+    assert part.by_key(record("v3", path="a.py").key) == whole.by_key(record("v3", path="a.py").key) != ()
+    assert part.owners("b.py") == ()
+    identity = identity_of(record("v1").manifest)
+    assert part.by_identity(identity) == whole.by_identity(identity)
+    assert [one.manifest["command"] for one in part.owners("a.py")] == ["v1", "v3", "v2"]
+    assert part.by_key(record("v9").key) == ()
+    part.put(record("v9"))
+    again = Records(tmp_path)
+    assert [one.manifest["command"] for one in again.owners("a.py")] == ["v9", "v1", "v3", "v2"]
+    assert again.newest == whole.newest + 1
+    assert again.shelves() != whole.shelves() or again.shelves() == part.shelves()
+
+
+def test_a_damaged_file_in_a_part_is_mended_like_any_other(tmp_path: Path) -> None:
+    whole = Records(tmp_path)
+    whole.put(record("v1"))
+    key = record("v1").key
+    (tmp_path / key[:2] / key).write_text("no record\n")
+    part = Records(tmp_path, RecordsPart(set(), 9))
+    assert part.by_key(key) == ()
+    assert len(part.healed) == 1
+    part.put(record("v2"))
+    assert not (tmp_path / key[:2] / key).exists()

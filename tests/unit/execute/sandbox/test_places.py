@@ -1,10 +1,11 @@
 """What of the disk an interpreter needs."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from orch23.execute.sandbox.places import prefixes
+from orch23.execute.sandbox.places import SETTINGS, SYSTEM, prefixes, readable
 from orch23.execute.sandbox.programs import check_program
 
 
@@ -41,6 +42,33 @@ def test_of_a_prefix_that_holds_a_closed_place_only_the_interpreter_is_seen(tmp_
     (home / "lib/python3.11").mkdir(parents=True)
     (home / ".ssh").mkdir()
     assert set(prefixes(python, (home,))) == {python, home / "lib/python3.11"}
+
+
+def test_an_environment_that_was_made_anew_is_looked_at_again(tmp_path: Path) -> None:
+    first, second = (program(tmp_path / f"versions/{name}/bin/python3") for name in ("3.11", "3.12"))
+    python = environment(tmp_path / "venv", first)
+    assert prefixes(python, ()) == (tmp_path / "venv", tmp_path / "versions/3.11")
+    python.unlink()
+    python.symlink_to(second)
+    (tmp_path / "venv/pyvenv.cfg").write_text(f"home = {second.parent}\n")
+    assert prefixes(python, ()) == (tmp_path / "venv", tmp_path / "versions/3.12")
+
+
+def test_libraries_that_come_later_beside_an_interpreter_are_seen(tmp_path: Path) -> None:
+    python = program(tmp_path / "me/bin/python3")
+    (tmp_path / "me/lib").mkdir()
+    assert prefixes(python, (tmp_path / "me",)) == (python,)
+    (tmp_path / "me/lib/python3.11").mkdir()
+    assert set(prefixes(python, (tmp_path / "me",))) == {python, tmp_path / "me/lib/python3.11"}
+
+
+def test_what_is_readable_of_the_system_is_there_and_covers_all_its_folders() -> None:
+    found = readable()
+    assert all(os.path.exists(path) for path in found)
+    for path in SYSTEM:
+        if os.path.isdir(path):
+            assert any(Path(path).resolve().is_relative_to(Path(one).resolve()) for one in found)
+    assert {path for path in SETTINGS if os.path.exists(path)} <= set(found)
 
 
 def test_what_the_system_has_is_not_named_again() -> None:

@@ -16,12 +16,21 @@ NEWUSER, NEWNET, SIGCHLD, UNIX, INET, PACKET, NETLINK, STREAM, DATAGRAM = 1 << 2
 
 def verdict(code: bytes, machine: str, call: int, *arguments: int, architecture: int | None = None) -> int:
     """Run a classic BPF program as the kernel does, on the data of one call."""
+    return run(code, machine, call, *arguments, architecture=architecture)[0]
+
+
+def steps(code: bytes, machine: str, call: int) -> int:
+    return run(code, machine, call)[1]
+
+
+def run(code: bytes, machine: str, call: int, *arguments: int, architecture: int | None = None) -> tuple[int, int]:
+    """Return the verdict and how many instructions it took."""
     padded = (*arguments, *(0,) * (6 - len(arguments)))
     known = AUDIT_ARCHITECTURES[machine] if architecture is None else architecture
     data = struct.pack("<IIQ6Q", call, known, 0, *(one & (1 << 64) - 1 for one in padded))
     instructions = list(struct.iter_unpack("=HBBI", code))
     register = at = 0
-    while True:
+    for taken in range(1, len(instructions) + 1):
         operation, jump_true, jump_false, value = instructions[at]
         at += 1
         match operation:
@@ -36,9 +45,10 @@ def verdict(code: bytes, machine: str, call: int, *arguments: int, architecture:
             case 0x45:
                 at += jump_true if register & value else jump_false
             case 0x06:
-                return int(value)
+                return int(value), taken
             case _:
                 raise AssertionError(operation)
+    raise AssertionError(at)
 
 
 def asked(name: str, *arguments: int, machine: str, sockets: Sockets = Sockets.OWN, alone: bool = True) -> int | None:
@@ -132,6 +142,14 @@ def test_everything_else_is_allowed(machine: str) -> None:
     code = program(Sockets.OWN, machine)
     known = {number(name, machine) for name in NUMBERS}
     assert {verdict(code, machine, call) for call in range(600) if call not in known} == {ALLOWED}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("sockets", Sockets)
+def test_a_verdict_takes_few_steps(sockets: Sockets, machine: str) -> None:
+    """The kernel runs the filter for every number there is when it is installed: before each process."""
+    code = program(sockets, machine, alone=False)
+    assert max(steps(code, machine, call) for call in range(500)) < 30
 
 
 def test_a_machine_that_is_not_known_has_no_filter() -> None:

@@ -1,0 +1,157 @@
+"""The part of a project that an edit can reach, where all the rest is as a build left it that had nothing to do."""
+
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from orch23.load.yaml_text import decode
+from orch23.model.digest import Json
+from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline
+from orch23.snapshot.looks import Looks
+from orch23.snapshot.reply import TIES, Unrest, keep, place, put
+from orch23.snapshot.ties import Reach, Ties, ties_from
+from orch23.store.opening import FOLDER
+from orch23.store.records import Records, RecordsPart
+
+RECORDS = "records"
+
+
+class OutdatedError(Exception):
+    """What was known of the rest of a project is so no more: everything is to be decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The stages that may have something to do, and those that they rest on.
+
+    `edited` is the one whose text in the pipeline is another, `text_before` what that of all of them was before.
+    """
+
+    unrest: Unrest
+    reach: Reach
+    records: RecordsPart
+    edited: str = ""
+    text_before: str = ""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Give all of them."""
+        return tuple(tie.name for tie in self.reach.stages)
+
+    @property
+    def ties(self) -> Ties:
+        """Give what is known of all stages."""
+        return self.reach.ties
+
+    @property
+    def began(self) -> Mapping[str, Json]:
+        """Give what a build of the whole says of itself."""
+        return cast("Mapping[str, Json]", self.ties.began)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Give who answers in the whole."""
+        return tuple(self.unrest.looks.facts["models"].splitlines())
+
+    @property
+    def at_rest(self) -> dict[str, int]:
+        """Give how many stages nothing happens to, by how they end."""
+        found = {"fresh": len(self.ties.stages) - len(self.reach.reached), "skipped": len(self.ties.skipped)}
+        return {status: number for status, number in found.items() if number}
+
+    def renewed(self, looks: Looks, **facts: str) -> Looks:
+        """Return what was looked at before, with what was looked at again, and with these facts in place of the old."""
+        before = self.unrest.looks
+        before.renew(looks, self.unrest.difference)
+        before.environ = looks.environ
+        before.facts |= facts
+        return before
+
+    def check_stages(self, pipeline: Pipeline, load: Callable[[str], Pipeline]) -> None:
+        """Do nothing if a pipeline has these stages and no other, tied as they were; `load` reads another text of it.
+
+        Raises:
+            OutdatedError: it has not, or the edited one would write, read or wait for something else.
+
+        """
+        if {stage.name for stage in pipeline.stages} != set(self.stages) or pipeline.skipped:
+            raise OutdatedError
+        if self.edited:
+            before = load(self.text_before)
+            same = replace(before, stages=pipeline.stages, locations=pipeline.locations) == pipeline
+            if (
+                not same
+                or _keys(before) != _keys(pipeline)
+                or _tied(before, self.edited) != _tied(pipeline, self.edited)
+            ):
+                raise OutdatedError
+
+    def check_age(self, root: Path) -> None:
+        """Do nothing if nobody has built since it was found; for the holder of the build lock.
+
+        Raises:
+            OutdatedError: somebody has.
+
+        """
+        if not self.unrest.is_current(str(root)) or Records(root / FOLDER / RECORDS).shelves() != self.ties.shelves:
+            raise OutdatedError
+
+
+def part_of(unrest: Unrest) -> Part | None:
+    """Return what the changes can reach; None where that is not known, or nearly everything."""
+    facts = unrest.looks.facts
+    root = Path(facts["root"])
+    try:
+        data = (root / f"{place(facts['question'])}{TIES}").read_bytes()
+    except OSError:
+        return None
+    ties = ties_from(data)
+    if ties is None or facts.get("ties") != f"{zlib.crc32(data):08x}":
+        return None
+    changed, before = [*unrest.difference.changed], ties
+    edited: list[int] = []
+    if facts["pipeline"] in changed:
+        text = decode((root / facts["pipeline"]).read_bytes(), "")[0]
+        found = ties.edited(text)
+        if found is None:
+            return None
+        changed.remove(facts["pipeline"])
+        ties, edited = found[0], [found[1]]
+    reach = ties.reach(changed, lambda path: os.path.lexists(root / path), edited)
+    if reach is None:
+        return None
+    return Part(
+        unrest=unrest,
+        reach=reach,
+        records=RecordsPart({key for tie in reach.stages for key in tie.keys}, ties.newest),
+        edited=ties.stages[edited[0]].name if edited else "",
+        text_before=Reach(before, reach.reached, reach.around).without_the_rest(before.text) if edited else "",
+    )
+
+
+def _keys(pipeline: Pipeline) -> set[str]:
+    """Return the keys of a pipeline's text that are no stage's."""
+    return {path for path in pipeline.locations if "/" not in path}
+
+
+def _tied(pipeline: Pipeline, name: str) -> tuple[object, ...]:
+    """Return what of a stage others are tied to, or what a run says of it when it begins."""
+    stage = next(one for one in pipeline.stages if one.name == name)
+    if isinstance(stage, ForeachStage):
+        raise OutdatedError
+    asked = (stage.step.provider, stage.step.model) if isinstance(stage.step, LLMStep) else ()
+    reads = (stage.inputs, stage.verify.inputs, stage.requires, stage.needs)
+    return (stage.kind, reads, stage.outputs, stage.fence, stage.chain, stage.retry.max, asked)
+
+
+def keep_tied(looks: Looks, ties: Ties | None) -> None:
+    """Write a snapshot, and beside it what the stages are tied by; from the root, for the holder of the build lock."""
+    looks.facts.pop("ties", None)
+    if ties is not None:
+        data = ties.to_bytes()
+        looks.facts["ties"] = f"{zlib.crc32(data):08x}"
+        put(f"{place(looks.facts['question'])}{TIES}", data)
+    keep(looks)

@@ -1,0 +1,119 @@
+"""A pipeline of many stages, as processes of their own: an edit is decided, built and told by what it reaches."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orch23.model.errors import ExitCode
+from tests.e2e.test_nothing_to_do import orch23
+from tests.project import Project
+
+pytestmark = pytest.mark.slow
+
+MANY = 70
+
+
+def stage(number: int, more: str = "") -> str:
+    source = f"in/{number}.txt" if number % 10 else f"in/{number}.txt, out/{max(0, number - 1)}.txt"
+    return (
+        f"  s{number:02d}:\n    shell: [cp, in/{number}.txt, out/{number}.txt]\n"
+        f"    inputs: [{source}]\n    outputs: [out/{number}.txt]\n{more}"
+    )
+
+
+def pipeline(**more: str) -> str:
+    stages = "".join(stage(number, more.get(f"s{number}", "")) for number in range(1, MANY + 1))
+    return f"version: 1\nname: many\nstages:\n{stages}"
+
+
+@pytest.fixture
+def root(project: Project) -> Path:
+    inputs = {f"in/{number}.txt": f"{number}\n" for number in range(1, MANY + 1)}
+    project.write({"pipeline.yaml": pipeline(), **inputs})
+    done = orch23(project.root, "build", "-j1")
+    assert (done.returncode, f"{MANY} stages: {MANY} built" in done.stderr) == (0, True), done.stderr
+    return project.root
+
+
+def journal(root: Path) -> list[dict[str, Any]]:
+    newest = max((root / "logs").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    return [json.loads(line) for line in newest.read_text().splitlines()]
+
+
+def told_of(root: Path) -> set[str]:
+    """Return the stages that the last build decided on."""
+    return {line["role"] for line in journal(root) if line["type"] == "stage_decided"}
+
+
+def test_an_edit_is_planned_and_built_by_what_it_reaches(root: Path) -> None:
+    (root / "in/9.txt").write_text("nine\n")
+    plan = orch23(root, "plan")
+    assert plan.stdout.splitlines()[:4] == [
+        f"many: 1 of {MANY} stages would run, 1 may",
+        "   stage  action   why",
+        " > s09    run      in/9.txt changed",
+        " ? s10    maybe    if what s09 writes changes",
+    ]
+    done = orch23(root, "build")
+    assert done.stderr.splitlines()[1:-1] == [
+        line for line in done.stderr.splitlines() if line.startswith((" ✔ s09", " ✔ s10"))
+    ]
+    assert f"{MANY} stages: 2 built, {MANY - 2} fresh" in done.stderr
+    assert told_of(root) == {"s09", "s10"}
+    began, ended = journal(root)[0]["data"], journal(root)[-1]["data"]
+    assert (began["stages"], began["at_rest"]) == (MANY, {"fresh": MANY - 2})
+    assert ended["stages"] == {"built": 2, "fresh": MANY - 2}
+    assert "nine" in (root / "out/9.txt").read_text()
+    assert orch23(root, "status").stdout == f"many: up to date ({MANY} stages)\n"
+
+
+def test_what_is_declared_otherwise_is_such_an_edit_unless_it_is_tied_otherwise(root: Path) -> None:
+    (root / "pipeline.yaml").write_text(pipeline(s9="    env: {A: b}\n"))
+    assert f"many: 1 of {MANY} stages would run, 1 may" in orch23(root, "plan").stdout
+    assert f"1 built, {MANY - 1} fresh" in orch23(root, "build").stderr
+    assert told_of(root) == {"s09", "s10"}
+    (root / "pipeline.yaml").write_text(pipeline(s9="    env: {A: b}\n    needs: [s08]\n"))
+    assert orch23(root, "build").returncode == 0
+    assert len(told_of(root)) == MANY
+
+
+def test_a_mistake_is_told_as_if_all_had_been_read(root: Path) -> None:
+    (root / "pipeline.yaml").write_text(pipeline(s9="    shel: x\n"))
+    done = orch23(root, "build")
+    assert done.returncode == ExitCode.INVALID
+    assert "pipeline.yaml:40:5" in done.stderr
+    assert "shel" in done.stderr
+    (root / "pipeline.yaml").write_text(pipeline())
+    assert orch23(root, "build").stderr == f"many: up to date ({MANY} stages)\n"
+
+
+def test_after_a_failure_all_is_decided(root: Path) -> None:
+    (root / "in/9.txt").unlink()
+    (root / "in/9.txt").mkdir()
+    assert orch23(root, "build").returncode == ExitCode.INVALID
+    (root / "in/9.txt").rmdir()
+    (root / "in/9.txt").write_text("nine\n")
+    (root / "pipeline.yaml").write_text(pipeline().replace("cp, in/9.txt", "cp, in/no.txt"))
+    assert f"{MANY} stages: {MANY - 2} fresh, 1 failed, 1 blocked" in orch23(root, "build").stderr
+    (root / "pipeline.yaml").write_text(pipeline())
+    assert orch23(root, "build").returncode == 0
+    assert len(told_of(root)) == MANY
+
+
+def test_another_build_in_between_makes_what_was_known_outdated(root: Path) -> None:
+    (root / "in/9.txt").write_text("nine\n")
+    assert "1 built" in orch23(root, "build", "s09").stderr
+    done = orch23(root, "build")
+    assert f"1 built, {MANY - 1} fresh" in done.stderr
+    assert len(told_of(root)) == MANY
+
+
+def test_each_stage_is_told_of_who_asks_for_it(root: Path) -> None:
+    (root / "in/9.txt").write_text("nine\n")
+    done = orch23(root, "build", "-v")
+    assert done.stderr.count(" fresh") >= MANY - 2
+    assert len(told_of(root)) == MANY
+    (root / "in/9.txt").write_text("ten\n")
+    assert len(json.loads(orch23(root, "plan", "--json").stdout)["stages"]) == MANY

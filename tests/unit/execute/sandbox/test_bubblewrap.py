@@ -1,0 +1,155 @@
+"""Tier A as a process sees it, and how it begins and ends."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orch23.execute import kinship
+from orch23.execute.launch import Launch
+from orch23.execute.rooms import Room
+from orch23.execute.sandbox.bubblewrap import _Descriptors, _waiting
+from orch23.model.action import Action, Completed
+from tests.sandbox.probe import Memory, executor
+from tests.sandbox.users import need
+
+
+def said(folder: Path, script: str) -> str:
+    """Return what a script prints in bubblewrap; it must end well."""
+    with executor("bubblewrap", Memory({}), folder / "rooms", ()) as running:
+        outcome = running.run(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable))
+    assert isinstance(outcome, Completed), outcome
+    assert outcome.result.exit_code == 0, outcome.result.output.text
+    return outcome.result.output.text
+
+
+def test_files_of_settings_are_copies_that_cannot_be_changed(tmp_path: Path) -> None:
+    need("bubblewrap")
+    assert said(tmp_path, "cat /etc/passwd") == Path("/etc/passwd").read_text()
+    script = "chmod u+w /etc/passwd 2>&1; rm -f /etc/passwd 2>&1; grep -c ' /etc/passwd ' /proc/self/mountinfo || true"
+    *refusals, mounts = said(tmp_path, script).splitlines()
+    assert [one.endswith("Read-only file system") for one in refusals] == [True, True]
+    assert mounts == "0"
+
+
+def test_a_long_file_of_settings_is_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("bubblewrap")
+    monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._COPIED_BYTES", 10)
+    assert said(tmp_path, "cat /etc/passwd; grep -c ' /etc/passwd ' /proc/self/mountinfo") == (
+        Path("/etc/passwd").read_text() + "1\n"
+    )
+
+
+def test_a_command_has_no_files_open_but_its_own(tmp_path: Path) -> None:
+    need("bubblewrap")
+    assert said(tmp_path, "ls /proc/$$/fd; readlink /proc/$$/fd/0").split() == ["0", "1", "2", "/dev/null"]
+
+
+def test_a_command_has_its_limits_before_it_begins(tmp_path: Path) -> None:
+    need("bubblewrap")
+    processes, size, core = said(tmp_path, "ulimit -Hu; ulimit -Hf; ulimit -Hc").split()
+    assert (processes, core) == ("4096", "0")
+    assert 0 < (4 << 20) - int(size) < 1000  # 4 GiB in KiB, less the number of the step
+
+
+def test_what_a_command_leaves_ends_without_a_look_at_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("bubblewrap")
+
+    def looked() -> None:
+        pytest.fail("it was searched for")
+
+    monkeypatch.setattr(kinship, "_snapshot", looked)
+    tag = f"{300_000 + os.getpid()}.25"
+    said(tmp_path, f"for i in 1 2 3; do (setsid sleep {tag} > /dev/null 2>&1 &); done; sleep 0.05")
+    listed = subprocess.run(["pgrep", "-f", f"sleep {tag}"], capture_output=True, check=False)
+    assert listed.stdout == b""
+
+
+def test_only_the_first_process_of_a_namespace_is_taken_for_one() -> None:
+    with kinship.births():
+        child = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
+        family = kinship.adopt(child.pid, "", 1 << 32)
+    try:
+        kinship.enclose(family, child.pid)  # a child of this process, not of the leader, and first in no namespace
+        assert family.first is None
+    finally:
+        kinship.end(family)
+        child.wait()
+        kinship.release(family)
+
+
+def test_a_command_begins_when_it_is_told_to_and_not_where_nobody_is_left(tmp_path: Path) -> None:
+    room = Room(tmp_path, "m")
+    launch = Launch(argv=("touch", "ran"), env={}, cwd=tmp_path, room=room, interpreter=Path(sys.executable))
+    for told in (False, True):
+        near, far = socket.socketpair()
+        with (
+            near,
+            subprocess.Popen(_waiting(launch), stdin=far.fileno(), cwd=tmp_path, env={"PATH": os.defpath}) as shell,
+        ):
+            far.close()
+            assert near.recv(1) == b"\n"
+            assert not (tmp_path / "ran").exists()
+            if told:
+                near.sendall(b"\n")
+            near.close()
+            assert shell.wait() == (0 if told else 1)
+        assert (tmp_path / "ran").exists() == told
+
+
+def shell(script: str) -> subprocess.Popen[bytes]:
+    """Start a shell that is the first of its group, and wait until it has said something."""
+    started = subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+    assert started.stdout is not None
+    started.stdout.readline()
+    return started
+
+
+def test_a_process_is_waited_for_until_it_sleeps_beside_what_it_started() -> None:
+    sleeps, runs = shell("sleep 1000 & echo; wait"), shell("sleep 1000 & echo; while :; do :; done")
+    try:
+        while (started := kinship.awaited_children(sleeps.pid)) is None:
+            pass
+        seen = {kinship.awaited_children(runs.pid) is None for _ in range(100)}
+    finally:
+        for one in (sleeps, runs):
+            os.killpg(one.pid, signal.SIGKILL)
+            one.communicate()
+    assert len(started) == 1
+    assert seen == {True}
+    assert kinship.awaited_children(sleeps.pid) == []
+
+
+def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it would do before could go on after a death of this process."""
+    answers: list[list[int] | None] = [[], None, None]
+    told: list[list[int]] = []
+    far = -1
+
+    def look(_: int) -> list[int] | None:
+        told.append(select.select([far], [], [], 0)[0])
+        return answers.pop()
+
+    monkeypatch.setattr(kinship, "awaited_children", look)
+    child = subprocess.Popen(["/bin/sleep", "1000"])
+    try:
+        with _Descriptors(b"", ()) as given:
+            far = os.dup(given.begin_far)
+            os.write(given.status_far, b'{ "child-pid": %d }' % child.pid)
+            os.write(far, b"\n")
+            given.open_gate(kinship.Family(os.getpid(), "", 1 << 32))
+    finally:
+        child.kill()
+        child.wait()
+    assert told == [[], [], []]
+    assert os.read(far, 2) == b"\n"
+    os.close(far)

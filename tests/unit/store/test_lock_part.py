@@ -1,0 +1,62 @@
+"""A part of a lock file is read and written as the whole would be."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.errors import CorruptStateError
+from orch23.model.record import LockFile, Record
+from orch23.store.lock_file import lock_text, read_lock, write_lock
+from orch23.store.lock_part import read_part, write_part
+from tests.unit.store.test_lock_file import NAMES, RECORDS, record
+
+
+@given(
+    st.dictionaries(NAMES.filter(lambda name: name < "~"), st.tuples(RECORDS, RECORDS, st.booleans()), max_size=5),
+    st.text(max_size=5).filter(lambda name: name.isprintable()),
+)
+def test_what_a_part_says_and_gets_is_what_the_whole_would(
+    tmp_path_factory: pytest.TempPathFactory, cases: dict[str, tuple[Record, Record, bool]], pipeline: str
+) -> None:
+    root = tmp_path_factory.mktemp("lock")
+    before = LockFile({name: old for name, (old, _, _) in cases.items()})
+    part = LockFile({name: new for name, (_, new, is_in) in cases.items() if is_in})
+    write_lock(root, "x.lock", before, pipeline)
+    assert read_part(root / "x.lock", part.records).records == {name: before.records[name] for name in part.records}
+    write_part(root, "x.lock", part, pipeline)
+    assert (root / "x.lock").read_text() == lock_text(LockFile({**before.records, **part.records}), pipeline)
+    assert not write_part(root, "x.lock", part, pipeline)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('  "b": {', '   "b": {'),
+        ('\n  "b": {\n', '\n  "b": { \n'),
+        ('"b": {', '"bb": {'),
+        ('"a": {', '"b": {'),
+        ('"sum": "', '"sum": "0'),
+        ('  "~": null\n', ""),
+    ],
+)
+def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path, old: str, new: str) -> None:
+    write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in "abc"}), "p")
+    text = (tmp_path / "x.lock").read_text()
+    assert old in text
+    (tmp_path / "x.lock").write_text(text.replace(old, new))
+    with pytest.raises(CorruptStateError):
+        read_part(tmp_path / "x.lock", ["b"])
+
+
+def test_names_behind_the_end_mark_are_left_to_who_reads_it_all(tmp_path: Path) -> None:
+    write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in ("a", "code@\u00e9", "\u00e9")}), "p")
+    with pytest.raises(CorruptStateError):
+        read_part(tmp_path / "x.lock", ["a"])
+
+
+def test_without_the_file_there_is_no_part_of_it(tmp_path: Path) -> None:
+    with pytest.raises(CorruptStateError):
+        read_part(tmp_path / "x.lock", ["b"])
+    assert read_lock(tmp_path / "x.lock") == LockFile()
