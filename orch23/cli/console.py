@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, time_ns
 from typing import Literal, TextIO, TypeAlias
 
-from orch23.decide.secrets import secrets_of
+from orch23.decide.secrets import Secrets, secrets_of
 from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for
@@ -39,6 +39,7 @@ class Console:
     told: list[str] = field(default_factory=list)
     unrest: Unrest | None = None
     _lines: list[ProgressLine] = field(default_factory=list)
+    _known: list[Secrets] = field(default_factory=list, repr=False)
 
     @property
     def progress(self) -> ProgressLine:
@@ -71,7 +72,13 @@ class Console:
 
     def plain(self, text: str) -> str:
         """Return a text without the secrets of the environment: nothing that is told or kept holds one."""
-        return secrets_of(self.environ).redact(text)
+        return self._secrets().redact(text)
+
+    def _secrets(self) -> Secrets:
+        """Return the secrets of the environment, which are looked for once."""
+        if not self._known:
+            self._known.append(secrets_of(self.environ))
+        return self._known[0]
 
     @property
     def is_asked(self) -> bool:
