@@ -40,10 +40,10 @@ def completed(
 
 
 class FakeExecutor:
-    """An executor that is a function, called at once in the thread that submits, and the list of actions it saw.
+    """An executor that is a function, called in the thread that asks, and the list of actions it saw.
 
-    With `hold` set, outcomes wait for `release`; `cancel` ends those that wait as Cancelled, and so does everything
-    that is submitted afterwards.
+    With `hold` set, those who ask wait for `release`; `cancel` ends those that wait as Cancelled, and so does
+    everything that is asked for afterwards.
     """
 
     def __init__(self, function: Callable[[Action], ActionOutcome] | None = None, *, hold: bool = False) -> None:
@@ -55,17 +55,18 @@ class FakeExecutor:
         self._waiting: list[tuple[Action, Future[ActionOutcome]]] = []
         self._lock = Lock()
 
-    def submit(self, action: Action) -> Future[ActionOutcome]:
-        """Take an action; what the function raises is raised by the future."""
-        assert not self.closed, "an action was submitted to a closed executor"
+    def run(self, action: Action) -> ActionOutcome:
+        """Take an action; what the function raises is raised."""
+        assert not self.closed, "a closed executor was asked"
         future: Future[ActionOutcome] = Future()
         with self._lock:
             self.actions.append(action)
-            if self._hold and not self.cancelled:
+            held = self._hold and not self.cancelled
+            if held:
                 self._waiting.append((action, future))
-                return future
-        self._settle(action, future)
-        return future
+        if not held:
+            self._settle(action, future)
+        return future.result()
 
     def release(self, count: int | None = None) -> None:
         """Give the outcomes of the first `count` actions that wait, by default of all."""

@@ -1,5 +1,8 @@
 """The doubles keep the promises of the ports they fill."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from orch23.model.action import Action, ActionOutcome, Cancelled, Completed, Output, TimedOut
@@ -27,31 +30,38 @@ def test_an_executor_gives_what_its_function_says_and_remembers_the_action() -> 
         return TimedOut(Output("slow"), 1.0) if action.argv == ("slow",) else completed(1, text="red")
 
     executor = FakeExecutor(by_name)
-    red, slow = executor.submit(_action("test")), executor.submit(_action("slow"))
-    assert isinstance(outcome := red.result(timeout=0), Completed)
-    assert outcome.result.exit_code == 1
-    assert slow.result(timeout=0) == TimedOut(Output("slow"), 1.0)
+    red, slow = executor.run(_action("test")), executor.run(_action("slow"))
+    assert isinstance(red, Completed)
+    assert red.result.exit_code == 1
+    assert slow == TimedOut(Output("slow"), 1.0)
     assert [action.argv for action in executor.actions] == [("test",), ("slow",)]
 
 
 def test_an_executor_that_holds_gives_outcomes_when_released_and_cancels_the_rest() -> None:
     executor = FakeExecutor(hold=True)
-    first, second = executor.submit(_action("a")), executor.submit(_action("b"))
-    assert not first.done()
-    executor.release(1)
-    assert isinstance(first.result(timeout=0), Completed)
-    assert not second.done()
-    executor.cancel()
-    assert second.result(timeout=0) == Cancelled()
-    assert executor.submit(_action("c")).result(timeout=0) == Cancelled()
+    pause = threading.Event()
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(executor.run, _action("a"))
+        while len(executor.actions) < 1:
+            pause.wait(0.001)
+        second = threads.submit(executor.run, _action("b"))
+        while len(executor.actions) < 2:
+            pause.wait(0.001)
+        assert not first.done()
+        executor.release(1)
+        assert isinstance(first.result(20), Completed)
+        assert not second.done()
+        executor.cancel()
+        assert second.result(20) == Cancelled()
+    assert executor.run(_action("c")) == Cancelled()
 
 
-def test_what_the_function_raises_is_raised_by_the_future() -> None:
+def test_what_the_function_raises_is_raised() -> None:
     def broken(_action: Action) -> ActionOutcome:
         raise OSError
 
     with pytest.raises(OSError):
-        FakeExecutor(broken).submit(_action("a")).result(timeout=0)
+        FakeExecutor(broken).run(_action("a"))
 
 
 def test_a_closed_executor_takes_no_action() -> None:
@@ -59,7 +69,7 @@ def test_a_closed_executor_takes_no_action() -> None:
     executor.close()
     executor.close()
     with pytest.raises(AssertionError):
-        executor.submit(_action("a"))
+        executor.run(_action("a"))
 
 
 def test_the_bytes_that_an_outcome_names_are_in_the_contents() -> None:

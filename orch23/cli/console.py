@@ -18,6 +18,7 @@ from orch23.snapshot.reply import Unrest
 from orch23.snapshot.reply import wants_color as wanted_color
 
 if TYPE_CHECKING:
+    from orch23.decide.secrets import Secrets
     from orch23.report.progress import ProgressLine
 
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
@@ -41,6 +42,7 @@ class Console:
     told: list[str] = field(default_factory=list)
     unrest: Unrest | None = None
     _lines: "list[ProgressLine]" = field(default_factory=list)
+    _known: "list[Secrets]" = field(default_factory=list, repr=False)
 
     @property
     def progress(self) -> "ProgressLine":
@@ -75,9 +77,15 @@ class Console:
 
     def plain(self, text: str) -> str:
         """Return a text without the secrets of the environment: nothing that is told or kept holds one."""
-        from orch23.decide.secrets import secrets_of  # noqa: PLC0415 - not for a page of help
+        return self._secrets().redact(text)
 
-        return secrets_of(self.environ).redact(text)
+    def _secrets(self) -> "Secrets":
+        """Return the secrets of the environment, which are looked for once."""
+        if not self._known:
+            from orch23.decide.secrets import secrets_of  # noqa: PLC0415 - not for a page of help
+
+            self._known.append(secrets_of(self.environ))
+        return self._known[0]
 
     @property
     def is_asked(self) -> bool:

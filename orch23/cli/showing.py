@@ -131,19 +131,27 @@ class _Search:
         stage, attempt = self.asked.stage, self.asked.attempt
         for run in _runs(self.project, self.asked):
             place = Artifacts(self.project.store.logs / run).place(stage, 1).parent
-            attempts = _attempts(place)
+            silent = self._silent(run)
+            attempts = sorted({*_attempts(place), *silent})
             number = attempt or (attempts[-1] if attempts else None)
             if number not in attempts:
                 continue
             kept = place / f"attempt-{number}"
             texts = [(name, _read(kept / name)) for name in _names(kept, self.asked.view)]
             parts = [(name, self._readable(text)) for name, text in texts if text is not None]
-            if parts:
+            if parts or number in silent:
                 told = self._told(run, number)
                 whose = f" ({visible(told)})" if told else ""
                 facts: dict[str, Json] = {"stage": stage, "run": run, "attempt": number, "provenance": told}
                 return Shown(_joined(parts, f"attempt {number} of {run}{whose}"), facts)
         return None
+
+    def _silent(self, run: str) -> frozenset[int]:
+        """Return the attempts of a stage of no model that came to an end: what printed nothing left no file."""
+        if self.step is not None or self.asked.view != "all":
+            return frozenset()
+        ended = (e.data.get("attempt") for e in _events(self.project, run, self.asked.stage) if _is_end(e))
+        return frozenset(number for number in ended if isinstance(number, int))
 
     def _exchanges(self) -> Iterator[_Kept]:
         """Give the exchanges that there are, the most telling first."""
@@ -191,6 +199,10 @@ class _Search:
         where = f" in run {run}" if run else ""
         message = f"no {what} of `{stage}` is kept{where}"
         return NotFoundError(Diagnostic("E664", message, hint="`orch23 log` shows what ran"))
+
+
+def _is_end(event: Event) -> bool:
+    return event.type == "attempt_finished"
 
 
 def _sent(exchange: Exchange) -> str:

@@ -18,9 +18,9 @@ def remains(text: str, spellings: Sequence[tuple[str, str]]) -> Iterator[tuple[i
 
     Fewer than 8 characters are no remains, nor is the head that all keys of a vendor have: prose may say `sk-ant-...`.
     """
-    ends = [match.start() for match in _CUT.finditer(text)]
-    if not ends:
+    if "..." not in text and "\u2026" not in text:  # the search for these two is far quicker than that for a cut
         return
+    ends = [match.start() for match in _CUT.finditer(text)]
     begins = [match.end() for match in _RESUMED.finditer(text)]
     around = _around(text, ends, max((len(spelling) for spelling, _ in spellings), default=0))
     for spelling, name in spellings:

@@ -185,7 +185,8 @@ class Attempts:
         if not isinstance(ran, Ran):
             return _Pass(start, (), ran)
         result = ran.result
-        self.keep(stage.name, attempt, "output.txt", result.output.text)
+        if result.output.text:
+            self.keep(stage.name, attempt, "output.txt", result.output.text)
         changed = {**result.written, **dict.fromkeys(result.removed)}
         inputs = {path: e for path, e in self.resolved.files.items() if path not in start}
         problems = undeclared_writes(stage, changed, inputs)

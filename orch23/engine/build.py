@@ -1,9 +1,9 @@
 """The build loop: decide what is ready, run it in threads, and commit what comes back. One thread changes state."""
 
 import queue
-import threading
 from collections.abc import Callable
 from dataclasses import field, replace
+from functools import partial
 from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
@@ -12,6 +12,7 @@ from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, blocked
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
 from orch23.engine.gathering import Gathering, is_soon_made_again
+from orch23.engine.hands import Hands
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
 from orch23.engine.outlook import expand_now, needs_intermediate
@@ -101,6 +102,7 @@ class Build:
     _pools: Pools[_Ready] = field(init=False)
     _narrator: Narrator = field(init=False)
     _gathering: Gathering = field(init=False)
+    _hands: Hands = field(default_factory=Hands)
 
     def interrupt(self, signum: int) -> None:
         """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
@@ -116,12 +118,21 @@ class Build:
 
     def run(self) -> BuildResult:
         """Build until nothing more can be done; return how every stage ended."""
+        try:
+            return self._run()
+        finally:
+            self._hands.dismiss()
+
+    def _run(self) -> BuildResult:
         began = self.clock()
         limit = self.session.pipeline.stop.max_wall_s
         self._wanted = self.options.selection.nodes(self.session.world.plan)
         self._skip()
         while True:
             self._start_ready()
+            if self._gathering.is_due:  # what was started does its work meanwhile
+                self._commit_gathered()
+                continue
             if not self._running:
                 if self._commit_gathered():
                     continue
@@ -288,20 +299,21 @@ class Build:
         self._running.add(name)
         recorded = decision.record if isinstance(decision, VerifyOnly) else None
 
-        def work() -> None:
+        def work() -> Callable[[], None]:
             try:
                 outcome: Outcome = self.worker.work(resolved, recorded)
             except Exception as error:  # noqa: BLE001 - handed to the loop thread, which raises what it does not know
                 outcome = error
-            self._messages.put(_Finished(name, resolved, outcome))
+            return partial(self._messages.put, _Finished(name, resolved, outcome))
 
-        threading.Thread(target=work, name=f"orch23-stage-{name}", daemon=True).start()
+        self._hands.give(f"orch23-stage-{name}", work)
 
     # ---- finishing ------------------------------------------------------------------------
 
     def _finish(self, message: _Finished) -> None:
         name, resolved, outcome = message.name, message.resolved, message.outcome
         self._running.discard(name)
+        self._hands.done()
         self._pools.leave(name)
         match outcome:
             case Attempted(failure=None):
@@ -352,8 +364,6 @@ class Build:
         self._gathering.add(success)
         self._narrator.gathered(name)
         self._frontier.let_pass(name)
-        if self._gathering.is_due:
-            self._commit_gathered()
 
     def _promote(self, success: Success) -> None:
         try:
@@ -365,7 +375,10 @@ class Build:
     def _commit_gathered(self) -> bool:
         """Make all that was gathered last, in one transaction if that can be; say whether there was something."""
         members = self._gathering.take()
+        began = self.clock()
         ends = self._together.add_all(members) if members else {}
+        if members:
+            self._gathering.committed(self.clock() - began)
         for name, end in (ends or {}).items():
             self._end(name, end)
         if ends is None:

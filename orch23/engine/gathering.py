@@ -10,7 +10,8 @@ from orch23.model.pipeline import CheckStep, EnsuresStep, RenderStep, ShellStep,
 
 _SOON_S = 0.15
 _MOST = 256
-_PATIENCE_S = 0.3
+_PATIENCE_S, _MOST_PATIENCE_S = 0.3, 2.0
+_SHARE = 10
 
 
 def is_soon_made_again(stage: Stage, done: Attempted) -> bool:
@@ -31,6 +32,7 @@ class Gathering:
     clock: Callable[[], float]
     _members: dict[str, Success] = field(default_factory=dict)
     _since: float = 0.0
+    _took_s: float = 0.0
 
     def add(self, success: Success) -> None:
         """Take a success; the first one sets the time until which all are to be committed."""
@@ -46,7 +48,14 @@ class Gathering:
     @property
     def left_s(self) -> float | None:
         """Give how long the successes may wait yet; None where there are none."""
-        return max(0.0, self._since + _PATIENCE_S - self.clock()) if self._members else None
+        if not self._members:
+            return None
+        patience_s = max(_PATIENCE_S, min(_MOST_PATIENCE_S, _SHARE * self._took_s))
+        return max(0.0, self._since + patience_s - self.clock())
+
+    def committed(self, took_s: float) -> None:
+        """Note how long it took to commit: on a slow disk more is gathered, so that it is a tenth of the time."""
+        self._took_s = took_s
 
     def take(self) -> dict[str, Success]:
         """Return all of them in the order they came in, and hold none."""

@@ -1,7 +1,6 @@
-"""Run processes of a stage: spell the action out, submit it, turn what came of it into a value or a failure."""
+"""Run processes of a stage: spell the action out, have it run, turn what came of it into a value or a failure."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Protocol, assert_never
 
@@ -35,8 +34,8 @@ _PATH = "check that the program exists: PATH is set by orch23, not inherited"
 class Executor(Protocol):
     """The port to wherever processes run."""
 
-    def submit(self, action: Action) -> Future[ActionOutcome]:
-        """Start an action; the future holds what came of it and never raises."""
+    def run(self, action: Action) -> ActionOutcome:
+        """Run an action to its end, in the thread that asks for it, and return what came of it; never raises."""
 
     def cancel(self) -> None:
         """Kill everything that runs or waits."""
@@ -91,7 +90,7 @@ class Runner:
             return refusal("verify_failed", distrusted)
         action = self._action(step, files)
         command = display_command(action.argv)
-        outcome = self.executor.submit(action).result()
+        outcome = self.executor.run(action)
         match outcome:
             case Completed(result=result):
                 judged = self._judge(step, files, command, result)

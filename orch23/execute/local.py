@@ -3,12 +3,13 @@
 import errno
 import shutil
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from orch23.execute import kinship
+from orch23.execute.cleaning import Cleaner
 from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
 from orch23.execute.growth import Growth, Limits
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
@@ -48,7 +49,7 @@ class Contents(Protocol):
 
 
 class LocalExecutor:
-    """Submit an action, get its outcome in a future. Nothing of a process is running when its future is done."""
+    """Run actions in the threads that ask for it. Nothing of a process is running when its outcome is there."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class LocalExecutor:
         caps: OutputCaps | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Make `workers` threads at most, and become the one to whom lost children return.
+        """Run `workers` actions at once at most, and become the one to whom lost children return.
 
         `unconfined` is how the actions are started that ask for no sandbox.
         """
@@ -72,7 +73,9 @@ class LocalExecutor:
         self._caps = caps if caps is not None else OutputCaps()
         self._limits = limits if limits is not None else Limits()
         self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="orch23-action")
+        self._workers = workers
+        self._places = threading.Semaphore(workers)
+        self._cleaner = Cleaner()
         kinship.become_subreaper()
         kinship.hide_memory()
 
@@ -81,23 +84,28 @@ class LocalExecutor:
         """Name the tier of the sandbox that processes run in."""
         return self._launcher.tier
 
-    def submit(self, action: Action) -> Future[ActionOutcome]:
-        """Run an action as soon as a worker is free. The future holds an outcome, never an exception but for a bug."""
+    def run(self, action: Action) -> ActionOutcome:
+        """Run an action as soon as there is a place for it; what it comes to is an outcome, whatever it is."""
         if self._stop.is_set():
-            done: Future[ActionOutcome] = Future()
-            done.set_result(Cancelled())
-            return done
-        return self._pool.submit(self._run, action)
+            return Cancelled()
+        with self._places:
+            return self._run(action)
 
     def cancel(self) -> None:
         """Kill everything that runs, and start nothing more: the outcomes are Cancelled."""
         self._stop.set()
 
     def close(self) -> None:
-        """Stop whatever still runs, wait for its end, and let the threads go."""
+        """Stop whatever still runs, and wait for its end."""
         self.cancel()
-        self._pool.shutdown(wait=True)
+        for _ in range(self._workers):
+            self._places.acquire()
+        self._places.release(self._workers)  # for those that waited: they are told to stop
         kinship.end_strays()
+        try:
+            self._cleaner.close()
+        finally:
+            self._rooms.close()
 
     def _run(self, action: Action) -> ActionOutcome:
         if self._stop.is_set():
@@ -110,10 +118,22 @@ class LocalExecutor:
             return EngineUnavailable(f"no room could be made: {problem}", "room")
         if isinstance(room, InputsChanged):
             return room
+        outcome: ActionOutcome | None = None
         try:
-            return self._run_in(room, action)
+            outcome = self._run_in(room, action)
+            return outcome
         finally:
-            self._rooms.discard(room)
+            is_clean = outcome is not None and self._leaves_nobody(action, outcome)
+            self._cleaner.do(partial(self._rooms.clear if is_clean else self._rooms.discard, room))
+
+    def _leaves_nobody(self, action: Action, outcome: ActionOutcome) -> bool:
+        """Say whether no process can know the folders of the room from now on.
+
+        Where no other step runs, each process that is left was seen to be this one's; one that is confined may have
+        been after more than its work.
+        """
+        ended = isinstance(outcome, Completed) and not outcome.result.violations
+        return ended and self._workers == 1 and not action.sandbox
 
     def _run_in(self, room: Room, action: Action) -> ActionOutcome:
         channel = ReportChannel() if action.reports else None
@@ -162,7 +182,7 @@ class LocalExecutor:
                 env=launch.env,
                 timeout_s=action.timeout_s,
                 cancel=self._stop,
-                log=room.own / "output.log",
+                log=room.log,
                 caps=self._caps,
                 marker=room.marker,
                 pass_fds=launch.pass_fds,
@@ -237,7 +257,7 @@ def _refusal(action: Action) -> str | None:
 def _lay_reporter(room: Room) -> None:
     """Put the plugin and the empty config beside the room, where the process can read them."""
     folder = room.own / "reporter"
-    folder.mkdir()
+    folder.mkdir(mode=0o700, parents=True)
     for name in (f"{REPORTER_MODULE}.py", EMPTY_CONFIG):
         shutil.copyfile(_PLUGIN / name, folder / name)
 

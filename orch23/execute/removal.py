@@ -13,6 +13,7 @@ from pathlib import Path
 
 _NOFOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_ONCE = 10_000
+_SHALLOW = 20
 _READ_FLAGS, _WRITE_FLAGS = 0x8008_6601, 0x4008_6602  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _REFUSED = frozenset({errno.EPERM, errno.EACCES})
@@ -21,12 +22,19 @@ _REFUSED = frozenset({errno.EPERM, errno.EACCES})
 def remove_tree(root: Path) -> None:
     """Remove a tree, or whatever else has that name. What resists stays, and is tried again at the next call.
 
-    Each inner directory is lifted beside `root`, so no path and no recursion grows with the depth of the tree.
+    Each directory that lies deep or resists is lifted beside `root`, so no path and no recursion grows with the depth
+    of the tree.
     """
+    remove_trees(root.parent, root.name)
+
+
+def remove_trees(folder: Path, *names: str) -> None:
+    """Remove some trees that stand in one folder, as `remove_tree` does."""
     with contextlib.suppress(OSError):
-        parent = os.open(root.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _Removal(parent, root.name).run()
+            for name in names:
+                _Removal(parent, name).run()
         finally:
             os.close(parent)
 
@@ -54,25 +62,46 @@ class _Removal:
         unlock(name, self._parent)
         folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NOFOLLOW, dir_fd=self._parent)
         try:
-            while self._empty_in_part(folder):
-                pass
+            self._empty(folder, 1)
         finally:
             os.close(folder)
         os.rmdir(name, dir_fd=self._parent)
 
-    def _empty_in_part(self, folder: int) -> bool:
-        """Take some entries away, and say whether any of them went: a directory may hold millions."""
+    def _empty(self, folder: int, depth: int) -> None:
+        while self._empty_in_part(folder, depth):
+            pass
+
+    def _empty_in_part(self, folder: int, depth: int) -> bool:
+        """Take some entries away, and say whether more may be left that will go: a directory may hold millions."""
         with os.scandir(folder) as found:
             entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(found, _AT_ONCE)]
         gone = 0
         for name, is_directory in entries:
             with contextlib.suppress(OSError):
                 if is_directory:
-                    self._lift(name, folder)
+                    if not self._is_gone(name, folder, depth):
+                        self._lift(name, folder)
                 else:
                     _forced(partial(os.unlink, name, dir_fd=folder), name, folder)
                 gone += 1
-        return gone > 0
+        return gone > 0 and len(entries) == _AT_ONCE
+
+    def _is_gone(self, name: str, folder: int, depth: int) -> bool:
+        """Remove an inner directory where it stands, if it is not deep and nothing resists; say whether it is gone."""
+        if depth == _SHALLOW:
+            return False
+        try:
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NOFOLLOW, dir_fd=folder)
+        except OSError:
+            return False
+        try:
+            self._empty(inner, depth + 1)
+            os.rmdir(name, dir_fd=folder)
+        except OSError:
+            return False
+        finally:
+            os.close(inner)
+        return True
 
     def _lift(self, name: str, folder: int) -> None:
         unlock(name, folder)

@@ -2,21 +2,24 @@
 
 import contextlib
 import os
+import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from orch23.execute.removal import remove_tree, unlock
+from orch23.execute.frames import Frame, emptied, make_frame, refitted
+from orch23.execute.removal import remove_tree, remove_trees, unlock
 from orch23.model.action import InputsChanged
 from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.paths import match
+from orch23.model.paths import matcher
 from orch23.store.clone import hash_file
 from orch23.store.meter import Meter, silent
 
@@ -26,9 +29,7 @@ ROOM_EPOCH = 315_619_200
 MAX_NAME_BYTES = 200
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_TOLD = 10
-_OWN = ".own"
-_END_OF_SEARCH = "pytest.ini"
-"""Empty, in the room above `work`: a pytest that a step runs looks upwards for settings, and is to find no others."""
+_OWN, _LOG = ".own", ".log"
 
 
 class ContentSource(Protocol):
@@ -62,8 +63,13 @@ class Room:
 
     @property
     def own(self) -> Path:
-        """Give the folder beside the room for what is orch23's own: no process may write there."""
+        """Give the place beside the room for a folder of what is orch23's own: no process may write there."""
         return self.root.with_name(f"{self.root.name}{_OWN}")
+
+    @property
+    def log(self) -> Path:
+        """Give the place beside the room for what its process prints, where that is much."""
+        return self.root.with_name(f"{self.root.name}{_LOG}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ class _Walk:
     """What a scan has seen so far."""
 
     caps: RoomCaps
-    scratch: tuple[str, ...]
+    is_scratch: Callable[[str], bool]
     files: dict[str, os.stat_result] = field(default_factory=dict)
     violations: list[Diagnostic] = field(default_factory=list)
     entries: int = 0
@@ -122,6 +128,8 @@ class Rooms:
         self._sources = sources
         self._meter = meter
         self._caps = caps if caps is not None else RoomCaps()
+        self._frames: dict[str, Frame] = {}
+        self._empty: list[Frame] = []
 
     def lay(
         self, inputs: Mapping[str, FileEntry], working_directory: str = ".", output_folders: tuple[str, ...] = ()
@@ -135,35 +143,50 @@ class Rooms:
 
         """
         marker = secrets.token_hex(8)
-        room = Room(self.folder / marker, marker)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folders = _folders(inputs, (working_directory, *output_folders))
+        frame = self._empty_frame(folders)
+        room = Room(self.folder / marker if frame is None else Path(frame.root), marker)
         try:
-            for part in (room.own, room.root, room.work, room.home, room.tmp):
-                part.mkdir(mode=0o700)
-            (room.root / _END_OF_SEARCH).touch()
-            lost = self._copy(inputs, room.work)
-            if not lost:
-                for folder in (working_directory, *output_folders):
-                    (room.work / folder).mkdir(parents=True, exist_ok=True)
-                _set_times(room.work)
+            frame = frame or self._make_frame(room, folders)
+            lost = self._furnish(frame, inputs)
         except BaseException:
             self.discard(room)
             raise
         if lost:
             self.discard(room)
             return InputsChanged(lost)
+        self._frames[marker] = frame
         return room
 
-    def _copy(self, inputs: Mapping[str, FileEntry], work: Path) -> tuple[str, ...]:
-        """Copy the inputs, and return those whose bytes are gone."""
+    def _empty_frame(self, folders: Sequence[str]) -> Frame | None:
+        try:
+            return refitted(self._empty.pop(), folders)
+        except IndexError:
+            return None
+
+    def _make_frame(self, room: Room, folders: Sequence[str]) -> Frame:
+        try:
+            return make_frame(str(room.root), folders)
+        except FileNotFoundError:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return make_frame(str(room.root), folders)
+
+    def _furnish(self, frame: Frame, inputs: Mapping[str, FileEntry]) -> tuple[str, ...]:
+        """Copy the inputs and return those whose bytes are gone.
+
+        Everything has the one mtime: directories get theirs after what is in them.
+        """
+        work, folders = f"{frame.root}/work", frame.folders
         lost = []
         for path in sorted(inputs):
-            target = work / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if self._sources.copy_into(path, inputs[path], target):
-                target.chmod(0o755 if inputs[path].executable else 0o644)
+            target = f"{work}/{path}"
+            if self._sources.copy_into(path, inputs[path], Path(target)):
+                os.chmod(target, 0o755 if inputs[path].executable else 0o644)
+                os.utime(target, (ROOM_EPOCH, ROOM_EPOCH))
             else:
                 lost.append(path)
+        for folder in (*reversed(folders), "."):
+            os.utime(f"{work}/{folder}", (ROOM_EPOCH, ROOM_EPOCH))
         return tuple(lost)
 
     def scan(self, room: Room, inputs: Mapping[str, FileEntry], scratch: tuple[str, ...] = ()) -> Scan:
@@ -171,7 +194,7 @@ class Rooms:
 
         Bytes are compared, never times: a process can set them, and a shared mapping on tmpfs leaves no trace there.
         """
-        walk = _Walk(self._caps, scratch)
+        walk = _Walk(self._caps, _scratch_of(scratch))
         try:
             top = _open_top(room)
         except OSError:
@@ -182,18 +205,36 @@ class Rooms:
                 _walk_directory(walk, top, "", 1)
         finally:
             os.close(top)
+        work = room.work
         written = {
-            path: WrittenFile(room.work / path, bool(status.st_mode & stat.S_IXUSR))
+            path: WrittenFile(work / path, bool(status.st_mode & stat.S_IXUSR))
             for path, status in sorted(walk.files.items())
-            if _differs(room.work / path, status, inputs.get(path), self._meter)
+            if _differs(f"{work}/{path}", status, inputs.get(path), self._meter)
         }
-        removed = tuple(p for p in sorted(inputs) if p not in walk.files and not is_scratch(p, scratch))
+        removed = tuple(p for p in sorted(inputs) if p not in walk.files and not walk.is_scratch(p))
         return Scan(written, removed, _in_short(walk.violations))
 
     def discard(self, room: Room) -> None:
         """Remove a room with all in it, however deep, whatever the modes. What resists is left to `sweep`."""
-        remove_tree(room.root)
-        remove_tree(room.own)
+        self._frames.pop(room.marker, None)
+        remove_trees(self.folder, room.root.name, room.own.name, room.log.name)
+
+    def clear(self, room: Room) -> None:
+        """Take the files out of a room, and keep its folders for the next one; else discard it.
+
+        Only for a step that was trusted and ran alone: nobody is left who knows these folders.
+        """
+        frame = self._frames.pop(room.marker, None)
+        if frame is None or not emptied(frame):
+            self.discard(room)
+            return
+        remove_trees(self.folder, room.own.name, room.log.name)
+        self._empty.append(frame)
+
+    def close(self) -> None:
+        """Remove the folders that were kept."""
+        while self._empty:
+            remove_tree(Path(self._empty.pop().root))
 
     def sweep(self) -> int:
         """Remove all rooms that an interrupted build left, and return their number. Only under the build's lock."""
@@ -218,12 +259,34 @@ def _in_short(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 def is_scratch(path: str, patterns: tuple[str, ...]) -> bool:
     """Say whether a path is thrown away: by any of its names, or by its whole where the pattern has a `/`."""
-    names = path.split("/")
-    by_name = tuple(p for p in patterns if "/" not in p.rstrip("/"))
-    by_path = tuple(p for p in patterns if "/" in p.rstrip("/"))
-    return any(fnmatchcase(name, p.rstrip("/")) for name in names for p in by_name) or any(
-        match(p, path) for p in by_path
-    )
+    return _scratch_of(patterns)(path)
+
+
+@lru_cache(maxsize=64)
+def _scratch_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """Return what says whether a path is thrown away by these patterns."""
+    by_name = [re.compile(translate(p.rstrip("/"))).match for p in patterns if "/" not in p.rstrip("/")]
+    by_path = [matcher(p) for p in patterns if "/" in p.rstrip("/")]
+
+    def is_thrown_away(path: str) -> bool:
+        for name in path.split("/"):
+            for means in by_name:
+                if means(name) is not None:
+                    return True
+        return any(means(path) for means in by_path)
+
+    return is_thrown_away
+
+
+def _folders(inputs: Iterable[str], more: Iterable[str]) -> list[str]:
+    """Return the folders that files and other folders stand in, each after those above it."""
+    found: set[str] = set()
+    for folder in (*(path.rpartition("/")[0] for path in inputs), *more):
+        above = "/".join(name for name in folder.split("/") if name not in ("", "."))
+        while above and above not in found:
+            found.add(above)
+            above = above.rpartition("/")[0]
+    return sorted(found)
 
 
 def printable(path: str) -> str:
@@ -250,7 +313,7 @@ def _walk_directory(walk: _Walk, folder: int, prefix: str, depth: int) -> None:
     """Note all below an open directory. Processes have ended, so what lstat says stays true."""
     left = walk.caps.entries - walk.entries
     with os.scandir(folder) as entries:
-        wanted = (entry.name for entry in entries if not is_scratch(f"{prefix}{entry.name}", walk.scratch))
+        wanted = (entry.name for entry in entries if not walk.is_scratch(f"{prefix}{entry.name}"))
         names = sorted(islice(wanted, left + 1))  # one more is too many; there may be millions
     walk.entries += len(names)
     if len(names) > left:
@@ -323,7 +386,7 @@ def _kind(mode: int) -> str:
     return "a device"
 
 
-def _differs(path: Path, status: os.stat_result, entry: FileEntry | None, meter: Meter) -> bool:
+def _differs(path: str, status: os.stat_result, entry: FileEntry | None, meter: Meter) -> bool:
     """Say whether a file is another than it was laid; equal sizes are settled by the bytes."""
     if entry is None or status.st_size != entry.digest.size_bytes:
         return True
@@ -331,14 +394,7 @@ def _differs(path: Path, status: os.stat_result, entry: FileEntry | None, meter:
         return True
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return hash_file(descriptor, meter("hashing", path.name, status.st_size))[0] != entry.digest.sha256
+        name = path.rpartition("/")[2]
+        return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
     finally:
         os.close(descriptor)
-
-
-def _set_times(work: Path) -> None:
-    """Give everything the one mtime; directories after what is in them."""
-    for folder, _, files in os.walk(work, topdown=False):
-        for name in files:
-            os.utime(os.path.join(folder, name), (ROOM_EPOCH, ROOM_EPOCH), follow_symlinks=False)
-        os.utime(folder, (ROOM_EPOCH, ROOM_EPOCH))

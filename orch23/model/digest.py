@@ -47,15 +47,7 @@ def canonical_json(value: Json) -> bytes:
         TypeError: the value holds something that is no JSON, bytes for one.
 
     """
-    text = json.dumps(
-        value,
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
-        default=_plain,
-    )
-    return text.encode("utf-8")
+    return _CANONICAL.encode(value).encode("utf-8")
 
 
 def digest_json(value: Json) -> str:
@@ -71,3 +63,8 @@ def _plain(value: object) -> object:
         return list(value)
     message = f"BUG: {type(value).__name__} is no JSON value"
     raise TypeError(message)
+
+
+_CANONICAL = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain
+)

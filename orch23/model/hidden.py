@@ -14,7 +14,7 @@ def plain_json(text: str) -> str:
 
     Between values JSON has none of them but carriage returns, so all that is found stands in a string.
     """
-    return HIDDEN.sub(_escaped, text)
+    return text if text.isascii() and text.isprintable() else HIDDEN.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:

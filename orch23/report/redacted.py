@@ -1,6 +1,6 @@
 """Take secrets out of every event before an observer hears of it: the journal, the state, the screen."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orch23.model.dataclass import dataclass
@@ -21,7 +21,9 @@ class Redacted:
 
     def notice(self, event: Event) -> None:
         """Tell of an event, its message, its role and every text of its data redacted."""
-        self.inner.notice(self._clean(event) if self.suspects(_texts_of(event)) else event)
+        texts = [event.message, event.role]
+        _add_texts(texts, event.data)
+        self.inner.notice(self._clean(event) if self.suspects(texts) else event)
 
     def _clean(self, event: Event) -> Event:
         data = {self.redact(name): self._cleaned(value) for name, value in event.data.items()}
@@ -37,19 +39,15 @@ class Redacted:
         return value
 
 
-def _texts_of(event: Event) -> Iterator[str]:
-    yield event.message
-    yield event.role
-    yield from _texts(event.data)
-
-
-def _texts(value: Json) -> Iterator[str]:
+def _add_texts(texts: list[str], value: Json) -> None:
+    """Add all texts of a value, the names in it too."""
     if isinstance(value, str):
-        yield value
+        texts.append(value)
     elif isinstance(value, Mapping):
-        yield from value
+        texts.extend(value)
         for one in value.values():
-            yield from _texts(one)
+            if one is not None and one.__class__ is not int:
+                _add_texts(texts, one)
     elif isinstance(value, Sequence):
         for one in value:
-            yield from _texts(one)
+            _add_texts(texts, one)

@@ -13,6 +13,7 @@ from orch23.store.codes import E_LINK
 from orch23.store.durable import temp_name, write_all
 
 _NOT_BELOW = frozenset({"", ".", ".."})
+_PIECE_BYTES = 1 << 16
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -58,11 +59,40 @@ def make_directories(root: Path, names: Sequence[str]) -> None:
         NotADirectoryError: one of them is a file.
 
     """
+    with contextlib.suppress(FileNotFoundError), directory(root, names):
+        return
     for count in range(len(names)):
         with directory(root, names[:count]) as parent, contextlib.suppress(FileExistsError):
             os.mkdir(names[count], dir_fd=parent)
     with directory(root, names):
         pass
+
+
+class Directories:
+    """Directories below a root, for one path after the other: the last one stays open while the next is the same.
+
+    `close` it at the end. What it raises is what `directory` raises.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Take the root; nothing is opened yet."""
+        self._root = root
+        self._open = contextlib.ExitStack()
+        self._names: Sequence[str] | None = None
+        self._descriptor = -1
+
+    def enter(self, names: Sequence[str]) -> int:
+        """Give a descriptor of a directory, which is good until another one is entered."""
+        if names != self._names:
+            self.close()
+            self._descriptor = self._open.enter_context(directory(self._root, names))
+            self._names = names
+        return self._descriptor
+
+    def close(self) -> None:
+        """Let the last one go."""
+        self._names = None
+        self._open.close()
 
 
 def open_file(root: Path, path: str) -> int | None:
@@ -131,8 +161,16 @@ def read_regular(path: Path) -> bytes | None:
 
 def read_all(descriptor: int, most: int = -1) -> bytes:
     """Return all bytes from a descriptor, or at most so many, and close it."""
-    with os.fdopen(descriptor, "rb") as stream:
-        return stream.read(most)
+    try:
+        pieces: list[bytes] = []
+        left = os.fstat(descriptor).st_size + 1  # one more, to see the end at once
+        while most != 0 and (piece := os.read(descriptor, left if most < 0 else min(left, most))):
+            pieces.append(piece)
+            most -= len(piece) if most > 0 else 0
+            left = max(left - len(piece), _PIECE_BYTES)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    finally:
+        os.close(descriptor)
 
 
 def leaves(path: str) -> SafetyError:

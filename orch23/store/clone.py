@@ -34,8 +34,13 @@ def share(source: int, target: int) -> bool:
 
 def hash_file(source: int, advance: Advance) -> tuple[str, int]:
     """Return the sha256 and the size of all that is in an open file. Holes are hashed without being read."""
-    hasher = hashlib.sha256()
     size = os.fstat(source).st_size
+    if size < CHUNK_BYTES:
+        data = os.pread(source, size + 1, 0)
+        if len(data) == size:
+            advance(size)
+            return hashlib.sha256(data).hexdigest(), size
+    hasher = hashlib.sha256()
     view = memoryview(bytearray(min(size + 1, CHUNK_BYTES)))
     at = 0
     for start, end in _extents(source):

@@ -32,6 +32,8 @@ class Contents:
     def __init__(self, folder: Path, meter: Meter = silent) -> None:
         """Take the folder, made by the first put, and who is told how far copying and checking are."""
         self._folder = folder
+        self._base = str(folder)
+        self._made: set[str] = set()
         self._meter = meter
         self._verified: set[str] = set()
         self.read_from: set[Path] = set()
@@ -53,16 +55,19 @@ class Contents:
         if digest.sha256 in self._damaged:
             return False
         try:
-            return self.path_of(digest).stat().st_size == digest.size_bytes
+            return os.stat(self._place(digest.sha256)).st_size == digest.size_bytes
         except OSError:
             return False
+
+    def _place(self, sha256: str) -> str:
+        return f"{self._base}/{sha256[:2]}/{sha256}"
 
     def put_bytes(self, data: bytes) -> Digest:
         """Keep some bytes and return their digest."""
         digest = digest_bytes(data)
         if not self._holds(digest):
-            make_folder(self._folder, PRIVATE_FOLDER)
-            descriptor, temp = open_temp(self._folder, 0o444)
+            self._make_folders(digest.sha256[:2])
+            descriptor, temp = open_temp(self._base, 0o444)
             try:
                 try:
                     write_all(descriptor, data)
@@ -100,7 +105,7 @@ class Contents:
             MissingBytesError: they are not there, or were damaged: then they count as lost until they are put again.
 
         """
-        source = open_regular(self.path_of(digest))
+        source = open_regular(self._place(digest.sha256))
         if source is None:
             raise MissingBytesError(digest.sha256)
         data = read_all(source)
@@ -133,7 +138,7 @@ class Contents:
             MissingBytesError: they are not there, or were damaged; what was written is then not to be used.
 
         """
-        source = open_regular(self.path_of(digest))
+        source = open_regular(self._place(digest.sha256))
         if source is None:
             raise MissingBytesError(digest.sha256)
         try:
@@ -149,7 +154,7 @@ class Contents:
             MissingBytesError: they are not there, or were damaged; a damaged blob is deleted.
 
         """
-        source = open_regular(self.path_of(digest))
+        source = open_regular(self._place(digest.sha256))
         if source is None:
             raise MissingBytesError(digest.sha256)
         try:
@@ -172,6 +177,7 @@ class Contents:
         """Forget all bytes."""
         self._verified.clear()
         self._damaged.clear()
+        self._made.clear()
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._folder)
 
@@ -180,8 +186,8 @@ class Contents:
         sweep_temps(self._folder)
 
     def _put_stream(self, source: int, name: str) -> Digest:
-        make_folder(self._folder, PRIVATE_FOLDER)
-        descriptor, temp = open_temp(self._folder, 0o444)
+        self._make_folders("")
+        descriptor, temp = open_temp(self._base, 0o444)
         try:
             try:
                 found = copy_hashed(source, descriptor, self._meter("copying", name, os.fstat(source).st_size))
@@ -197,10 +203,20 @@ class Contents:
             raise
         return digest
 
-    def _keep(self, temp: Path, digest: Digest) -> None:
-        path = self.path_of(digest)
-        make_folder(path.parent, PRIVATE_FOLDER)
-        temp.rename(path)
+    def _make_folders(self, name: str) -> None:
+        """Make the folder of all blobs, and one in it; they last when `sync` is called, as what is put there does."""
+        if name in self._made:
+            return
+        if not self._made:
+            make_folder(self._folder, PRIVATE_FOLDER)
+        if name:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(f"{self._base}/{name}", PRIVATE_FOLDER)
+        self._made.add(name)
+
+    def _keep(self, temp: str, digest: Digest) -> None:
+        self._make_folders(digest.sha256[:2])
+        os.rename(temp, self._place(digest.sha256))
         self._damaged.discard(digest.sha256)
         self._verified.add(digest.sha256)
         self.added_bytes += digest.size_bytes

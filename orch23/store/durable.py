@@ -35,17 +35,17 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, scratch: Path | 
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        temp.rename(path)
+        os.rename(temp, path)
     except BaseException:
         discard(temp)
         raise
     sync_folder(path.parent)
 
 
-def open_temp(folder: Path, mode: int) -> tuple[int, Path]:
+def open_temp(folder: Path | str, mode: int) -> tuple[int, str]:
     """Make a new file of a name that nobody else uses, open for writing, and return its descriptor and path."""
     while True:
-        path = folder / temp_name()
+        path = f"{folder}/{temp_name()}"
         with contextlib.suppress(FileExistsError):  # left by a dead process that had our number
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode), path
 
@@ -75,10 +75,10 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def discard(path: Path) -> None:
+def discard(path: Path | str) -> None:
     """Remove a file if it can be removed; what is left behind is swept at the next start."""
     with contextlib.suppress(OSError):
-        path.unlink()
+        os.unlink(path)
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
@@ -118,7 +118,11 @@ def sync_filesystem(path: Path) -> None:
 
 def seal(body: Json) -> bytes:
     """Return a value as one line of JSON that carries the sha256 of its own body."""
-    inner = canonical_json(body)
+    return seal_canonical(canonical_json(body))
+
+
+def seal_canonical(inner: bytes) -> bytes:
+    """Return the sealed line of a value that is canonical JSON already."""
     return b"".join((_HEAD, inner, _MIDDLE, hashlib.sha256(inner).hexdigest().encode(), _TAIL))
 
 

@@ -8,6 +8,10 @@ from typing import Final
 from orch23.model.digest import Json
 
 _NO_NAN: Final = json.JSONEncoder(allow_nan=False)
+_LEVEL: Final = 2
+"""At the second level what is said of a name becomes one text at once: many small ones take several times the room."""
+
+_WORDS: Final = {None: "null", True: "true", False: "false"}
 
 
 def indented(value: Json, *, sort_keys: bool = False) -> str:
@@ -26,9 +30,11 @@ def _write(value: Json, edge: str, parts: list[str], *, sort_keys: bool) -> None
     """Add the pieces of a value; `edge` is the line break before a line of its level."""
     if isinstance(value, str):
         parts.append(encode_basestring(value))
-    elif value is None or isinstance(value, bool | int | float):
+    elif value is None or value is True or value is False:
+        parts.append(_WORDS[value])
+    elif isinstance(value, int | float):
         parts.append(_NO_NAN.encode(value))
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict | Mapping):
         _write_mapping(value, edge, parts, sort_keys=sort_keys)
     elif not value:
         parts.append("[]")
@@ -43,8 +49,11 @@ def _write_mapping(value: Mapping[str, Json], edge: str, parts: list[str], *, so
     inner = f"{edge} "
     before = f"{{{inner}"
     for name in sorted(value) if sort_keys else value:
-        parts.append(f"{before}{encode_basestring(name)}: ")
-        _write(value[name], inner, parts, sort_keys=sort_keys)
+        pieces = [] if len(edge) == _LEVEL else parts
+        pieces.append(f"{before}{encode_basestring(name)}: ")
+        _write(value[name], inner, pieces, sort_keys=sort_keys)
+        if pieces is not parts:
+            parts.append("".join(pieces))
         before = f",{inner}"
     parts.append(f"{edge}}}")
 

@@ -357,7 +357,7 @@ def unsealed_line(event: Event, number: int, moment: str) -> str:
         "message": event.message,
         "data": dict(event.data),
     }
-    return plain_json(json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)[:-1])
+    return plain_json(_LINE.encode(body)[:-1])
 
 
 def _line_sum(inner: bytes) -> bytes:
@@ -370,3 +370,6 @@ def _plain(value: object) -> object:
     if hasattr(value, "items"):
         return dict(value)  # type: ignore[call-overload] # a mapping
     return list(value)  # type: ignore[call-overload] # a sequence
+
+
+_LINE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)

@@ -4,13 +4,13 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from orch23.model.dataclass import dataclass
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
-from orch23.store.beneath import directory, make_directories, open_regular, read_regular, split
+from orch23.store.beneath import Directories, directory, make_directories, open_regular, read_regular, split
 from orch23.store.clone import hash_file
 from orch23.store.contents import Contents
 from orch23.store.durable import (
@@ -65,8 +65,8 @@ class Promoter:
         wanted = {path: entry for path, entry in new.items() if entry != old.get(path) or self._current(path) != entry}
         if not wanted:
             return Promoted()
-        for path, entry in wanted.items():
-            self._check_parents(path)
+        self._check_parents(wanted)
+        for entry in wanted.values():
             if entry is not None and not self._contents.has(entry.digest):
                 raise MissingBytesError(entry.digest.sha256)
         expected = {path: old.get(path) for path in wanted}
@@ -102,8 +102,7 @@ class Promoter:
             self.healed.append(f"{self._redo.name}: {error}")
             self._redo.unlink()
             return None
-        for path in new:
-            self._check_parents(path)
+        self._check_parents(new)
         with self._lock:
             self._sweep(new)
             lost = [path for path, entry in new.items() if entry is not None and not self._readable(entry.digest)]
@@ -138,40 +137,47 @@ class Promoter:
         which would pass for somebody's edit.
         """
         temps: dict[str, str] = {}
-        refused: set[str] = set()
+        places = Directories(self._root)
         try:
-            for path, entry in written:
-                temp = temp_name()
-                temps[path] = temp
-                if not self._prepare(path, entry, temp):
-                    refused.add(path)
-            sync_filesystem(self._root)
-            return refused | {p for p, e in written if p not in refused and not self._name(p, e, old.get(p), temps[p])}
+            there = [(path, entry) for path, entry in written if self._prepare(places, path, entry, temps)]
+            if temps:
+                sync_filesystem(self._root)
+            named = {path for path, entry in there if self._name(places, path, entry, old.get(path), temps)}
+            return {path for path, _ in written if path not in named}
         finally:
+            places.close()
             for path, temp in temps.items():
                 self._discard(path, temp)
 
-    def _prepare(self, path: str, entry: FileEntry, temp: str) -> bool:
+    def _prepare(self, places: Directories, path: str, entry: FileEntry, temps: dict[str, str]) -> bool:
         """Lay the bytes of a file beside its place, unless they are in it; say whether there is a place for it."""
         names, name = split(path)
         try:
-            make_directories(self._root, names)
+            try:
+                parent = places.enter(names)
+            except FileNotFoundError:
+                make_directories(self._root, names)
+                parent = places.enter(names)
         except NotADirectoryError:
             return False  # a file is where a directory should be
-        with directory(self._root, names) as parent:
-            if _entry_at(parent, name, self._meter) != entry:
-                self._write_temp(parent, temp, entry, name)
+        if _entry_at(parent, name, self._meter) != entry:
+            temps[path] = temp_name()
+            self._write_temp(parent, temps[path], entry, name)
         return True
 
-    def _name(self, path: str, entry: FileEntry, old: FileEntry | None, temp: str) -> bool:
-        """Give the bytes beside a place the name; say whether they are there now."""
+    def _name(
+        self, places: Directories, path: str, entry: FileEntry, old: FileEntry | None, temps: dict[str, str]
+    ) -> bool:
+        """Give the bytes beside a place the name, and forget that they were beside it; say whether they are there."""
         names, name = split(path)
-        with directory(self._root, names) as parent:
-            if _entry_at(parent, name, self._meter) == entry:
-                return True
-            if not _is_free(parent, name) if old is None else _entry_at(parent, name, self._meter) != old:
-                return False
-            os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
+        parent = places.enter(names)
+        found = _entry_at(parent, name, self._meter)
+        if found == entry:
+            return True
+        if path not in temps or (not _is_free(parent, name) if old is None else found != old):
+            return False
+        os.rename(temps[path], name, src_dir_fd=parent, dst_dir_fd=parent)
+        del temps[path]
         return True
 
     def _discard(self, path: str, temp: str) -> None:
@@ -212,10 +218,10 @@ class Promoter:
             except OSError:  # not empty, or not ours to remove
                 return
 
-    def _check_parents(self, path: str) -> None:
-        names, _ = split(path)
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names):
-            pass
+    def _check_parents(self, paths: Iterable[str]) -> None:
+        for names in {split(path)[0] for path in paths}:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names):
+                pass
 
     def _current(self, path: str) -> FileEntry | None:
         names, name = split(path)
@@ -227,7 +233,7 @@ class Promoter:
         """Remove the temporary files that a killed promotion left beside its files."""
         for names in sorted({split(path)[0] for path in new}):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError), directory(self._root, names) as parent:
-                for name in os.listdir(parent):  # noqa: PTH208 - a Path cannot be made of a descriptor
+                for name in os.listdir(parent):
                     if is_temp(name):
                         os.unlink(name, dir_fd=parent)
 

@@ -10,7 +10,7 @@ from dataclasses import field
 from pathlib import Path
 
 from orch23.model.dataclass import dataclass
-from orch23.model.digest import FileEntry, Json, canonical_json
+from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.record import Record
 from orch23.store.beneath import open_regular, read_all
@@ -19,6 +19,7 @@ from orch23.store.durable import (
     PRIVATE_FOLDER,
     make_folder,
     seal,
+    seal_canonical,
     sweep_temps,
     sync_folder,
     unseal,
@@ -83,6 +84,7 @@ class Records:
         With a part, only that is read, and each key that is asked for.
         """
         self._folder = folder
+        self._base = str(folder)
         self._part = part
         self._lock = threading.RLock()
         self._shelves: dict[str, _Shelf] | None = None
@@ -151,15 +153,17 @@ class Records:
             shelves = self._load()
             self._mend(shelves)
             shelf = shelves.setdefault(record.key, _Shelf())
-            kept = _Kept(record_from_json(parse(body)), hashlib.sha256(body).hexdigest(), self._number + 1)
+            read = record_from_json(parse(body))
+            same = record if read == record else read  # one that is kept elsewhere takes no memory twice
+            kept = _Kept(same, hashlib.sha256(body).hexdigest(), self._number + 1)
             known = shelf.kept.get(kept.digest)
             if known is not None and self._is_newest(known):
                 return
-            line: Json = {"n": kept.number, "again": kept.digest}
-            if known is None:
-                line = {"n": kept.number, "record": parse(body)}
+            line = b'{"n":%d,"record":%s}' % (kept.number, body)
+            if known is not None:
+                line = canonical_json({"n": kept.number, "again": kept.digest})
             try:
-                self._write(record.key, shelf, kept, seal(line), durable=durable and known is None)
+                self._write(record.key, shelf, kept, seal_canonical(line), durable=durable and known is None)
             except BaseException:
                 self._forget_index()  # what the disk holds now is unknown: read it again
                 raise
@@ -314,7 +318,7 @@ class Records:
         """Read everything again if the file is not as this process left it; to append would be a guess."""
         known = (self._shelves or {}).get(key)
         try:
-            size = self._path(key).stat().st_size
+            size = os.stat(f"{self._base}/{key[:2]}/{key}").st_size
         except FileNotFoundError:
             size = None
         if size != (None if known is None else known.size_bytes):
@@ -336,11 +340,7 @@ class Records:
         if shelf.lines > 2 * len(shelf.kept) + _SPARE_LINES:
             self._rewrite(key, shelf)
             return
-        path = self._path(key)
-        if not shelf.lines:
-            make_folder(self._folder, PRIVATE_FOLDER)
-            path.parent.mkdir(PRIVATE_FOLDER, exist_ok=True)
-        descriptor = os.open(path, _APPEND, PRIVATE_FILE)
+        descriptor = self._open(f"{self._base}/{key[:2]}", key)
         try:
             write_all(descriptor, line)
             if durable:
@@ -348,10 +348,20 @@ class Records:
         finally:
             os.close(descriptor)
         if durable and not shelf.lines:  # in the same commit of the filesystem's own journal: nearly free
-            sync_folder(path.parent)
+            sync_folder(self._path(key).parent)
             sync_folder(self._folder)
         shelf.size_bytes += len(line)
         shelf.lines += 1
+
+    def _open(self, folder: str, key: str) -> int:
+        """Open the file of a key to append to it; its folder is made where it is not there."""
+        try:
+            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE)
+        except FileNotFoundError:
+            make_folder(self._folder, PRIVATE_FOLDER)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, PRIVATE_FOLDER)
+            return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE)
 
     def _rewrite(self, key: str, shelf: _Shelf) -> None:
         data = b"".join(seal({"n": k.number, "record": record_to_json(k.record)}) for k in shelf.kept.values())

@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -50,6 +50,8 @@ _TRANSITIONS = frozenset(
         "stage_finished",
     }
 )
+_AT_LEAST_EVERY = timedelta(seconds=1)
+_SHARE = 20
 _ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
 
 
@@ -156,13 +158,15 @@ class Folding:
     def __init__(self) -> None:
         """Begin before the first event."""
         self._run = RunState()
+        self._created = self._updated = ""
+        self._focus = self._run.focus
+        self._announced = 0
         self._stages: dict[str, StageState] = {}
 
     def take(self, event: Event, moment: str) -> None:
         """Add one event, which happened at `moment`."""
-        self._run = replace(
-            self._run, created_at=self._run.created_at or moment, updated_at=moment or self._run.updated_at
-        )
+        self._created = self._created or moment
+        self._updated = moment or self._updated
         if event.type == "run_started":
             self._start(event)
         elif event.type == "run_finished":
@@ -174,20 +178,27 @@ class Folding:
             after = _next(before, event)
             self._stages[event.role] = after
             if after.status == "failed":  # the others still run: until the end it is told where it stood
-                self._run = replace(self._run, focus=replace(after, state=before.state, phase=before.phase))
+                self._focus = replace(after, state=before.state, phase=before.phase)
             elif after.state not in ("INIT", "SUCCESS") and after.status != "held":  # nobody works on what is held
-                self._run = replace(self._run, focus=after)
+                self._focus = after
 
     def state(self) -> RunState:
         """Return the state as it is now."""
-        return replace(self._run, stages=dict(self._stages))
+        return replace(
+            self._run,
+            created_at=self._created,
+            updated_at=self._updated,
+            focus=self._focus,
+            stages=dict(self._stages),
+        )
 
     def stage_count(self) -> int:
-        """Return how many stages have been heard of."""
-        return len(self._stages)
+        """Return how many stages there are, as far as has been heard."""
+        return max(len(self._stages), self._announced)
 
     def _start(self, event: Event) -> None:
         data = event.data
+        self._announced = _number(event, "stages", 0)
         self._run = replace(
             self._run,
             run_id=str(data.get("run_id", "")),
@@ -201,8 +212,9 @@ class StateFile:
     """An observer that keeps `state.json` in step with a run.
 
     It is a view: written without waiting for the disk. A run of up to 64 stages writes it after every transition, a
-    bigger one so often that each stage is written out a few times in all. What a crash leaves unwritten `rebuild`
-    takes from the journal.
+    bigger one so often that each stage is written out a few times in all, and at the first transition after a second
+    (where writing it takes long, after twenty times that). What a crash leaves unwritten `rebuild` takes from the
+    journal.
     """
 
     def __init__(self, path: Path, clock: Callable[[], datetime] | None = None) -> None:
@@ -212,15 +224,19 @@ class StateFile:
         self._folding = Folding()
         self._lock = threading.Lock()
         self._unwritten = 0
+        self._due_again: datetime | None = None
         self._text = StateText()
 
     def notice(self, event: Event) -> None:
         """Take one event, from any thread."""
         with self._lock:
-            self._folding.take(event, timestamp(self._clock()))
+            now = self._clock()
+            self._folding.take(event, timestamp(now))
             self._unwritten += 1
-            if self._is_due(event):
+            if self._is_due(event, now):
                 self._write()
+                after = self._clock()
+                self._due_again = after + max(_AT_LEAST_EVERY, _SHARE * (after - now))
 
     def rebuild(self, journal_path: Path) -> RunState:
         """Write the file anew from the journal; a corrupt one is set aside as `state.json.corrupt`."""
@@ -233,10 +249,13 @@ class StateFile:
             self._write()
             return self._folding.state()
 
-    def _is_due(self, event: Event) -> bool:
+    def _is_due(self, event: Event, now: datetime) -> bool:
         if event.type in ("run_started", "run_finished"):
             return True
-        return event.type in _TRANSITIONS and self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
+        if event.type not in _TRANSITIONS:
+            return False
+        late = self._due_again is not None and now >= self._due_again
+        return late or self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
 
     def _write(self) -> None:
         state = self._folding.state()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orch23.execute.rooms import Rooms
+from orch23.store.beneath import Directories
 from orch23.store.durable import is_temp
 from orch23.store.journal import JournalLine, journals, read_journal
 from orch23.store.promote import Promoter
@@ -81,11 +82,11 @@ def _die_in_promotion_of(project: Project, path: str) -> int:
         try:
             real = Promoter._name
 
-            def name(self: Promoter, at: str, *more: Any) -> bool:
+            def name(self: Promoter, places: Directories, at: str, *more: Any) -> bool:
                 if at == path:
                     (self._root / "out/.orch23-1-1.tmp").write_text("half")
                     os._exit(_KILLED)
-                return real(self, at, *more)
+                return real(self, places, at, *more)
 
             setattr(Promoter, "_name", name)  # noqa: B010 - mypy refuses to assign to a method
             setattr(Rooms, "discard", lambda *_: None)  # noqa: B010 - likewise

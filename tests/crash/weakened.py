@@ -15,6 +15,7 @@ from orch23.engine import running
 from orch23.execute import kinship
 from orch23.model.digest import FileEntry
 from orch23.store import beneath, promote, workspace
+from orch23.store.beneath import Directories
 from orch23.store.promote import Promoter
 from orch23.store.stat_cache import Seen, Stamp
 
@@ -22,8 +23,8 @@ from orch23.store.stat_cache import Seen, Stamp
 def in_place() -> None:
     """Write outputs where they lie, instead of beside and renamed."""
 
-    def write(promoter: Promoter, path: str, entry: FileEntry, temp: str) -> bool:
-        del temp
+    def write(promoter: Promoter, places: Directories, path: str, entry: FileEntry, temps: dict[str, str]) -> bool:
+        del places, temps
         target = promoter._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755 if entry.executable else 0o644)

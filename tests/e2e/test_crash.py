@@ -228,12 +228,12 @@ _DYING = f"""{REACHING_OUTSIDE}
 import os, time
 from orch23.store.promote import Promoter
 real = Promoter._name
-def held(self, path, entry, old, temp):
+def held(self, places, path, *more):
     if path == "out/red":
         with open(os.environ["GATE"], "w") as gate:
             gate.write("here\\n")
         time.sleep(60)
-    return real(self, path, entry, old, temp)
+    return real(self, places, path, *more)
 Promoter._name = held
 from orch23.cli.main import run; run()
 """

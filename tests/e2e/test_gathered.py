@@ -47,6 +47,19 @@ def test_what_took_long_is_promoted_by_itself_and_at_once(project: Project, monk
     ]
 
 
+def test_the_next_stage_works_while_what_was_gathered_is_committed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "_SOON_S", 600.0)
+    monkeypatch.setattr(gathering, "_MOST", 1)
+    project.write(shell(CHAIN, {"f0.txt": "text\n"}))
+    green(project.build("-j1"))
+    started = [("stage_started", f"s{n}") for n in range(5)]
+    finished = [("stage_finished", f"s{n}") for n in range(5)]
+    told = [one for pair in zip(started[1:], finished, strict=False) for one in pair]
+    assert kinds(project, "stage_started", "stage_finished") == [started[0], *told, finished[-1]]
+
+
 @pytest.mark.usefixtures("gathers_all")
 def test_a_stage_that_failed_is_told_after_those_that_were_done_before_it(project: Project) -> None:
     project.write(shell(CHAIN + "  z: {shell: 'exit 3', inputs: [f5.txt]}\n", {"f0.txt": "text\n"}))

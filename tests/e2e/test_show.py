@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.pipelines import green, pipeline, prompt
+from tests.e2e.pipelines import green, pipeline, prompt, shell
 from tests.project import Project, scripted
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
@@ -71,6 +71,18 @@ def test_each_view_of_a_stage_that_ran(built: Project) -> None:
 def test_all_of_a_command_is_what_it_printed(built: Project) -> None:
     assert show(built, "copy") == "copied\n"
     assert built.run("show", "copy", "--prompt").code == 66
+
+
+def test_a_command_that_printed_nothing_is_shown_as_that_and_not_with_what_an_earlier_one_printed(
+    project: Project,
+) -> None:
+    green(project.write(shell("  a: {outputs: [a.txt], shell: 'echo said; touch a.txt'}\n")).build())
+    assert show(project, "a") == "said\n"
+    green(project.write(shell("  a: {outputs: [a.txt], shell: 'touch a.txt'}\n")).build())
+    newest = project.journals()[-1].stem
+    assert show(project, "a") == ""
+    assert facts(project, "a")["run"] == newest
+    assert not project.exists(f"logs/{newest}/a")
 
 
 @pytest.mark.parametrize("view", ["prompt", "response"])

@@ -57,7 +57,7 @@ class Judge:
             "reports": True,
             **more,
         }
-        outcome = self.executor.submit(Action(**fields)).result()  # type: ignore[arg-type]  # spelled above
+        outcome = self.executor.run(Action(**fields))  # type: ignore[arg-type]  # spelled above
         assert isinstance(outcome, Completed), outcome
         return outcome.result
 

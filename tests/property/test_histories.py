@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -103,15 +102,7 @@ class _Executor:
         self._sources, self._contents, self._ran = sources, contents, ran
         self._turned_away = 0
 
-    def submit(self, action: Action) -> Future[ActionOutcome]:
-        future: Future[ActionOutcome] = Future()
-        try:
-            future.set_result(self._run(action))
-        except Exception as error:  # noqa: BLE001 - a future hands it to whoever waits
-            future.set_exception(error)
-        return future
-
-    def _run(self, action: Action) -> ActionOutcome:
+    def run(self, action: Action) -> ActionOutcome:
         files, lost = {}, []
         for path, entry in action.inputs.items():
             try:

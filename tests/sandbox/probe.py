@@ -301,7 +301,7 @@ def probe(tier: str) -> dict[str, object]:
         )
         closed = (folder / "home", folder / "project")
         with executor(tier, memory, world.rooms, closed) as running:
-            outcome = running.submit(action).result()
+            outcome = running.run(action)
         assert isinstance(outcome, Completed), outcome
         assert f"tried {len(names)}\n" in outcome.result.output.text, outcome.result.output.text
         assert not outcome.result.violations, outcome.result.violations

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:
     memory = Memory({"daemons.py": SCRIPT})
     seen: dict[str, bool] = {}
     left: dict[str, list[int]] = {}
-    with executor(tier, memory, tmp_path / "rooms", ()) as running:
+    with executor(tier, memory, tmp_path / "rooms", ()) as running, ThreadPoolExecutor(1) as threads:
         for number, kind in enumerate(sorted(KINDS)):
             tag = f"{100_000 + os.getpid()}.{number:03d}{tier_number(tier)}"
             action = Action(
@@ -52,7 +53,7 @@ def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:
                 inputs={"daemons.py": FileEntry(digest_bytes(SCRIPT))},
                 interpreter=sys.executable,
             )
-            future = running.submit(action)
+            future = threads.submit(running.run, action)
             watcher = threading.Event()
             while not future.done():
                 seen[kind] = seen.get(kind, False) or len(alive(f"sleep\0{tag}")) > 0
@@ -76,7 +77,7 @@ from orch23.model.action import Action
 from tests.sandbox.probe import Memory, executor
 with tempfile.TemporaryDirectory() as folder, executor("bubblewrap", Memory({}), Path(folder), ()) as running:
     script = "exec sleep " + sys.argv[1]
-    running.submit(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable)).result()
+    running.run(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable))
 """
 
 
@@ -110,7 +111,7 @@ class Told(subprocess.Popen):
             os.write(1, b"started")
 subprocess.Popen = Told
 with tempfile.TemporaryDirectory() as folder, executor("bubblewrap", Memory({}), Path(folder), ()) as running:
-    running.submit(Action(argv=("sleep", sys.argv[1]), inputs={}, interpreter=sys.executable)).result()
+    running.run(Action(argv=("sleep", sys.argv[1]), inputs={}, interpreter=sys.executable))
 """
 
 

@@ -27,7 +27,7 @@ def working(tier: str) -> dict[str, str]:
         tempfile.TemporaryDirectory(prefix="honest-", dir="/var/tmp") as folder,
         executor(tier, memory, Path(folder, "project/.orch23/rooms"), (Path(folder, "project"),)) as running,
     ):
-        outcome = running.submit(action).result()
+        outcome = running.run(action)
     assert isinstance(outcome, Completed), outcome
     assert outcome.result.exit_code == 0, outcome.result.output.text
     assert not outcome.result.violations, outcome.result.violations

@@ -36,7 +36,7 @@ def executor(tmp_path: Path) -> Iterator[LocalExecutor]:
 
 def run(executor: LocalExecutor, script: str) -> ActionResult:
     action = Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable, timeout_s=30, scratch=("*",))
-    outcome = executor.submit(action).result()
+    outcome = executor.run(action)
     assert isinstance(outcome, Completed), outcome
     return outcome.result
 

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from orch23.execute import local
 from orch23.execute.launch import Launch, PlainLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
-from orch23.execute.rooms import Rooms, Scan
+from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
     Action,
     ActionResult,
@@ -72,7 +73,7 @@ class World:
         return Action(**fields)  # type: ignore[arg-type]  # the tests spell the fields
 
     def run(self, *argv: str, **more: object) -> ActionResult:
-        outcome = self.executor.submit(self.action(*argv, **more)).result()
+        outcome = self.executor.run(self.action(*argv, **more))
         assert isinstance(outcome, Completed), outcome
         return outcome.result
 
@@ -142,14 +143,14 @@ def test_the_working_directory_is_made_and_used(world: World) -> None:
     ],
 )
 def test_a_refused_name_starts_nothing(world: World, name: str) -> None:
-    outcome = world.executor.submit(world.action("true", env={name: "x"})).result()
+    outcome = world.executor.run(world.action("true", env={name: "x"}))
     assert isinstance(outcome, EngineUnavailable)
     assert name in outcome.reason
 
 
 def test_pythonpath_cannot_bend_a_pytest_step(world: World) -> None:
     action = world.action("python", "-c", "0", env={"PYTHONPATH": "."}, reports=True)
-    outcome = world.executor.submit(action).result()
+    outcome = world.executor.run(action)
     assert isinstance(outcome, EngineUnavailable)
     assert "PYTHONPATH" in outcome.reason
 
@@ -157,7 +158,7 @@ def test_pythonpath_cannot_bend_a_pytest_step(world: World) -> None:
 def test_inputs_that_changed_run_nothing(world: World, tmp_path: Path) -> None:
     action = world.action("touch", str(tmp_path / "ran"))
     world.source.files["a.txt"] = b"other\n"
-    assert world.executor.submit(action).result() == InputsChanged(("a.txt",))
+    assert world.executor.run(action) == InputsChanged(("a.txt",))
     assert not (tmp_path / "ran").exists()
 
 
@@ -172,7 +173,7 @@ def test_a_full_disk_is_no_failure_of_the_stage(world: World, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(world.source, "copy_into", full)
-    outcome = world.executor.submit(world.action("true")).result()
+    outcome = world.executor.run(world.action("true"))
     assert isinstance(outcome, EngineUnavailable)
     assert outcome.kind == "room"
 
@@ -184,7 +185,7 @@ def test_a_violation_keeps_nothing_of_the_tree(world: World) -> None:
 
 
 def test_time_is_up(world: World) -> None:
-    outcome = world.executor.submit(world.action("bash", "-c", "echo so far; sleep 60", timeout_s=0.3)).result()
+    outcome = world.executor.run(world.action("bash", "-c", "echo so far; sleep 60", timeout_s=0.3))
     assert isinstance(outcome, TimedOut)
     assert (outcome.output.text, outcome.timeout_s) == ("so far\n", 0.3)
 
@@ -208,14 +209,16 @@ def test_a_flood_fails_and_says_so(world: World) -> None:
 
 def test_cancel_ends_what_runs_and_what_waits(world: World, tmp_path: Path) -> None:
     begun = [tmp_path / "1", tmp_path / "2"]
-    running = [world.executor.submit(world.action("bash", "-c", f"touch {path}; sleep 60")) for path in begun]
-    waiting = world.executor.submit(world.action("touch", str(tmp_path / "ran")))
-    ready = threading.Event()
-    while not all(path.exists() for path in begun):
-        ready.wait(0.005)
-    world.executor.cancel()
-    assert [future.result(20) for future in (*running, waiting)] == [Cancelled()] * 3
-    assert world.executor.submit(world.action("true")).result() == Cancelled()
+    actions = [world.action("bash", "-c", f"touch {path}; sleep 60") for path in begun]
+    with ThreadPoolExecutor(3) as threads:
+        running = [threads.submit(world.executor.run, action) for action in actions]
+        ready = threading.Event()
+        while not all(path.exists() for path in begun):
+            ready.wait(0.005)
+        waiting = threads.submit(world.executor.run, world.action("touch", str(tmp_path / "ran")))
+        world.executor.cancel()
+        assert [future.result(20) for future in (*running, waiting)] == [Cancelled()] * 3
+    assert world.executor.run(world.action("true")) == Cancelled()
     assert not (tmp_path / "ran").exists()
 
 
@@ -229,7 +232,7 @@ def test_a_sandbox_is_one_method(tmp_path: Path) -> None:
 
     world = World(tmp_path / "rooms")
     executor = LocalExecutor(rooms=world.rooms, contents=world.kept, workers=1, launcher=Loud())
-    outcome = executor.submit(world.action("true", network=True)).result()
+    outcome = executor.run(world.action("true", network=True))
     executor.close()
     assert isinstance(outcome, Completed)
     assert outcome.result.output.text == "True true\n"
@@ -245,8 +248,27 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
     monkeypatch.setattr(local, "run_process", with_survivor)
     executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=Kept(), workers=1)
     action = Action(argv=("true",), inputs={}, interpreter=sys.executable)
-    outcome = executor.submit(action).result()
+    outcome = executor.run(action)
     executor.close()
     assert isinstance(outcome, Completed)
     assert [one.code for one in outcome.result.violations] == ["E619"]
     assert outcome.result.written == {}
+
+
+@pytest.mark.parametrize(("workers", "sandbox", "kept"), [(1, False, True), (1, True, False), (2, False, False)])
+def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sandbox: bool, kept: bool
+) -> None:
+    rooms = Rooms(tmp_path / "rooms", Source({}))
+    executor = LocalExecutor(rooms=rooms, contents=Kept(), workers=workers)
+    action = Action(argv=("true",), inputs={}, interpreter=sys.executable, sandbox=sandbox)
+    cleared: list[Room] = []
+    monkeypatch.setattr(rooms, "clear", cleared.append)
+    assert isinstance(executor.run(action), Completed)
+    executor.close()
+    assert (cleared != []) is kept
+    monkeypatch.undo()
+    for room in cleared:
+        rooms.clear(room)
+    rooms.close()
+    assert list((tmp_path / "rooms").iterdir()) == []

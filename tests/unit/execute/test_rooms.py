@@ -296,6 +296,7 @@ def test_a_room_that_a_link_has_taken_the_place_of_is_removed_and_what_it_leads_
     (outside / "precious").write_text("x")
     outside.chmod(0o755)
     room = lay(rooms)
+    room.own.mkdir()
     for place in (room.root, room.own):
         place.rename(tmp_path / place.name)
         place.symlink_to(outside)

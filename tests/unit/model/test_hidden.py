@@ -21,3 +21,8 @@ def test_every_character_that_unicode_calls_control_or_format_is_among_them() ->
     characters = (chr(number) for number in range(0x110000))
     meant = {c for c in characters if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} and c not in "\n\t"}
     assert {f"U+{ord(c):04X}" for c in meant if not HIDDEN.fullmatch(c)} == set()
+
+
+def test_no_printable_character_of_ascii_is_hidden() -> None:
+    assert HIDDEN.search("".join(filter(str.isprintable, map(chr, range(128))))) is None
+    assert plain_json("a\x7f") == "a\\u007f"

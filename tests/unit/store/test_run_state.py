@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from orch23.model.event import Event
 from orch23.store.journal import Journal, read_journal
 from orch23.store.run_state import LEGAL_MOVES, Folding, Move, StageState, StateFile, fold, moved, read_state
+from tests.doubles import FakeClock
 
 MOMENT = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 S0 = {
@@ -374,6 +376,26 @@ def test_a_run_of_many_stages_does_not_write_the_whole_file_for_each(
     found = read_state(tmp_path / "state.json")
     assert found is not None
     assert len(found["stages"]) == 1500  # type: ignore[arg-type]
+
+
+def test_a_run_that_says_that_it_is_long_writes_now_and_then_from_its_beginning(tmp_path: Path) -> None:
+    clock = FakeClock()
+    path = tmp_path / "state.json"
+    file = StateFile(path, clock)
+    file.notice(replace(START, data={**START.data, "stages": 1000}))
+
+    def decided(name: str) -> bool:
+        """Say whether the file knows of a stage once it is started."""
+        file.notice(of("stage_decided", name, decision="run"))
+        file.notice(of("stage_started", name))
+        found = read_state(path)
+        assert found is not None
+        return name in found["stages"]  # type: ignore[operator]
+
+    assert not decided("a")
+    clock.tick(2)
+    assert decided("b")
+    assert not decided("c")
 
 
 def journal_of(tmp_path: Path, events: list[Event]) -> Path:

@@ -22,7 +22,7 @@ from tests.sandbox.users import need
 def said(folder: Path, script: str) -> str:
     """Return what a script prints in bubblewrap; it must end well."""
     with executor("bubblewrap", Memory({}), folder / "rooms", ()) as running:
-        outcome = running.submit(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable)).result()
+        outcome = running.run(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable))
     assert isinstance(outcome, Completed), outcome
     assert outcome.result.exit_code == 0, outcome.result.output.text
     return outcome.result.output.text

@@ -1,0 +1,37 @@
+"""How long results wait for one another."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from orch23.engine.gathering import Gathering
+from tests.doubles import FakeClock
+
+
+def success(name: str) -> Any:
+    return cast("Any", SimpleNamespace(resolved=SimpleNamespace(stage=SimpleNamespace(name=name))))
+
+
+def waits(gathering: Gathering, clock: FakeClock) -> float:
+    """Return for how long the first of a new group waits."""
+    gathering.add(success("a"))
+    assert not gathering.is_due
+    left = gathering.left_s
+    assert left is not None
+    clock.tick(left)
+    assert gathering.is_due
+    assert list(gathering.take()) == ["a"]
+    return round(left, 3)
+
+
+def test_where_commits_take_long_more_is_gathered_but_not_for_ever() -> None:
+    clock = FakeClock()
+    gathering = Gathering(clock.monotonic)
+    assert waits(gathering, clock) == 0.3
+    gathering.committed(0.1)
+    assert waits(gathering, clock) == 1.0
+    gathering.committed(5.0)
+    assert waits(gathering, clock) == 2.0
+    gathering.committed(0.001)
+    assert waits(gathering, clock) == 0.3
+    assert gathering.left_s is None
+    assert not gathering.is_due

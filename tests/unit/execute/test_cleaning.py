@@ -1,0 +1,53 @@
+"""Cleaning up does not hold up who goes on, piles nothing up, and is over when the executor is."""
+
+import threading
+
+import pytest
+
+from orch23.execute.cleaning import Cleaner
+
+
+def test_work_is_done_in_turn_by_another_thread_and_all_of_it_before_the_end() -> None:
+    cleaner, done = Cleaner(), list[tuple[int, int]]()
+    gate = threading.Event()
+    cleaner.do(lambda: done.append((0, threading.get_ident())) if gate.wait(20) else None)
+    cleaner.do(lambda: done.append((1, threading.get_ident())))
+    assert done == []
+    gate.set()
+    cleaner.close()
+    assert [number for number, _ in done] == [0, 1]
+    assert threading.get_ident() not in {thread for _, thread in done}
+
+
+def test_where_much_waits_whoever_comes_cleans_up_himself() -> None:
+    cleaner, done = Cleaner(), list[int]()
+    gate, begun = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        assert gate.wait(20)
+
+    cleaner.do(slow)
+    assert begun.wait(20)
+    for _ in range(5):
+        cleaner.do(lambda: done.append(threading.get_ident()))
+    assert done == [threading.get_ident()] * 3
+    gate.set()
+    cleaner.close()
+    assert len(done) == 5
+
+
+def test_what_goes_wrong_is_told_at_the_end_and_keeps_nothing_else_from_being_done() -> None:
+    cleaner, done = Cleaner(), list[str]()
+
+    def broken() -> None:
+        raise ValueError
+
+    cleaner.do(broken)
+    cleaner.do(lambda: done.append("more"))
+    with pytest.raises(ValueError):
+        cleaner.close()
+    assert done == ["more"]
+    cleaner.do(lambda: done.append("again"))
+    cleaner.close()
+    assert done == ["more", "again"]
