@@ -3,10 +3,10 @@
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from orch23.checks.invocations import is_assignment, plain_path, read_argv
 from orch23.checks.python_source import parse_python
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.shell_signs import shell_signs
 

@@ -10,11 +10,11 @@ other words alone, since that would have its code written again for nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from orch23.checks.check import Check, CheckInput, unknown_options
 from orch23.checks.plan_options import plan_file, read_json, words
 from orch23.checks.schema_errors import complaints
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 

@@ -1,9 +1,8 @@
 """What a check is: a pure function from a stage's outputs to complaints, with a name and a revision."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.nearest import nearest

@@ -3,11 +3,10 @@
 import ast
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orch23.checks.invocations import plain_path, read_argv
 from orch23.checks.python_source import parse_python
-from orch23.model.dataclass import dataclass
 
 STANDARD = frozenset({*sys.stdlib_module_names, "__main__"})
 

@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from orch23.model.dataclass import dataclass
 
 Program: TypeAlias = Literal["python", "shell", "other"]
 Kind: TypeAlias = Literal["code", "module", "script", "nothing"]

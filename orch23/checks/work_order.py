@@ -1,8 +1,8 @@
 """The shape of a plan of work orders, as schemas and as values."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 
 MOST_ORDERS = 99  # an id has two digits

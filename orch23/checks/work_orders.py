@@ -1,6 +1,7 @@
 """Hold a plan of work orders to its contract, order by order and then as a chain."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orch23.checks.acceptance import judge_command
@@ -10,7 +11,6 @@ from orch23.checks.order_chain import chain_problems, with_verify_exempt
 from orch23.checks.plan_options import SHARED, plan_file, present_paths, read_json, text, words
 from orch23.checks.schema_errors import complaints
 from orch23.checks.work_order import FRAME, WORK_ORDER, Order, read_order, required_paths
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import unsafe_reason

@@ -5,12 +5,11 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
 from orch23.report.marks import Style, marks_for

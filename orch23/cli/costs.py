@@ -1,10 +1,9 @@
 """Sum up from the journals what each run paid for a stage, and what its recorded answers saved."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.event import Event
 from orch23.report.figures import count

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
@@ -15,7 +16,6 @@ from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import Bubblewrap
 from orch23.execute.sandbox.choice import INSTALL, Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
-from orch23.model.dataclass import dataclass
 from orch23.model.errors import Orch23Error
 from orch23.providers.local_model import data_dir, installed, known_models
 from orch23.report.figures import count, size

@@ -1,14 +1,13 @@
 """Find every pipeline of a project, and what their lock files and today's plans need of the store."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orch23.cli.locks import files_of
 from orch23.cli.wiring import Settings, open_project, open_reading
 from orch23.engine.memory import lock_path
 from orch23.engine.preview import preview
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Fresh, Restore, VerifyOnly
 from orch23.model.errors import CorruptStateError, Orch23Error
 from orch23.model.record import Record

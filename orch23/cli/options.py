@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -10,7 +11,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
-from orch23.model.dataclass import dataclass
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[_Function], _Function]

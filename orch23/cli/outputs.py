@@ -1,10 +1,10 @@
 """Take outputs of stages back: away, or to what a person had at that path before."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from orch23.cli.wiring import Project, open_reading
 from orch23.engine.session import Session
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import FileEntry
 from orch23.model.record import Record
 from orch23.plan.select import Selection

@@ -3,12 +3,11 @@
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from orch23.load.yaml_text import decode
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline
 from orch23.snapshot.looks import Looks

@@ -4,7 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from orch23.cli.wiring import Project, spec_hash
 from orch23.engine.build import Build
 from orch23.engine.ledger import spent_nothing
 from orch23.engine.second_look import look_again
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Decision, Fresh
 from orch23.model.digest import Json
 from orch23.model.event import Event, Observer

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orch23.cli.costs import costs_of, costs_text, facts_of
@@ -12,7 +12,6 @@ from orch23.cli.wiring import Project, open_reading
 from orch23.decide.secrets import secrets_of
 from orch23.engine.preview import Preview, preview
 from orch23.engine.session import Session
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -37,7 +37,6 @@ from orch23.execute.sandbox.restricted import Restricted
 from orch23.load.data import parse_yaml_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
 from orch23.load.swap import Swap
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes
 from orch23.model.event import Event, Observer

@@ -1,9 +1,8 @@
 """Decide what is to be done with a stage, from values alone: its manifest, its records, what is on disk."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.digest import FileEntry, Json
 from orch23.model.manifest import Manifest, Reason, ReasonCode, is_verify

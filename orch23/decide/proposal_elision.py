@@ -8,9 +8,9 @@ file that was there before.
 import ast
 import re
 from collections import Counter
+from dataclasses import dataclass
 
 from orch23.decide.proposal_syntax import comments, hollow_bodies, is_python, python_tree, stray_dots
-from orch23.model.dataclass import dataclass
 
 _LINE = 400  # no placeholder is longer, and the patterns need not look further
 _DOTS = r"(?:\.{2,}|…)"

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.excerpt import shown
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.strict_json import MAX_DEPTH, StrictJsonError, parse

@@ -3,11 +3,11 @@
 import unicodedata
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.excerpt import shown
 from orch23.decide.protected import admits, is_protected
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import match_any, unsafe_reason
 from orch23.model.pipeline import Fence

@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Iterator
-
-from orch23.model.dataclass import dataclass
+from dataclasses import dataclass
 
 _WORDS = "A-Za-z0-9"
 _PLACEHOLDER = re.compile(r"example|placeholder|xxxx|your[-_]|\.\.\.|1234567890", re.IGNORECASE)

@@ -3,14 +3,13 @@
 import bisect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from orch23.decide.secret_cuts import remains
 from orch23.decide.secret_forms import FORMS
 from orch23.decide.secret_spellings import spellings
-from orch23.model.dataclass import dataclass
 
 _MIN_LENGTH: Final = 8
 _MIN_DISTINCT: Final = 4

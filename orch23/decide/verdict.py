@@ -3,11 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from orch23.decide.excerpt import normalise
 from orch23.decide.expected_tests import base_id, is_test_file
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 
 _SHOWN = 10

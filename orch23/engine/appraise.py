@@ -1,13 +1,12 @@
 """Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from orch23.decide.freshness import Candidate, Known, decide
 from orch23.engine.lay import lay
 from orch23.engine.world import StageTree, World
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Decision
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry

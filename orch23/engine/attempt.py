@@ -5,7 +5,7 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, assert_never
 
 from orch23.decide.proposal_codes import DELETE
@@ -19,7 +19,6 @@ from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.spending import Spent
 from orch23.engine.telling import Keep, Telling
 from orch23.engine.verification import Notice, Verifier, undeclared_writes
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_json
 from orch23.model.errors import MissingBytesError, ProviderError

@@ -2,7 +2,7 @@
 
 import queue
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -21,7 +21,6 @@ from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
 from orch23.engine.together import Success, Together
 from orch23.engine.work import InputsChangedError, Worker
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError, MissingBytesError, ProviderError, SafetyError

@@ -1,11 +1,10 @@
 """Make results last: bytes, the record, the workspace, the lock file. Only the loop thread calls this."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.session import Session
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import LLMStep

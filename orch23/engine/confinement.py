@@ -1,12 +1,11 @@
 """Before the first stage starts: refuse stages whose processes can not, or may not, run as they are."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.facts import has_process
 from orch23.engine.preview import Preview
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.errors import ConfigurationError

@@ -6,12 +6,11 @@ request reserves its worst case; the adapter asks. Where nobody may be asked, a 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from orch23.decide.difference import difference
 from orch23.decide.secrets import Secrets
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
 from orch23.model.pipeline import LLMStep, OnTruncated

@@ -1,10 +1,10 @@
 """How stages and runs end, as values: their status, and the exit code that follows from all of them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 
 from orch23.engine.attempt import Attempted
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TypeAlias, assert_never
 
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.digest import Json
 from orch23.model.estimate import NOTHING, Calls, Estimate, Price

@@ -1,7 +1,7 @@
 """Look up, once for each interpreter, what is true of the machine: versions, tools, what providers take."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orch23.checks.registry import CHECKS
@@ -13,7 +13,6 @@ from orch23.execute.interpreters import (
     interpreter_files,
     tool_identity,
 )
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.on_demand import OnDemand

@@ -2,10 +2,9 @@
 
 import os.path
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from orch23.decide.excerpt import normalise, shorten
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Brief

@@ -1,11 +1,10 @@
 """Gather what is soon made again, so that many results are made to last in one transaction."""
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.together import Success
-from orch23.model.dataclass import dataclass
 from orch23.model.pipeline import CheckStep, EnsuresStep, RenderStep, ShellStep, Stage
 
 _SOON_S = 0.15

@@ -1,10 +1,9 @@
 """Hold what a stage would send or store to the secrets of its caller, and say what of the project is in a request."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from orch23.decide.secrets import Finding, Secrets, mark
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
 from orch23.model.llm import Message, Proposal, Request

@@ -1,13 +1,12 @@
 """Count calls, tokens and money: reserved before a request is sent, settled after, never over a limit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from threading import Condition
 
 from orch23.engine.ends import Paid
 from orch23.engine.running import CancelledBuildError
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, LimitError

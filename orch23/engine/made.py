@@ -1,11 +1,10 @@
 """What a pipeline has made by a moment: the entries that its records tell, and where the bytes still are."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import FileEntry
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage

@@ -1,10 +1,10 @@
 """What earlier builds of a pipeline left to the next: its lock file and its history, all of it or a part."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orch23.model.dataclass import dataclass
 from orch23.model.record import LockFile
 from orch23.store.history import History, read_history
 from orch23.store.lock_file import lock_digest, read_lock, write_lock

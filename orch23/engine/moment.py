@@ -1,11 +1,10 @@
 """The project at one moment, on disk or at a revision: which manifests its stages have, from its sources alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from orch23.engine.made import Files, Made
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError

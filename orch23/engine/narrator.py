@@ -1,11 +1,10 @@
 """Tell the observers of a run what happens in it, in the shapes of its events."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orch23.engine.ends import Paid, StageEnd
 from orch23.engine.spending import Spent
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Decision, Maybe, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json

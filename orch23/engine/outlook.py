@@ -1,10 +1,9 @@
 """Go through a plan in its order, expand what can be expanded, decide each stage."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orch23.engine.appraise import Appraised, Appraiser
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError, MissingBytesError

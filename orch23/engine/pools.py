@@ -5,10 +5,9 @@ A stage that waits stands in nobody's way: whoever came later and finds its plac
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from orch23.model.dataclass import dataclass
 from orch23.model.pipeline import Stage
 
 _Work = TypeVar("_Work")

@@ -1,11 +1,11 @@
 """Say what a build would do, with no executor, no provider and no writer in reach."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.outlook import Outlook
 from orch23.engine.session import Session
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Decision, Fresh
 from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection

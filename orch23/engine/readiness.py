@@ -4,7 +4,7 @@ Looks at the machine and the recordings; asks nobody, imports no client library,
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from orch23.engine.appraise import Appraised
@@ -12,7 +12,6 @@ from orch23.engine.conversation import Conversations, walk
 from orch23.engine.guarding import guard_request
 from orch23.engine.preview import Preview
 from orch23.engine.question import ask, model_of
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Run
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.errors import ConfigurationError, MissingBytesError, Orch23Error, ProviderError

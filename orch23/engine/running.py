@@ -1,7 +1,7 @@
 """Run processes of a stage: spell the action out, have it run, turn what came of it into a value or a failure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
@@ -17,7 +17,6 @@ from orch23.model.action import (
     InputsChanged,
     TimedOut,
 )
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError

@@ -1,7 +1,7 @@
 """Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orch23.checks.registry import CHECKS
@@ -9,7 +9,6 @@ from orch23.engine.appraise import Appraiser, FactsOf
 from orch23.engine.memory import Memory
 from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.world import World
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
 from orch23.model.nearest import nearest

@@ -1,9 +1,8 @@
 """What the answers of a stage took: calls, tokens, money, and what its recordings saved."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from orch23.model.dataclass import dataclass
 from orch23.model.llm import Response
 from orch23.providers.adapter import BY_HAND
 

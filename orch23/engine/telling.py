@@ -1,12 +1,11 @@
 """Tell the journal of each question and each answer of an attempt, and keep both for people."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from orch23.engine.guarding import egress
 from orch23.engine.spending import Spent
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.event import Event
 from orch23.model.llm import Request, Response

@@ -1,13 +1,12 @@
 """Gather what succeeded until all that is promoted with it has: a stage by itself, or the items of one foreach."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from orch23.engine.commit import Change, Committer
 from orch23.engine.ends import StageEnd, lost_bytes
 from orch23.engine.narrator import Narrator
-from orch23.model.dataclass import dataclass
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved

@@ -1,10 +1,10 @@
 """Say which of the files that configure a run of tests were made by a model, or after one: they may not judge it."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from orch23.engine.failure import below
 from orch23.engine.world import World
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep

@@ -1,14 +1,13 @@
 """Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from orch23.checks.check import CheckInput
 from orch23.checks.registry import CHECKS
 from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
 from orch23.engine.running import Files, Ran, Runner
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event

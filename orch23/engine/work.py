@@ -1,7 +1,7 @@
 """Do one stage's work in a worker thread: verify what is recorded, or go through the attempts."""
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
@@ -13,7 +13,6 @@ from orch23.engine.telling import Keep
 from orch23.engine.trust import Trust
 from orch23.engine.verification import Verifier
 from orch23.engine.world import StageTree
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError

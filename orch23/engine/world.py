@@ -4,11 +4,10 @@ Rules 2, 3, 5 and 7 of the staleness rules live here. Nothing here writes.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orch23.engine.locked import Locked
 from orch23.engine.transcripts import transcript_folders
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import match, match_any

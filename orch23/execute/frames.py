@@ -4,12 +4,11 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from orch23.execute.removal import remove_tree
-from orch23.model.dataclass import dataclass
 
 END_OF_SEARCH = "pytest.ini"
 """Empty, in the room above `work`: a pytest that a step runs looks upwards for settings, and is to find no others."""

@@ -4,13 +4,12 @@ import hashlib
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from orch23.execute.environment import SYSTEM_PATH
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, NotFoundError

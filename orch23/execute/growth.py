@@ -2,9 +2,8 @@
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
-
-from orch23.model.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Protocol
@@ -9,7 +10,6 @@ from typing import Protocol
 from orch23.execute.kinship import Family
 from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 
 

@@ -6,11 +6,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
 from orch23.execute import kinship
-from orch23.model.dataclass import dataclass
 
 _READ_BYTES = 1 << 16
 _WAKE_S = 0.1

@@ -6,7 +6,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
@@ -16,7 +16,6 @@ from typing import Protocol
 from orch23.execute.frames import Frame, emptied, make_frame, refitted
 from orch23.execute.removal import remove_tree, remove_trees, unlock
 from orch23.model.action import InputsChanged
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.paths import matcher

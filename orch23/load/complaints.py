@@ -1,13 +1,13 @@
 """Say what breaks a JSON schema in our own words: each broken rule once, with the node that is meant."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jsonschema import Draft7Validator
 
 from orch23.checks.patterns import unmatched_keys
 from orch23.checks.schema_validator import validator_of
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.resolve.fields import shown
 from orch23.resolve.nearest import did_you_mean

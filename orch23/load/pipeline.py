@@ -1,7 +1,7 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -10,7 +10,6 @@ from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
 from orch23.load.yaml_text import PIPELINE, ParsedText, decode, parse, too_large
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError

@@ -1,12 +1,11 @@
 """Make the stages of a parsed pipeline: defaults merged, vars rendered, each foreach tried as far as it is known."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from orch23.load.swap import Swapping
 from orch23.load.yaml_text import ParsedText
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.pipeline import Foreach, ForeachStage, Kind, SkippedStage, Stage

@@ -1,9 +1,8 @@
 """Let a command line name who is asked, in place of what the llm stages of a pipeline say."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
 from orch23.resolve.expressions import Rendered

@@ -1,10 +1,9 @@
 """Give the vars of a pipeline their values: declared ones, those of a file, those of the command line."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from orch23.load.yaml_text import ParsedText, parse, parse_scalar
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
 from orch23.resolve.expressions import members_used, render_tree

@@ -6,11 +6,11 @@ expand, no tag to construct, and no YAML 1.1 surprise: `on`, `1:30`, `0o17` and 
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import yaml
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
 

@@ -1,10 +1,9 @@
 """One process fully spelled out, and what came of it: the shapes of Bazel's Remote Execution API v2, as values."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_json
 

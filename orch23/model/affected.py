@@ -1,8 +1,8 @@
 """What differs between the project now and at a revision, by stage: a value that reports write down."""
 
+from dataclasses import dataclass
 from typing import Literal
 
-from orch23.model.dataclass import dataclass
 from orch23.model.manifest import Reason
 
 

@@ -1,8 +1,8 @@
 """What is to be done with a stage, and why. Maybe and Expand exist only in a dry-run."""
 
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.manifest import Reason
 from orch23.model.record import Record
 

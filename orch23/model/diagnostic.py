@@ -1,9 +1,7 @@
 """The one shape of every complaint: code, severity, place, message, way out."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-from orch23.model.dataclass import dataclass
 
 
 class Severity(StrEnum):

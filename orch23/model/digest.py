@@ -3,8 +3,8 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from orch23.model.dataclass import dataclass
 from orch23.model.plain import Json
 
 __all__ = ["Digest", "FileEntry", "Json", "canonical_json", "digest_bytes", "digest_json"]

@@ -1,9 +1,8 @@
 """What a stage may take, said before it runs: calls, tokens, dollars, time. None stands for what is not known."""
 
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, TypeAlias
-
-from orch23.model.dataclass import dataclass
 
 Price: TypeAlias = Literal["none", "free", "known", "unknown"]
 """What asking costs: nobody is asked, nothing, what the price table says, or nobody knows."""

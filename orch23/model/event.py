@@ -1,10 +1,9 @@
 """What happened in a run: one line of the journal each. Run state is a fold of these."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, get_args
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 
 EVENT_VERSION = 1

@@ -1,10 +1,9 @@
 """What is asked of a model and what it answered; the port that a provider fills; the exchange that is kept of both."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 

@@ -5,9 +5,9 @@ that only verification depends on start with `verify`. The idea is n2's (hash.rs
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json, digest_json
 
 ACTION_FORMAT = 1

@@ -1,11 +1,10 @@
 """What a user declared, after validation: pipeline, stages, steps. Frozen, no defaults left open."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, TypeAlias, assert_never
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
 

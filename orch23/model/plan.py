@@ -1,9 +1,8 @@
 """The stages as a graph in a fixed order. Extending a plan gives a new plan."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 
 

@@ -1,9 +1,8 @@
 """The proof that a stage was up to date: its key, its manifest, its outputs and the exchanges they came from."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import FileEntry
 from orch23.model.manifest import Manifest
 

@@ -1,9 +1,8 @@
 """Read a command as a shell would, up to one question: which of its characters are left to be acted on."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from orch23.model.dataclass import dataclass
 
 Quote: TypeAlias = Literal["", '"']
 

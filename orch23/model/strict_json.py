@@ -1,10 +1,10 @@
 """Read JSON as a stranger's text should be read: one meaning or an error with its place, and never a crash."""
 
 import re
+from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there since 2.6, not in the stubs
 from typing import Literal, NoReturn, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 
 MAX_BYTES = 1_048_576

@@ -7,9 +7,9 @@ firmer edges: such a reader sees the chain's files as they were before it (versi
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.nearest import nearest
 from orch23.model.paths import is_glob

@@ -1,8 +1,8 @@
 """Choose the part of a plan that a command line asks for."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
 from orch23.model.nearest import nearest

@@ -2,11 +2,10 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.event import Event

@@ -4,10 +4,9 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.providers import codes

@@ -12,10 +12,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response

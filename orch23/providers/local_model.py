@@ -7,9 +7,9 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.providers import codes

@@ -1,9 +1,9 @@
 """Reserve the worst case of each request before it is sent, and say what became of it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from orch23.model.dataclass import dataclass
 from orch23.model.errors import ConfigurationError, LimitError, ProviderError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers.faults import TransportError

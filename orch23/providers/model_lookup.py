@@ -1,8 +1,8 @@
 """Ask a vendor whether it has a model: for `doctor --online` alone. No build asks, since the answer may change."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.pipeline import LLMStep

@@ -1,10 +1,9 @@
 """Ask by Chat Completions, streamed: the one interface that all servers speak which call themselves compatible."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
 from orch23.providers import codes

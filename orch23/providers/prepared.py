@@ -1,9 +1,8 @@
 """Hold a step to what asking needs on this machine, at the last moment before it is asked."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from orch23.model.dataclass import dataclass
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers.adapter import Asking, Setting

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import LLMStep, Pipeline, Price

@@ -3,10 +3,9 @@
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
 

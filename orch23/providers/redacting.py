@@ -1,9 +1,8 @@
 """Take secrets out of an answer, and out of a failure, before anyone records or judges it."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response

@@ -3,9 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import field
-
-from orch23.model.dataclass import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)

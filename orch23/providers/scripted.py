@@ -1,9 +1,9 @@
 """Answer from a list that a person wrote: the test double, and what templates ship where no model was asked."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError

@@ -1,10 +1,9 @@
 """Know which certificates connections are held to: read once a run, since that takes as long as a short call."""
 
 import threading
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orch23.model.dataclass import dataclass
 from orch23.providers.address import is_loopback
 
 if TYPE_CHECKING:

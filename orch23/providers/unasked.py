@@ -1,10 +1,10 @@
 """Stand in for a provider that may not be asked: what is not recorded is refused, with the nearest that is."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from orch23.decide.difference import difference
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError

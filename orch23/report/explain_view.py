@@ -1,10 +1,10 @@
 """What `explain` says of one stage, as values: every aspect of its key then and now, the differences, the causes."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Literal, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.manifest import Manifest
 from orch23.report.plan_view import PlanLine

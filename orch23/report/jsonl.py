@@ -1,10 +1,9 @@
 """Copy a run's journal to a stream while it is written, line by line, byte for byte."""
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.event import Event
 from orch23.report.stage_line import text_of
 

@@ -1,9 +1,8 @@
 """The signs and colours of lines on a screen, and what an encoding can show of them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from orch23.model.dataclass import dataclass
 
 Tone: TypeAlias = Literal["good", "bad", "quiet", "notice", "plain", "strong"]
 

@@ -1,10 +1,10 @@
 """What a plan says, as values: one line a stage and the sums below them, the same for every format."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import assert_never
 
-from orch23.model.dataclass import dataclass
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.diagnostic import Location
 from orch23.model.estimate import NOTHING, Calls, Estimate

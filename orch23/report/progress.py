@@ -2,9 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.report.diagnostics import visible
 from orch23.report.figures import count, size
 from orch23.store.meter import Advance, Verb

@@ -1,9 +1,8 @@
 """Take secrets out of every event before an observer hears of it: the journal, the state, the screen."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.event import Event, Observer
 

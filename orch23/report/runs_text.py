@@ -1,9 +1,8 @@
 """Write the runs of a project, and the journal of one, for people."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.model.event import Event
 from orch23.report.diagnostics import visible
 from orch23.report.figures import counts

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import cast, get_args
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.event import Event
 from orch23.model.manifest import Reason, ReasonCode

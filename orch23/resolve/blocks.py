@@ -7,11 +7,10 @@ that occur nowhere in the texts between them, and that follow from these texts, 
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 
 import jinja2
-
-from orch23.model.dataclass import dataclass
 
 _DIGITS = 12
 

@@ -8,13 +8,12 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
-
-from orch23.model.dataclass import dataclass
 
 MAX_STEPS = 200_000
 MAX_TEXT = 4 << 20

@@ -2,9 +2,8 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.model.pipeline import PytestStep, ShellStep
 
 REPORTER_FOLDER = "{orch23:reporter}"

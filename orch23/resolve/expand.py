@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage, SkippedStage, Stage

@@ -6,9 +6,8 @@ What evaluates is loaded with the first expression.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.resolve.pieces import ExpressionFault, Source, UnclosedError, pieces_of
 from orch23.resolve.wild import MARK, Value

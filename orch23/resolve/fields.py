@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, TypeVar, cast
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
 from orch23.model.paths import is_glob

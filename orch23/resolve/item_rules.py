@@ -1,9 +1,9 @@
 """Hold what the items of a foreach decide to rule 9 of the language: data names plain paths and arguments, no more."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.model.paths import IGNORED_NAMES, is_glob, match_any, unsafe_reason
 from orch23.model.private import private_reason

@@ -2,8 +2,7 @@
 
 import functools
 import re
-
-from orch23.model.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

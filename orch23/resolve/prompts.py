@@ -6,10 +6,9 @@ stage may be asked again it is rendered twice more, for how many of its characte
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.llm import Brief, Message, Request

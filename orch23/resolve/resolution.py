@@ -4,10 +4,9 @@ Pure: files are seen through a `Tree`, facts about the machine come as values.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import assert_never
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
 from orch23.model.manifest import ACTION_FORMAT, Manifest, core_of, key_of

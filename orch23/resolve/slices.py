@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json, canonical_json
 from orch23.model.nearest import nearest
 from orch23.model.strict_json import StrictJsonError, parse

@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import get_args
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
 from orch23.model.paths import match, match_any

@@ -2,9 +2,9 @@
 
 import contextlib
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._@-]")

@@ -1,9 +1,9 @@
 """Read the files that the author of a pipeline wrote beside it: prompts, templates, schemas."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 
 MAX_BYTES = 1_048_576

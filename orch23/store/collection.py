@@ -9,10 +9,10 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import SafetyError
 from orch23.model.record import Record

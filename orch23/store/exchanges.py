@@ -6,11 +6,11 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
 
 from orch23.decide.difference import differing, parting
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError

@@ -1,11 +1,10 @@
 """What earlier runs of a pipeline leave to the next one: what failed, what an interrupted run had done and spent."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.store.journal import JournalLine, interrupted_journals, newest_journal
 

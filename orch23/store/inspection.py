@@ -1,6 +1,7 @@
 """Count what a store holds, and look at every blob, record and answer whether it is as it was written."""
 
-from orch23.model.dataclass import dataclass
+from dataclasses import dataclass
+
 from orch23.model.errors import MissingBytesError
 from orch23.store.collection import blobs_of, counted
 from orch23.store.opening import Store

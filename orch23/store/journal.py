@@ -6,12 +6,11 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast, get_args
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, NotFoundError

@@ -3,11 +3,10 @@
 import contextlib
 import re
 import stat
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError
 from orch23.store.beneath import leaves, read_regular

@@ -5,10 +5,9 @@ A damaged line is passed over here; whoever builds on a journal reads it with `r
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json
 from orch23.store.journal import journals
 

@@ -5,9 +5,9 @@ import os
 import stat
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.store.beneath import Directories, directory, make_directories, open_regular, read_regular, split

@@ -6,10 +6,9 @@ import os
 import shutil
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.record import Record

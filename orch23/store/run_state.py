@@ -4,12 +4,11 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
 from orch23.model.hidden import plain_json

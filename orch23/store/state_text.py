@@ -2,10 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from orch23.model.dataclass import dataclass
 from orch23.model.digest import Json, canonical_json
 from orch23.store.indented import indented
 

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from orch23.model.dataclass import dataclass
 
 HERE = Path(__file__).parent
 # No registrar gives out names below `.invalid` (RFC 2606), so nobody can ever answer in our place.

@@ -1,10 +1,9 @@
 """What a template would change in a project, file by file: pure judgements, of which a dry-run writes none."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
-
-from orch23.model.dataclass import dataclass
 
 BESIDE = ".new"
 

@@ -1,9 +1,9 @@
 """Where a template comes from: one of ours, by name, or a git repository, by URL or path."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
 from orch23.model.nearest import nearest

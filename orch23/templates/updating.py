@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orch23.execute.copying import git_program, merge
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError, UsageError
 from orch23.templates import codes

@@ -10,7 +10,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -21,7 +21,6 @@ from orch23.execute.rooms import Room
 from orch23.execute.sandbox import places, seccomp
 from orch23.execute.sandbox.programs import check_program
 from orch23.execute.sandbox.system_calls import machine
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 
 PROGRAMS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")

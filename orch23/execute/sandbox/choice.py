@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,6 @@ from orch23.execute.sandbox import landlock
 from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
-from orch23.model.dataclass import dataclass
 from orch23.model.diagnostic import Diagnostic
 
 ALLOWING: Final = "--allow-unsandboxed"

@@ -6,7 +6,7 @@ import fcntl
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,6 @@ from orch23.execute.launch import Launch
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import landlock, places, seccomp
 from orch23.execute.sandbox.system_calls import call, machine
-from orch23.model.dataclass import dataclass
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _CHANCE: Final = ("/dev/random", "/dev/urandom")

@@ -8,13 +8,13 @@ import ctypes
 import errno
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from operator import itemgetter
 from typing import Final
 
 from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, libc, number
-from orch23.model.dataclass import dataclass
 
 
 class Sockets(Enum):
