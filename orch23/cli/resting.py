@@ -152,12 +152,12 @@ class Rest:
             files.append(settings.pipeline_path)
         files += [settings.vars_file] if settings.vars_file is not None else []
         files += [store.folder / name for name in ("VERSION", "promote.json")]
-        files += [*sorted(store.contents.read_from), *_program()]
+        files += [*sorted(store.contents.read_from), Path(sys.executable), *_libraries()]
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
         looks.take(str(store.rooms))  # empty, however young: what a killed build leaves there is only swept away
-        return all(looks.take(str(path)) for path in files)
+        return all(looks.take(str(path)) for path in files) and all(map(looks.take_as_it_is, _program()))
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
@@ -191,13 +191,16 @@ def _journal(began: Event, ended: Event) -> dict[str, str]:
     }
 
 
-def _program() -> Iterator[Path]:
-    """Give the files of orch23 as it is loaded, and the folders that the libraries it uses are installed in."""
+def _program() -> Iterator[str]:
+    """Give the files of orch23 as it is loaded."""
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and name.partition(".")[0] == "orch23":
-            yield Path(file)
-    yield Path(sys.executable)
+            yield file
+
+
+def _libraries() -> Iterator[Path]:
+    """Give the folders that the libraries that it uses are installed in."""
     for folder in dict.fromkeys(sys.path):
         if folder.endswith(("site-packages", "dist-packages")):
             yield Path(folder)

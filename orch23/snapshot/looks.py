@@ -59,9 +59,10 @@ class Looks:
     """Everything that a decision rests on. Paths are relative to the root, those of `outside` may be absolute.
 
     `facts` is what was told and written. `environ` maps names to values. `paths` are regular files, `ctimes` their
-    change times in ns (0: too young to be believed), `details` what they are, one after the other. `absent` are paths
-    where no regular file may be. `folders` are the folders above, which may be no links, `inodes` their device and
-    number, in turns. `outside` maps further paths to what they are by `signature`.
+    change times in ns (0: too young to be believed), `details` what they are, one after the other: zeros for those that
+    are only not to change. `absent` are paths where no regular file may be. `folders` are the folders above, which may
+    be no links, `inodes` their device and number, in turns. `outside` maps further paths to what they are by
+    `signature`.
     """
 
     __slots__ = ("absent", "ctimes", "details", "environ", "facts", "folders", "inodes", "outside", "paths", "since_ns")
@@ -142,6 +143,19 @@ class Looks:
         known = signature(path)
         self.outside[path] = known
         return known == ABSENT or not is_racy(max(map(int, known.split(":")[-2:])), self.since_ns)
+
+    def take_as_it_is(self, path: str) -> bool:
+        """Remember a file of which nobody wants to know what it is, should it change; False if that cannot be told.
+
+        It is looked at more quickly than what `take` takes.
+        """
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or is_racy(max(found.st_mtime_ns, found.st_ctime_ns), self.since_ns):
+            return self.take(path)
+        self.paths.append(path)
+        self.ctimes.append(found.st_ctime_ns)
+        self.details += bytes(_DETAIL)
+        return True
 
     def _are_folders(self) -> bool:
         inodes = array("Q")

@@ -158,6 +158,32 @@ def test_with_a_clock_that_went_back_nothing_is_believed(root: Path, monkeypatch
     assert looks.differ() is None
 
 
+def test_of_a_file_that_is_taken_as_it_is_every_change_counts(root: Path) -> None:
+    for change in (os.utime, lambda path: path.write_text("two"), lambda path: path.unlink()):
+        looks = Looks(time.time_ns())
+        (root / "program").write_text("one")
+        (root / "empty").write_text("")
+        assert looks.take_as_it_is(str(root / "program"))
+        assert looks.take_as_it_is(str(root / "empty"))
+        assert looks.outside == {}
+        assert seen(looks)[0] == []
+        then = (root / "empty").stat().st_ctime_ns
+        while (root / "clock").write_text("") or (root / "clock").stat().st_ctime_ns == then:
+            pass  # the clock of the file system has not moved on yet
+        change(root / "program")
+        os.utime(root / "empty")
+        assert seen(looks)[0] == [str(root / "program"), str(root / "empty")]
+
+
+def test_what_is_young_or_no_file_is_not_taken_as_it_is(root: Path) -> None:
+    (root / "link").symlink_to("a.txt")
+    looks = Looks(time.time_ns())
+    assert looks.take_as_it_is(str(root / "link"))
+    assert list(looks.outside) == [str(root / "link")]
+    looks = Looks((root / "a.txt").stat().st_ctime_ns)
+    assert not looks.take_as_it_is(str(root / "a.txt"))
+
+
 def test_a_young_folder_is_not_taken(root: Path) -> None:
     looks = Looks((root / "listed").stat().st_ctime_ns)
     assert not looks.take(str(root / "listed"))
