@@ -22,7 +22,7 @@ from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
 from orch23.report.plan_view import models_of, plan_view
-from orch23.snapshot.looks import THERE, Looks, signature
+from orch23.snapshot.looks import EMPTY, THERE, Looks, signature
 from orch23.snapshot.reply import drop, environment, question
 from orch23.store.journal import timestamp, unsealed_line
 from orch23.store.lock_file import lock_digest
@@ -156,7 +156,7 @@ class Rest:
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
-        looks.take(str(store.rooms))  # empty, however young: what a killed build leaves there is only swept away
+        looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
         return all(looks.take(str(path)) for path in files) and all(map(looks.take_as_it_is, _program()))
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:

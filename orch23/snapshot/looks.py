@@ -17,6 +17,7 @@ RACY_NS = 2_000_000_000
 
 ABSENT = "-"
 THERE = "+"
+EMPTY = "0"
 YOUNG = "?"
 """Stands for what is too young to be believed: the next look finds it changed."""
 _MOST_CHANGED = 1000
@@ -223,12 +224,16 @@ def _parsed(data: bytes, start: int) -> Looks:
 def signature(path: str, kind: str = "") -> str:
     """Return what stat says of what a path leads to: that it is not there, a stamp, or, if so asked, that it is there.
 
+    Of a folder that has to be empty that it is, or is not there, or that something is.
+
     Equal stamps mean equal bytes, and of a folder equal names, unless the times are racy.
     """
     try:
+        if kind == EMPTY:
+            return THERE if os.listdir(path) else EMPTY
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return ABSENT
+        return EMPTY if kind == EMPTY else ABSENT
     if kind == THERE:
         return THERE
     numbers = (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

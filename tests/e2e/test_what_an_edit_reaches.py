@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orch23.model.errors import ExitCode
-from tests.e2e.test_nothing_to_do import orch23
+from tests.e2e.test_nothing_to_do import orch23, was_quick
 from tests.project import Project
 
 pytestmark = pytest.mark.slow
@@ -108,6 +108,16 @@ def test_another_build_in_between_makes_what_was_known_outdated(root: Path) -> N
     done = orch23(root, "build")
     assert f"1 built, {MANY - 1} fresh" in done.stderr
     assert len(told_of(root)) == MANY
+
+
+def test_the_folders_that_a_trusted_step_leaves_to_the_next_do_not_matter(root: Path) -> None:
+    text = pipeline().replace(
+        "    render: {template: copy.j2}\n", "    shell: [cp, in/1.txt, out/1.txt]\n    sandbox: off\n", 1
+    )
+    (root / "pipeline.yaml").write_text(text)
+    assert "1 built" in orch23(root, "build", "-j1", ORCH23_ALLOW_UNSANDBOXED="1").stderr
+    assert orch23(root, "build", ORCH23_ALLOW_UNSANDBOXED="1").stderr == f"many: up to date ({MANY} stages)\n"
+    assert was_quick(root)
 
 
 def test_each_stage_is_told_of_who_asks_for_it(root: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.snapshot.looks import FORMAT, RACY_NS, Detail, Looks, looks_from
+from orch23.snapshot.looks import EMPTY, FORMAT, RACY_NS, Detail, Looks, looks_from
 
 LATER = 10 * RACY_NS
 
@@ -182,6 +182,16 @@ def test_what_is_young_or_no_file_is_not_taken_as_it_is(root: Path) -> None:
     assert list(looks.outside) == [str(root / "link")]
     looks = Looks((root / "a.txt").stat().st_ctime_ns)
     assert not looks.take_as_it_is(str(root / "a.txt"))
+
+
+def test_a_folder_that_has_to_be_empty_may_be_so_or_not_be_there(root: Path) -> None:
+    looks = Looks(time.time_ns())
+    for name in ("listed", "no-tool"):
+        looks.outside[str(root / name)] = EMPTY
+    assert seen(looks)[0] == []
+    (root / "listed" / "left").write_text("")
+    (root / "no-tool").mkdir()
+    assert seen(looks)[0] == [str(root / "listed")]
 
 
 def test_a_young_folder_is_not_taken(root: Path) -> None:
