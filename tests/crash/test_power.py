@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -24,6 +25,7 @@ pytestmark = [
 ]
 
 _THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+_PATIENCE_S, _MOMENT_S = 60.0, 0.02
 _CUTS = 40 if _THOROUGH else 4  # a scene
 
 
@@ -44,8 +46,17 @@ class Disk:
         _run("mount", "-o", "loop", str(self._image), str(self._mount))
 
     def unplug(self) -> None:
-        """Unmount it."""
-        _run("umount", str(self._mount))
+        """Unmount it, also for sandboxes that begin meanwhile: each has all mounts for a moment.
+
+        As long as one has, the disk that was cut off would be mounted again in the place of a new one.
+        """
+        until = monotonic() + _PATIENCE_S
+        while subprocess.run(["umount", str(self._mount)], check=False, capture_output=True).returncode:
+            assert monotonic() < until, f"{self._mount} is busy"
+            sleep(_MOMENT_S)
+        while subprocess.run(["losetup", "-j", str(self._image)], check=True, capture_output=True).stdout:
+            assert monotonic() < until, f"{self._image} is in use"
+            sleep(_MOMENT_S)
 
 
 def _run(*argv: str) -> None:
@@ -54,7 +65,7 @@ def _run(*argv: str) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    if os.geteuid() != 0 or not all(map(shutil.which, ("mkfs.ext4", "mount", "umount"))):
+    if os.geteuid() != 0 or not all(map(shutil.which, ("mkfs.ext4", "mount", "umount", "losetup"))):
         pytest.skip("a power cut needs root, mkfs.ext4 and mount")
     try:
         made = Disk(tmp_path / "disk.img", tmp_path / "project")

@@ -48,7 +48,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
             check=lambda _step, _environ, _root: (),
             ready=lambda _step, _environ, _root: (),
         )
-        monkeypatch.setitem(registry.ADAPTERS, "command", adapter)
+        monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": adapter})
         return provider
 
     return put

@@ -475,9 +475,11 @@ def test_items_in_sequence_are_never_under_way_together(project: Project) -> Non
 
 def test_nobody_but_an_llm_stage_asks_a_model(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = FakeProvider(["said\n"])
-    for name, adapter in list(registry.ADAPTERS.items()):
-        one = replace(adapter, make=lambda _setting, _asking: asked, ready=lambda _step, _environ, _root: ())
-        monkeypatch.setitem(registry.ADAPTERS, name, one)
+    doubles = {
+        name: replace(adapter, make=lambda _setting, _asking: asked, ready=lambda _step, _environ, _root: ())
+        for name, adapter in registry.ADAPTERS.items()
+    }
+    monkeypatch.setattr(registry, "ADAPTERS", doubles)
     without = """\
   page: {inputs: [in.txt], outputs: [page.txt], render: {template: page.j2}}
   copy: {inputs: [page.txt], outputs: [copy.txt], shell: cp page.txt copy.txt, retry: 1}
@@ -502,7 +504,7 @@ def test_a_model_is_shown_its_prompt_and_nothing_else_of_the_project(
 ) -> None:
     asked = FakeProvider([files_answer({"src/a.py": "x = 1\n"}), files_answer({"src/a.py": "x = 2\n"})])
     adapter = replace(registry.ADAPTERS["command"], make=lambda _setting, _asking: asked)
-    monkeypatch.setitem(registry.ADAPTERS, "command", adapter)
+    monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": adapter})
     stage = """\
   code:
     inputs: ["intent.json#/entities"]

@@ -244,7 +244,7 @@ def _fused(fuse: Fuse) -> Iterator[None]:
             (Journal, "notice", "write a line of the journal"),
         ):
             stack.enter_context(patch.object(owner, name, _guarded(fuse, label, getattr(owner, name))))
-        stack.enter_context(patch("orch23.engine.commit.write_lock", _guarded(fuse, "write the lock", write_lock)))
+        stack.enter_context(patch("orch23.engine.memory.write_lock", _guarded(fuse, "write the lock", write_lock)))
         yield
 
 
