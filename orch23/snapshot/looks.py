@@ -20,6 +20,7 @@ THERE = "+"
 EMPTY = "0"
 YOUNG = "?"
 """Stands for what is too young to be believed: the next look finds it changed."""
+_GONE = -1  # and not 0, which stands for what is too young
 _MOST_CHANGED = 1000
 _LENGTH = 8
 _BLOCK = 1 << 20
@@ -110,7 +111,7 @@ class Looks:
         return Difference(ctimes, changed)
 
     def _ctimes(self) -> "array[int]":
-        """Return the change times of the files now, 0 for those that are not there."""
+        """Return the change times of the files now; of those that are not there a time that no file has."""
         try:
             return array("q", [found.st_ctime_ns for found in map(os.lstat, self.paths)])
         except (FileNotFoundError, NotADirectoryError):
@@ -256,7 +257,7 @@ def _ctime(path: str) -> int:
     try:
         return os.lstat(path).st_ctime_ns
     except (FileNotFoundError, NotADirectoryError):
-        return 0
+        return _GONE
 
 
 def _same(path: str, then: Detail) -> int | None:

@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 AHEAD_NS = 10_000_000_000
+RACY_NS = 100_000_000  # less than orch23 waits for, so that what was just made is young and what was there is not
 BUILD = ["build", "pipeline.yaml", "-j1"]
 PLAN = ["plan", "pipeline.yaml"]
 PIPELINE = """\
@@ -276,6 +277,7 @@ def playing() -> Iterator[Play]:
         patch("orch23.snapshot.looks.time.time_ns", play.now_ns),
         patch("orch23.store.opening.Workspace", partial(Workspace, now_ns=play.now_ns)),
         patch("orch23.cli.tying.FEWEST", 0),
+        patch("orch23.snapshot.looks.RACY_NS", RACY_NS),
         patch("orch23.report.plan_text.MOST_DULL_LINES", 0),
     ):
         for path, text in FILES.items():
@@ -296,6 +298,9 @@ def test_the_snapshot_says_what_deciding_again_would(history: tuple[int, int]) -
         play.build()
         play.compare()
         assert play.answered == 2
+        if chance.random() < 0.5:  # all that was just made is young
+            play.ahead_ns = 0
+            play.build()
         for _ in range(length):
             wait_for_the_clock_of_the_files()
             chance.choice(EVENTS)(chance)
@@ -320,6 +325,20 @@ def declared(number: int) -> str:
     old, new = list(DECLARED_OTHERWISE.items())[number]
     assert FILES["pipeline.yaml"].count(old) == 1
     return FILES["pipeline.yaml"].replace(old, new)
+
+
+def test_nothing_is_missed_of_what_was_made_a_moment_ago() -> None:
+    with playing() as play:
+        play.ahead_ns = 0
+        play.build()
+        began = time.time_ns()
+        while time.time_ns() < began + 2 * RACY_NS:  # until the store and what was written by hand are not young
+            pass
+        for _ in range(3):  # from the second on what is deleted had just been made
+            Path("out/alone.txt").unlink()
+            play.compare()
+            play.build()
+            assert Path("out/alone.txt").exists()
 
 
 def test_what_an_edit_reaches_is_built_alone_and_comes_to_the_same() -> None:

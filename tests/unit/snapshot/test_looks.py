@@ -139,6 +139,13 @@ def test_a_file_that_was_too_young_to_be_believed_is_read_again(root: Path) -> N
     assert seen(looks) == ([], looked(root).ctimes)
 
 
+def test_a_file_that_was_too_young_to_be_believed_is_missed_where_it_is_gone(root: Path) -> None:
+    looks = looked(root)
+    looks.ctimes[looks.paths.index("a.txt")] = 0
+    (root / "a.txt").unlink()
+    assert seen(looks)[0] == ["a.txt"]
+
+
 def test_a_file_that_is_too_young_now_is_not_believed_the_next_time(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
