@@ -5,7 +5,6 @@ import stat
 import sys
 import time
 import zlib
-from array import array
 
 TYPE_CHECKING = False  # `typing` and `collections.abc` take longer to load than to look at a thousand files
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Difference:
 
     __slots__ = ("changed", "ctimes")
 
-    def __init__(self, ctimes: "array[int]", changed: list[str]) -> None:
+    def __init__(self, ctimes: list[int], changed: list[str]) -> None:
         """Take both."""
         self.ctimes, self.changed = ctimes, changed
 
@@ -75,11 +74,11 @@ class Looks:
         self.facts: dict[str, str] = {}
         self.environ: dict[str, str] = {}
         self.paths: list[str] = []
-        self.ctimes = array("q")
+        self.ctimes: list[int] = []
         self.details = bytearray()
         self.absent: list[str] = []
         self.folders: list[str] = []
-        self.inodes = array("Q")
+        self.inodes: list[int] = []
         self.outside: dict[str, str] = {}
 
     def differ(self) -> "Difference | None":
@@ -110,12 +109,12 @@ class Looks:
                         ctimes[number] = again
         return Difference(ctimes, changed)
 
-    def _ctimes(self) -> "array[int]":
+    def _ctimes(self) -> list[int]:
         """Return the change times of the files now; of those that are not there a time that no file has."""
         try:
-            return array("q", [found.st_ctime_ns for found in map(os.lstat, self.paths)])
+            return [found.st_ctime_ns for found in map(os.lstat, self.paths)]
         except (FileNotFoundError, NotADirectoryError):
-            return array("q", [_ctime(path) for path in self.paths])
+            return [_ctime(path) for path in self.paths]
 
     def renew(self, newer: "Looks", difference: Difference) -> None:
         """Take over what was looked at again since a difference was found; what differs and was not is forgotten."""
@@ -129,12 +128,12 @@ class Looks:
         ]
         kept += [(path, *known) for path, known in details.items()]
         self.paths = [path for path, _, _ in kept]
-        self.ctimes = array("q", [ctime for _, ctime, _ in kept])
+        self.ctimes = [ctime for _, ctime, _ in kept]
         self.details = bytearray(b"".join(detail for _, _, detail in kept))
         self.absent = sorted(({*self.absent} - {*difference.changed} - {*self.paths}) | {*newer.absent})
         inodes = {**self._inodes(), **newer._inodes()}  # noqa: SLF001 - of another of its kind
         self.folders = list(inodes)
-        self.inodes = array("Q", [number for pair in inodes.values() for number in pair])
+        self.inodes = [number for pair in inodes.values() for number in pair]
         self.outside = {path: known for path, known in self.outside.items() if path not in gone} | newer.outside
 
     def _inodes(self) -> dict[str, tuple[int, int]]:
@@ -160,7 +159,7 @@ class Looks:
         return True
 
     def _are_folders(self) -> bool:
-        inodes = array("Q")
+        inodes: list[int] = []
         for path in self.folders:
             found = os.lstat(path)
             if not stat.S_ISDIR(found.st_mode):
@@ -180,11 +179,11 @@ class Looks:
             _joined(text for pair in self.facts.items() for text in pair),
             _joined(text for pair in self.environ.items() for text in pair),
             _joined(self.paths),
-            self.ctimes.tobytes(),
+            _packed(self.ctimes),
             bytes(self.details),
             _joined(self.absent),
             _joined(self.folders),
-            self.inodes.tobytes(),
+            _packed(self.inodes, signed=False),
             _joined(text for pair in self.outside.items() for text in pair),
         )
         body = b"".join(len(part).to_bytes(_LENGTH, "big") + part for part in parts)
@@ -198,7 +197,7 @@ def looks_from(data: bytes) -> Looks | None:
         return None
     try:
         return _parsed(data, start)
-    except ValueError:  # of another orch23, or there would be no checksum
+    except (ValueError, TypeError):  # of another orch23, or there would be no checksum
         return None
 
 
@@ -213,11 +212,11 @@ def _parsed(data: bytes, start: int) -> Looks:
     looks.facts = _pairs(facts)
     looks.environ = _pairs(environ)
     looks.paths = _split(paths)
-    looks.ctimes.frombytes(ctimes)
+    looks.ctimes = memoryview(ctimes).cast("q").tolist()
     looks.details = bytearray(details)
     looks.absent = _split(absent)
     looks.folders = _split(folders)
-    looks.inodes.frombytes(inodes)
+    looks.inodes = memoryview(inodes).cast("Q").tolist()
     looks.outside = _pairs(outside)
     return looks
 
@@ -237,8 +236,8 @@ def signature(path: str, kind: str = "") -> str:
         return EMPTY if kind == EMPTY else ABSENT
     if kind == THERE:
         return THERE
-    numbers = (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-    return ":".join(map(str, numbers))
+    size, mtime, ctime = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return f"{found.st_dev}:{found.st_ino}:{found.st_mode}:{size}:{mtime}:{ctime}"
 
 
 def is_racy(changed_ns: int, seen_ns: int) -> bool:
@@ -283,6 +282,11 @@ def _same(path: str, then: Detail) -> int | None:
     if hasher.digest() != then.sha256 or before.st_ctime_ns != after.st_ctime_ns:
         return None
     return 0 if is_racy(max(after.st_mtime_ns, after.st_ctime_ns), began) else after.st_ctime_ns
+
+
+def _packed(numbers: list[int], *, signed: bool = True) -> bytes:
+    """Return numbers as the machine has them, in eight bytes each; to load `array` would take as long as all of this."""
+    return b"".join(number.to_bytes(8, sys.byteorder, signed=signed) for number in numbers)
 
 
 def _joined(texts: "Iterable[str]") -> bytes:

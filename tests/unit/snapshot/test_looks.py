@@ -3,7 +3,6 @@
 import hashlib
 import os
 import time
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def looked(root: Path) -> Looks:
     return looks
 
 
-def seen(looks: Looks) -> tuple[list[str], "array[int]"]:
+def seen(looks: Looks) -> tuple[list[str], list[int]]:
     """Return what differs, and the change times as they are now."""
     difference = looks.differ()
     assert difference is not None
