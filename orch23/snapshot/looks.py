@@ -285,7 +285,7 @@ def _same(path: str, then: Detail) -> int | None:
 
 
 def _packed(numbers: list[int], *, signed: bool = True) -> bytes:
-    """Return numbers as the machine has them, in eight bytes each; to load `array` would take as long as all of this."""
+    """Return numbers as the machine has them, in eight bytes each: `array` takes as long to load as all of this."""
     return b"".join(number.to_bytes(8, sys.byteorder, signed=signed) for number in numbers)
 
 
