@@ -26,6 +26,7 @@ from orch23.snapshot.looks import EMPTY, THERE, Looks, signature
 from orch23.snapshot.reply import drop, environment, question
 from orch23.store.journal import timestamp, unsealed_line
 from orch23.store.lock_file import lock_digest
+from orch23.store.opening import FOLDER
 
 _DULL = frozenset({"run_started", "stage_decided", "stages_added", "stage_finished", "warning", "run_finished"})
 _AT_REST = frozenset({"fresh", "skipped"})
@@ -75,7 +76,8 @@ class Rest:
         root, here = self.project.settings.root, Path.cwd()
         workspace = self.project.store.workspace
         workspace.ask_for("")
-        workspace.entry(self.project.pipeline.file)
+        for file in (f"{FOLDER}/VERSION", self.project.pipeline.file):
+            workspace.entry(file)
         workspace.entry(build.session.lock_path.relative_to(root).as_posix())
         if not self._look_back(looks, here) or not workspace.look_back(looks):
             return
@@ -151,7 +153,7 @@ class Rest:
         if settings.pipeline_path != settings.root / self.project.pipeline.file:  # by a link
             files.append(settings.pipeline_path)
         files += [settings.vars_file] if settings.vars_file is not None else []
-        files += [store.folder / name for name in ("VERSION", "promote.json")]
+        files += [store.folder / "promote.json"]
         files += [*sorted(store.contents.read_from), Path(sys.executable), *_libraries()]
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
