@@ -13,6 +13,7 @@ from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline
 from orch23.snapshot.looks import Looks
 from orch23.snapshot.reply import TIES, Unrest, keep, place, put
 from orch23.snapshot.ties import Reach, Ties, ties_from
+from orch23.store.beneath import read_regular
 from orch23.store.opening import FOLDER
 from orch23.store.records import Records, RecordsPart
 
@@ -104,18 +105,15 @@ def part_of(unrest: Unrest) -> Part | None:
     """Return what the changes can reach; None where that is not known, or nearly everything."""
     facts = unrest.looks.facts
     root = Path(facts["root"])
-    try:
-        data = (root / f"{place(facts['question'])}{TIES}").read_bytes()
-    except OSError:
-        return None
+    data = read_regular(root / f"{place(facts['question'])}{TIES}") or b""
     ties = ties_from(data)
     if ties is None or facts.get("ties") != f"{zlib.crc32(data):08x}":
         return None
     changed, before = [*unrest.difference.changed], ties
     edited: list[int] = []
     if facts["pipeline"] in changed:
-        text = decode((root / facts["pipeline"]).read_bytes(), "")[0]
-        found = ties.edited(text)
+        text = read_regular(root / facts["pipeline"])
+        found = ties.edited(decode(text, "")[0]) if text is not None else None
         if found is None:
             return None
         changed.remove(facts["pipeline"])

@@ -1,6 +1,7 @@
 """A pipeline of many stages, as processes of their own: an edit is decided, built and told by what it reaches."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ def test_a_mistake_is_told_as_if_all_had_been_read(root: Path) -> None:
     assert done.returncode == ExitCode.INVALID
     assert "pipeline.yaml:40:5" in done.stderr
     assert "shel" in done.stderr
+    (root / "pipeline.yaml").unlink()
+    for _ in ("there is none", "it is no file"):
+        assert orch23(root, "build").returncode == orch23(root, "plan").returncode == ExitCode.NOT_FOUND
+        if not (root / "pipeline.yaml").exists():
+            os.mkfifo(root / "pipeline.yaml")
+    (root / "pipeline.yaml").unlink()
     (root / "pipeline.yaml").write_text(pipeline())
     assert orch23(root, "build").stderr == f"many: up to date ({MANY} stages)\n"
 
