@@ -154,12 +154,17 @@ class Rest:
             files.append(settings.pipeline_path)
         files += [settings.vars_file] if settings.vars_file is not None else []
         files += [store.folder / "promote.json"]
-        files += [*sorted(store.contents.read_from), Path(sys.executable), *_libraries()]
+        libraries = [*_libraries()]
+        program = {name: not _is_beneath(name, libraries) for name in _program()}
+        files += [*sorted(store.contents.read_from), Path(sys.executable), *libraries]
+        files += sorted({Path(name).parent for name, edited in program.items() if not edited})
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
         looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
-        return all(looks.take(str(path)) for path in files) and all(map(looks.take_as_it_is, _program()))
+        if not all(looks.take(str(path)) for path in files):
+            return False
+        return all(looks.take_as_it_is(name) for name, edited in program.items() if edited)
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""
@@ -199,6 +204,11 @@ def _program() -> Iterator[str]:
         file = getattr(module, "__file__", None)
         if file and name.partition(".")[0] == "orch23":
             yield file
+
+
+def _is_beneath(file: str, folders: list[Path]) -> bool:
+    """Say whether a file was installed into one of these folders: its folder tells when it is replaced."""
+    return any(file.startswith(f"{folder}/") for folder in folders)
 
 
 def _libraries() -> Iterator[Path]:

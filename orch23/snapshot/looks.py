@@ -21,6 +21,8 @@ YOUNG = "?"
 """Stands for what is too young to be believed: the next look finds it changed."""
 _GONE = -1  # and not 0, which stands for what is too young
 _MOST_CHANGED = 1000
+_SHARE = 2000
+"""To look at so many files takes longer than to have it done by another process."""
 _LENGTH = 8
 _BLOCK = 1 << 20
 _DIGEST = 32
@@ -47,13 +49,13 @@ def detail_from(data: bytes) -> Detail:
 
 
 class Difference:
-    """What is not as it was: the paths, and the change times of all files as they are now."""
+    """What is not as it was: the paths that changed, and by their numbers the change times of files that did not."""
 
-    __slots__ = ("changed", "ctimes")
+    __slots__ = ("changed", "touched")
 
-    def __init__(self, ctimes: list[int], changed: list[str]) -> None:
+    def __init__(self, touched: dict[int, int], changed: list[str]) -> None:
         """Take both."""
-        self.ctimes, self.changed = ctimes, changed
+        self.touched, self.changed = touched, changed
 
 
 class Looks:
@@ -94,35 +96,75 @@ class Looks:
                 return None
             changed = [path for path, known in self.outside.items() if signature(path, known) != known]
             changed += [path for path in self.absent if _is_file(path)]
-            ctimes = self._ctimes()
+            numbers = self._touched()
         except (OSError, ValueError):
             return None
-        if ctimes != self.ctimes:
-            for number, (now, then) in enumerate(zip(ctimes, self.ctimes, strict=True)):
-                if now != then:
-                    again = _same(self.paths[number], detail_from(self.detail(number)))
-                    if again is None:
-                        changed.append(self.paths[number])
-                        if len(changed) > _MOST_CHANGED:
-                            return None
-                    else:
-                        ctimes[number] = again
-        return Difference(ctimes, changed)
+        touched: dict[int, int] = {}
+        for number in numbers:
+            now = _same(self.paths[number], detail_from(self.detail(number)))
+            if now is not None:
+                touched[number] = now
+            elif len(changed) < _MOST_CHANGED:
+                changed.append(self.paths[number])
+            else:
+                return None
+        return Difference(touched, changed)
 
-    def _ctimes(self) -> list[int]:
-        """Return the change times of the files now; of those that are not there a time that no file has."""
+    def touch(self, difference: Difference) -> None:
+        """Take over the change times of what was touched."""
+        for number, ctime in difference.touched.items():
+            self.ctimes[number] = ctime
+
+    def _touched(self) -> list[int]:
+        """Return the numbers of the files whose change times are not as they were.
+
+        Of many files, each processor takes a share: what it costs is the system's, and a process this small is forked
+        at once.
+        """
+        count = len(self.paths)
+        share = max(_SHARE, -(-count // _processors()))
+        helpers = [(start, self._helper(start, start + share)) for start in range(share, count, share)]
         try:
-            return [found.st_ctime_ns for found in map(os.lstat, self.paths)]
+            numbers = self._touched_among(0, share)
+        finally:
+            untouched = [_ended_well(helper) for _, helper in helpers]
+        for (start, _), nothing in zip(helpers, untouched, strict=True):
+            if not nothing:
+                numbers += self._touched_among(start, start + share)
+        return numbers
+
+    def _helper(self, start: int, end: int) -> int:
+        """Return the id of a process that ends with 0 if none of these files was touched; 0 if there can be none."""
+        try:
+            helper = os.fork()
+        except OSError:
+            return 0
+        if helper == 0:
+            nothing = False
+            try:
+                nothing = not self._touched_among(start, end)
+            finally:
+                os._exit(not nothing)
+        return helper
+
+    def _touched_among(self, start: int, end: int) -> list[int]:
+        """Return the numbers of the files in a range whose change times are not as they were."""
+        paths, ctimes = self.paths[start:end], self.ctimes[start:end]
+        try:
+            times = zip(map(os.lstat, paths), ctimes, strict=True)
+            return [number for number, (found, then) in enumerate(times, start) if found.st_ctime_ns != then]
         except (FileNotFoundError, NotADirectoryError):
-            return [_ctime(path) for path in self.paths]
+            pairs = zip(paths, ctimes, strict=True)
+            return [number for number, (path, then) in enumerate(pairs, start) if _ctime(path) != then]
 
     def renew(self, newer: "Looks", difference: Difference) -> None:
         """Take over what was looked at again since a difference was found; what differs and was not is forgotten."""
         self.since_ns = max(self.since_ns, newer.since_ns)
+        self.touch(difference)
         details = {path: (newer.ctimes[number], newer.detail(number)) for number, path in enumerate(newer.paths)}
         gone = {*difference.changed, *newer.absent} - details.keys()
         kept = [
-            (path, *details.pop(path, (difference.ctimes[number], self.detail(number))))
+            (path, *details.pop(path, (self.ctimes[number], self.detail(number))))
             for number, path in enumerate(self.paths)
             if path not in gone
         ]
@@ -193,30 +235,32 @@ class Looks:
 def looks_from(data: bytes) -> Looks | None:
     """Return what `to_bytes` gave; None for anything else."""
     start = len(FORMAT) + 4
-    if not data.startswith(FORMAT) or zlib.crc32(data[start:]).to_bytes(4, "big") != data[len(FORMAT) : start]:
+    body = memoryview(data)[start:]  # nothing is copied: to touch new memory costs more than to read the file
+    if not data.startswith(FORMAT) or zlib.crc32(body).to_bytes(4, "big") != data[len(FORMAT) : start]:
         return None
     try:
-        return _parsed(data, start)
+        return _parsed(body)
     except (ValueError, TypeError):  # of another orch23, or there would be no checksum
         return None
 
 
-def _parsed(data: bytes, start: int) -> Looks:
+def _parsed(body: memoryview) -> Looks:
     parts = []
-    while start < len(data):
-        end = start + _LENGTH + int.from_bytes(data[start : start + _LENGTH], "big")
-        parts.append(data[start + _LENGTH : end])
+    start = 0
+    while start < len(body):
+        end = start + _LENGTH + int.from_bytes(body[start : start + _LENGTH], "big")
+        parts.append(body[start + _LENGTH : end])
         start = end
     since, facts, environ, paths, ctimes, details, absent, folders, inodes, outside = parts
-    looks = Looks(int(since))
+    looks = Looks(int(bytes(since)))
     looks.facts = _pairs(facts)
     looks.environ = _pairs(environ)
     looks.paths = _split(paths)
-    looks.ctimes = memoryview(ctimes).cast("q").tolist()
+    looks.ctimes = ctimes.cast("q").tolist()
     looks.details = bytearray(details)
     looks.absent = _split(absent)
     looks.folders = _split(folders)
-    looks.inodes = memoryview(inodes).cast("Q").tolist()
+    looks.inodes = inodes.cast("Q").tolist()
     looks.outside = _pairs(outside)
     return looks
 
@@ -243,6 +287,18 @@ def signature(path: str, kind: str = "") -> str:
 def is_racy(changed_ns: int, seen_ns: int) -> bool:
     """Say whether what changed at one time and was seen at another may have changed since and kept its times."""
     return changed_ns > seen_ns - RACY_NS
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _ended_well(helper: int) -> bool:
+    """Wait for a process, and say whether there was one that ended with 0."""
+    try:
+        return helper != 0 and os.waitpid(helper, 0)[1] == 0
+    except ChildProcessError:  # whoever started this one wants nobody waited for
+        return False
 
 
 def _is_file(path: str) -> bool:
@@ -293,10 +349,10 @@ def _joined(texts: "Iterable[str]") -> bytes:
     return "\0".join(texts).encode(sys.getfilesystemencoding(), "surrogateescape")
 
 
-def _split(data: bytes) -> list[str]:
-    return data.decode(sys.getfilesystemencoding(), "surrogateescape").split("\0") if data else []
+def _split(data: memoryview) -> list[str]:
+    return str(data, sys.getfilesystemencoding(), "surrogateescape").split("\0") if data else []
 
 
-def _pairs(data: bytes) -> dict[str, str]:
+def _pairs(data: memoryview) -> dict[str, str]:
     texts = _split(data)
     return dict(zip(texts[::2], texts[1::2], strict=True))

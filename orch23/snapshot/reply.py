@@ -29,6 +29,7 @@ _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SUM = b',"sum":"'
 _SUM_DIGITS = 16
+_PID_DIGITS = 20
 
 
 class Unrest:
@@ -66,6 +67,11 @@ def reply(argv: list[str]) -> "int | Unrest | None":
             os.chdir(here)
     except (OSError, ValueError, LookupError):
         return None
+
+
+def pid_line(pid: int) -> bytes:
+    """Return what the holder of the build lock writes into it: always as long, so that nothing is to be cut off."""
+    return b"%-*d\n" % (_PID_DIGITS, pid)
 
 
 def question(here: str, argv: list[str]) -> str:
@@ -164,10 +170,9 @@ def _build(here: str, argv: list[str]) -> "int | Unrest | None":
             return None
         if difference.changed:
             return _unrest(looks, difference)
-        os.ftruncate(lock, 0)
-        os.write(lock, f"{os.getpid()}\n".encode())
-        if difference.ctimes != looks.ctimes:
-            looks.ctimes = difference.ctimes
+        os.write(lock, pid_line(os.getpid()))
+        if difference.touched:
+            looks.touch(difference)
             keep(looks)
         _note(looks)
         fcntl.flock(lock, fcntl.LOCK_UN)

@@ -11,6 +11,7 @@ from typing import Self
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import BusyError, CorruptStateError
+from orch23.snapshot.reply import pid_line
 from orch23.store.codes import E_BUSY, E_PLACE
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, write_all
 
@@ -48,8 +49,7 @@ class BuildLock:
             raise
         self._descriptor = descriptor
         with contextlib.suppress(OSError):  # the number only serves the message; a full disk must not stop a build here
-            os.ftruncate(descriptor, 0)
-            write_all(descriptor, f"{os.getpid()}\n".encode())
+            write_all(descriptor, pid_line(os.getpid()))
         return self
 
     def _open(self) -> int:

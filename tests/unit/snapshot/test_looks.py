@@ -1,7 +1,9 @@
 """What was looked at, and every way in which it may not be as it was."""
 
+import copy
 import hashlib
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,10 +49,12 @@ def looked(root: Path) -> Looks:
 
 
 def seen(looks: Looks) -> tuple[list[str], list[int]]:
-    """Return what differs, and the change times as they are now."""
+    """Return what differs, and the change times as they would be kept."""
     difference = looks.differ()
     assert difference is not None
-    return difference.changed, difference.ctimes
+    again = copy.deepcopy(looks)
+    again.touch(difference)
+    return difference.changed, again.ctimes
 
 
 def test_what_is_as_it_was_is_so_seen(root: Path) -> None:
@@ -121,6 +125,56 @@ def test_every_change_is_seen(root: Path, change: Callable[[Path], object], path
     difference = looks.differ()
     found = None if difference is None else difference.changed
     assert found == (None if path is None else [path.replace("ROOT", str(root))])
+
+
+def one_file_a_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have every file but the first looked at by a process of its own, and return the list of their ids."""
+    started: list[int] = []
+    fork = os.fork
+
+    def forked() -> int:
+        started.append(fork())
+        return started[-1]
+
+    monkeypatch.setattr("orch23.snapshot.looks._SHARE", 1)
+    monkeypatch.setattr("orch23.snapshot.looks._processors", lambda: 99)
+    monkeypatch.setattr("orch23.snapshot.looks.os.fork", forked)
+    return started
+
+
+@pytest.mark.parametrize(("change", "path"), CHANGES.values(), ids=CHANGES.keys())
+def test_other_processes_see_the_same(
+    root: Path, change: Callable[[Path], object], path: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = looked(root)
+    started = one_file_a_process(monkeypatch)
+    assert seen(looks) == ([], looks.ctimes)
+    assert len(started) == len(looks.paths) - 1
+    change(root)
+    difference = looks.differ()
+    found = None if difference is None else difference.changed
+    assert found == (None if path is None else [path.replace("ROOT", str(root))])
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_what_no_other_process_can_look_at_is_looked_at_by_this_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = looked(root)
+    (root / "src/deep/c.txt").write_text("other")
+    one_file_a_process(monkeypatch)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert seen(looks)[0] == ["src/deep/c.txt"]
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    def refused() -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr("orch23.snapshot.looks.os.fork", refused)
+    assert seen(looks)[0] == ["src/deep/c.txt"]
 
 
 def test_a_file_that_was_touched_is_read_again_and_is_the_same(root: Path) -> None:
