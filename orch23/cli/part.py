@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from orch23.load.pipeline import document_keys
 from orch23.load.yaml_text import decode
 from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline
@@ -85,7 +86,7 @@ class Part:
             same = replace(before, stages=pipeline.stages, locations=pipeline.locations) == pipeline
             if (
                 not same
-                or _keys(before) != _keys(pipeline)
+                or document_keys(before).keys() != document_keys(pipeline).keys()
                 or _tied(before, self.edited) != _tied(pipeline, self.edited)
             ):
                 raise OutdatedError
@@ -128,11 +129,6 @@ def part_of(unrest: Unrest) -> Part | None:
         edited=ties.stages[edited[0]].name if edited else "",
         text_before=Reach(before, reach.reached, reach.around).without_the_rest(before.text) if edited else "",
     )
-
-
-def _keys(pipeline: Pipeline) -> set[str]:
-    """Return the keys of a pipeline's text that are no stage's."""
-    return {path for path in pipeline.locations if "/" not in path}
 
 
 def _tied(pipeline: Pipeline, name: str) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from typing import cast
 from orch23.cli.part import Part
 from orch23.cli.wiring import Project
 from orch23.engine.build import Build
+from orch23.load.pipeline import document_keys
 from orch23.model.digest import Json
 from orch23.model.manifest import identity_of
 from orch23.model.paths import is_glob
@@ -101,7 +102,7 @@ def block_lines(pipeline: Pipeline, text: str) -> Mapping[str, tuple[int, int]] 
     if len({_indent(lines[start]) for start in starts.values()}) != 1 or len(set(starts.values())) != len(starts):
         return None
     last = max(starts.values())
-    keys = [place.line - 1 for path, place in pipeline.locations.items() if "/" not in path and path]
+    keys = (place.line - 1 for place in document_keys(pipeline).values())
     ends = sorted({*starts.values(), *(line for line in keys if line > last), len(lines)})
     following = dict(itertools.pairwise(ends))
     return {name: (start, following[start]) for name, start in starts.items()}

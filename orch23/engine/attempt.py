@@ -16,7 +16,7 @@ from orch23.engine.failure import Failure, fit, likeness, refusal
 from orch23.engine.guarding import author_files, guard_manifest, guard_paths, guard_proposal, guard_request, watched
 from orch23.engine.question import ask, model_of
 from orch23.engine.running import Files, Ran, Runner
-from orch23.engine.spending import Spent
+from orch23.engine.spending import NOTHING, Spent
 from orch23.engine.telling import Keep, Telling
 from orch23.engine.verification import Notice, Verifier, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
@@ -56,7 +56,7 @@ class Attempted:
     deleted: tuple[str, ...]
     exchanges: tuple[str, ...]
     attempts: int
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent = NOTHING
     failure: Failure | None = None
     note: str = ""
     took_s: float = 0.0
@@ -95,7 +95,7 @@ class Attempts:
     protected: tuple[str, ...] = ()
     secrets: Secrets = field(default_factory=Secrets)
     _asked: set[str] = field(default_factory=set)
-    _spent: Spent = field(default_factory=Spent)
+    _spent: Spent = NOTHING
 
     def run(self, start: tuple[Files, Failure] | None = None) -> Attempted:
         """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief."""

@@ -355,7 +355,14 @@ class Build:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
             self._narrator.warn(text, name, {"paths": list(changed)})
         status = "verified" if done.note == "verified" else "built"
-        end = StageEnd(status=status, text=done.note or "built", key=resolved.key, done=done, record=record)
+        end = StageEnd(
+            status=status,
+            text=done.note or "built",
+            key=resolved.key,
+            attempts=done.attempts,
+            spent=done.spent,
+            record=record,
+        )
         success = Success(resolved=resolved, record=record, end=end, how="promoted")
         if not soon:
             self._promote(success)
@@ -408,7 +415,8 @@ class Build:
             text=f"{failure.kind}{': ' + done.note if done.note else ''}",
             code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
             key=resolved.key,
-            done=done,
+            attempts=done.attempts,
+            spent=done.spent,
             failure=failure.brief.excerpt,
             problems=failure.diagnostics,
             kind=failure.kind,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from orch23.engine.attempt import Attempted
+from orch23.engine.spending import NOTHING, Spent
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
@@ -32,6 +32,9 @@ class Paid:
     cost: Decimal | None = Decimal(0)
 
 
+NOTHING_PAID = Paid()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEnd:
     """How one stage ended in this run, with the facts that the event `stage_finished` tells."""
@@ -40,8 +43,9 @@ class StageEnd:
     text: str = ""
     code: ExitCode = ExitCode.OK
     key: str = ""
-    done: Attempted | None = None
-    paid: Paid = Paid()
+    attempts: int = 0
+    spent: Spent = NOTHING
+    paid: Paid = NOTHING_PAID
     record: Record | None = None
     failure: str = ""
     problems: tuple[Diagnostic, ...] = ()
@@ -78,7 +82,7 @@ class BuildResult:
     @property
     def saved(self) -> Decimal:
         """Give what the recorded answers had cost that were used instead of asking."""
-        return sum((end.done.spent.saved for end in self.stages.values() if end.done), Decimal(0))
+        return sum((end.spent.saved for end in self.stages.values()), Decimal(0))
 
     @property
     def status(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from threading import Condition
 
-from orch23.engine.ends import Paid
+from orch23.engine.ends import NOTHING_PAID, Paid
 from orch23.engine.running import CancelledBuildError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -198,9 +198,9 @@ class Ledger:
         """Return what a stage took in this run."""
         with self._changed:
             account = self._stages.get(stage)
-            return (
-                Paid() if account is None else Paid(account.own.calls, None if account.unpriced else account.own.cost)
-            )
+            if account is None:
+                return NOTHING_PAID
+            return Paid(account.own.calls, None if account.unpriced else account.own.cost)
 
     def _has_to_wait(self, own: _Account, most: Tally) -> bool:
         """Say whether a request must wait for others, which may take less than they could; or refuse it."""

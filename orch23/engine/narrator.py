@@ -66,7 +66,7 @@ class Narrator:
 
     def ended(self, name: str, end: StageEnd, former: Record | None) -> None:
         """Tell how a stage ended. `former` is its result before this run, if any."""
-        done, record = end.done, end.record
+        record = end.record
         same = record is not None and former is not None and bool(record.outputs)
         self.observer.notice(
             Event(
@@ -78,8 +78,8 @@ class Narrator:
                     "status": end.status,
                     "key": end.key,
                     "duration_s": self._took.get(name, self._took_s(name)),
-                    "attempts": done.attempts if done else 0,
-                    **_spent(done.spent if done else Spent(), end.paid),
+                    "attempts": end.attempts,
+                    **_spent(end.spent, end.paid),
                     "outputs": list(record.outputs) if record else [],
                     "unchanged": same and _result(record) == _result(former),
                     "failure": end.failure,

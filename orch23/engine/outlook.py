@@ -1,6 +1,6 @@
 """Go through a plan in its order, expand what can be expanded, decide each stage."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from orch23.engine.appraise import Appraised, Appraiser
@@ -18,12 +18,15 @@ from orch23.resolve.expand import Expansion, expand
 
 @dataclass(slots=True)
 class Outlook:
-    """What is to be done with each stage, in plan order, as far as can be known without running anything."""
+    """What is to be done with each stage, in plan order, as far as can be known without running anything.
+
+    `note` is given each stage as it was resolved, by its name.
+    """
 
     appraiser: Appraiser
     selection: Selection = EVERYTHING
+    note: Callable[[str, Appraised], None] = lambda _name, _appraised: None
     decisions: dict[str, Decision] = field(default_factory=dict)
-    appraised: dict[str, Appraised] = field(default_factory=dict)
 
     def look(self) -> Mapping[str, Decision]:
         """Decide everything and return the decisions by node, in the order of the plan.
@@ -62,7 +65,7 @@ class Outlook:
             self.decisions[name] = Blocked(stuck)
             return
         appraised = self.appraiser.appraise(name, need_intermediate=needs_intermediate(self.appraiser, stage))
-        self.appraised[name] = appraised
+        self.note(name, appraised)
         self.decisions[name] = appraised.decision
         match appraised.decision:
             case Fresh(record=record):

@@ -43,9 +43,9 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
         InvalidInputError: a foreach over a file as it is cannot be expanded.
 
     """
-    outlook = Outlook(session.appraiser, selection)
-    decisions = outlook.look()
+    appraised: dict[str, Appraised] = {}
+    decisions = Outlook(session.appraiser, selection, appraised.__setitem__).look()
     dead = tuple(session.world.dead_files()) if selection.is_all else ()
     plan = session.world.plan
     skipped = selection.skipped(plan)
-    return Preview(plan=plan, decisions=decisions, appraised=outlook.appraised, dead=dead, skipped=skipped)
+    return Preview(plan=plan, decisions=decisions, appraised=appraised, dead=dead, skipped=skipped)

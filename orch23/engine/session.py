@@ -231,5 +231,5 @@ def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
 
 
 def _provider(pipeline: Pipeline, name: str, step: LLMStep, check: CheckStepOf) -> list[Diagnostic]:
-    place = pipeline.locate("stages", name, "llm", "provider")
-    return [replace(one, location=one.location or place) for one in check(step)]
+    where = ("stages", name, "llm", "provider")
+    return [replace(one, location=one.location or pipeline.locate(*where)) for one in check(step)]

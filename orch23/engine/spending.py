@@ -38,3 +38,7 @@ class Spent:
             unpriced=self.unpriced or (response.cost is None and not response.replayed),
             by_hand=self.by_hand + (response.provenance == BY_HAND),
         )
+
+
+NOTHING = Spent()
+"""Of every stage that asked no model."""

@@ -1,7 +1,7 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -9,7 +9,7 @@ from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
-from orch23.load.yaml_text import PIPELINE, ParsedText, decode, parse, too_large
+from orch23.load.yaml_text import PIPELINE, ParsedText, UpperPlaces, decode, parse, too_large
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError, NotFoundError
@@ -89,6 +89,12 @@ def load_pipeline(
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources)
+
+
+def document_keys(pipeline: Pipeline) -> dict[str, Location]:
+    """Return the keys that the text of a pipeline has besides those below them, and where they are."""
+    places = {key: pipeline.locations.get(key) for key in relaxed_schema()["properties"]}
+    return {key: place for key, place in places.items() if place is not None}
 
 
 def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
@@ -173,10 +179,11 @@ def parse_pipeline(
         locations=parsed.positions,
     )
     if not errors(diagnostics):
-        return Parsed(pipeline, diagnostics, variables.origins)
-    sound = {stage.name for stage in read}
+        sound = replace(pipeline, locations=UpperPlaces(text, file, parsed.positions))
+        return Parsed(sound, diagnostics, variables.origins)
+    names = {stage.name for stage in read}
     declared = tree.get("stages")
-    rest = [body for key, body in declared.items() if key not in sound] if isinstance(declared, Mapping) else []
+    rest = [body for key, body in declared.items() if key not in names] if isinstance(declared, Mapping) else []
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
 
 

@@ -48,6 +48,9 @@ PIPELINE = Caps(size_bytes=16 << 20, nodes=2_000_000)
 """For what a person writes, or lets a program write: some 100,000 stages."""
 
 
+_UPPER = 2
+
+
 class Places(Mapping[str, Location]):
     """Where the nodes of a text are, by path. Few places are ever asked for: each is made when it is."""
 
@@ -81,6 +84,38 @@ class Places(Mapping[str, Location]):
     def __len__(self) -> int:
         """Give how many there are."""
         return len(self._spans)
+
+
+class UpperPlaces(Mapping[str, Location]):
+    """Where the nodes of a sound text are, of which few are asked for: those of its two upper levels are kept.
+
+    For all others the text is read once more.
+    """
+
+    __slots__ = ("_file", "_text", "_upper", "_whole")
+
+    def __init__(self, text: str, file: str, places: Mapping[str, Location]) -> None:
+        """Take a text, its name, and the places of all its nodes."""
+        self._text, self._file = text, file
+        self._upper = {path: places[path] for path in places if path.count("/") < _UPPER}
+        self._whole: Mapping[str, Location] | None = None
+
+    def __getitem__(self, path: str) -> Location:
+        """Give the place of a node."""
+        return (self._upper if path.count("/") < _UPPER else self._read())[path]
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the paths."""
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        """Give how many there are."""
+        return len(self._read())
+
+    def _read(self) -> Mapping[str, Location]:
+        if self._whole is None:
+            self._whole = parse(self._text, self._file, PIPELINE).positions
+        return self._whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,20 +263,11 @@ class _Building:
         self._frames: list[_Frame] = []
         self._nodes = 0
         self._documents = 0
-        self._take: Mapping[type[yaml.Event], Callable[[_Event], bool]] = {
-            yaml.ScalarEvent: self._scalar,
-            yaml.MappingStartEvent: self._start,
-            yaml.SequenceStartEvent: self._start,
-            yaml.MappingEndEvent: self._end,
-            yaml.SequenceEndEvent: self._end,
-            yaml.AliasEvent: self._alias,
-            yaml.DocumentStartEvent: self._document,
-        }
 
     def take(self, event: _Event) -> bool:
         """Take one event; False means that reading on makes no sense."""
-        act = self._take.get(type(event))
-        return act is None or act(event)
+        act = _TAKING.get(type(event))
+        return act is None or act(self, event)
 
     def _document(self, event: _Event) -> bool:
         self._documents += 1
@@ -383,6 +409,18 @@ class _Building:
             return place.line, place.column, place.length
         length = end.column - column if end is not None and end.line == line else 1
         return line + 1, column + 1, max(1, length)
+
+
+# No attribute of the building: a cycle would keep all of it until the collector comes round.
+_TAKING: Mapping[type[yaml.Event], Callable[[_Building, _Event], bool]] = {
+    yaml.ScalarEvent: _Building._scalar,  # noqa: SLF001 - of this module
+    yaml.MappingStartEvent: _Building._start,  # noqa: SLF001
+    yaml.SequenceStartEvent: _Building._start,  # noqa: SLF001
+    yaml.MappingEndEvent: _Building._end,  # noqa: SLF001
+    yaml.SequenceEndEvent: _Building._end,  # noqa: SLF001
+    yaml.AliasEvent: _Building._alias,  # noqa: SLF001
+    yaml.DocumentStartEvent: _Building._document,  # noqa: SLF001
+}
 
 
 def _below(path: str, name: str) -> str:

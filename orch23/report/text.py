@@ -21,6 +21,33 @@ from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_lin
 _ORDER = ("built", "restored", "verified", "fresh", "skipped", "held", "failed", "edited", "blocked", "cancelled")
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
 _DULL = frozenset({"fresh", "skipped"})
+_TOLD = frozenset({"failed", "edited", "held"})
+"""How a stage ends that is told of once more when all is over; the ends of the others are not kept."""
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What the stages that ended come to."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    recorded: int = 0
+    unpriced: int = 0
+    cost: Decimal = Decimal(0)
+    saved: Decimal = Decimal(0)
+
+    def add(self, data: Mapping[str, Json]) -> None:
+        """Add how one ended."""
+        self.statuses[text_of(data, "status")] += 1
+        self.calls += int(number_of(data, "calls"))
+        self.input_tokens += int(number_of(data, "input_tokens"))
+        self.output_tokens += int(number_of(data, "output_tokens"))
+        self.recorded += int(number_of(data, "recorded"))
+        self.unpriced += is_unpriced(data)
+        self.cost += money_of(data, "cost") or Decimal(0)
+        self.saved += money_of(data, "saved") or Decimal(0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +67,8 @@ class TextScreen:
     _head: str = ""
     _log: str = ""
     _held: list[Event] = field(default_factory=list)
-    _ends: list[Event] = field(default_factory=list)
+    _sums: _Sums = field(default_factory=_Sums)
+    _last: dict[str, Event] = field(default_factory=dict)
     _again: dict[str, list[str]] = field(default_factory=dict)
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
@@ -122,7 +150,11 @@ class TextScreen:
             )
 
     def _finished(self, event: Event) -> None:
-        self._ends.append(event)
+        self._sums.add(event.data)
+        if text_of(event.data, "status") in _TOLD:
+            self._last[event.role] = event
+        else:  # a stage that was decided twice counts as it ended last
+            self._last.pop(event.role, None)
         self._width = max(self._width, len(event.role))
         if text_of(event.data, "status") in _DULL and not self.verbose:
             if self._total > MOST_DULL_LINES:
@@ -168,7 +200,7 @@ class TextScreen:
     # ---- the end --------------------------------------------------------------------------
 
     def _finish(self, event: Event) -> None:
-        statuses = self._at_rest + Counter(text_of(end.data, "status") for end in self._ends)
+        statuses = self._at_rest + self._sums.statuses
         if not self._open and event.data.get("exit_code") == 0:
             skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
             stages = count(statuses.total() - statuses["skipped"], "stage")
@@ -176,29 +208,22 @@ class TextScreen:
             return
         self._show()
         self._line(self._summary(statuses, event))
-        told = failure_text(self.pipeline, self._last_ends(), self._kinds, self.style)
+        told = failure_text(self.pipeline, [*self._last.values()], self._kinds, self.style)
         self.write(told)
         if told or event.data.get("exit_code") != 0:
             word = self.style.paint(text_of(event.data, "status") or "failed", "bad")
             self.write(f"\n{word}: the log is {self._log}; `orch23 log` shows it\n")
 
-    def _last_ends(self) -> list[Event]:
-        """Return how each stage ended, last: one that was decided twice counts once."""
-        return list({event.role: event for event in self._ends}.values())
-
     def _summary(self, statuses: Counter[str], event: Event) -> str:
-        calls = sum(int(number_of(end.data, "calls")) for end in self._ends)
-        tokens = [
-            sum(int(number_of(end.data, name)) for end in self._ends) for name in ("input_tokens", "output_tokens")
-        ]
+        sums = self._sums
+        calls, recorded, saved = sums.calls, sums.recorded, sums.saved
         facts = [f" {count(statuses.total(), 'stage')}: {counts({name: statuses[name] for name in _ORDER})}"]
         facts += [duration(self.clock() - self._began)]
         spent = [count(calls, "call")] if calls else []
-        spent += [f"{tokens[0]:,}+{tokens[1]:,} tokens"] if calls and any(tokens) else []
+        tokens = f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"
+        spent += [tokens] if calls and (sums.input_tokens or sums.output_tokens) else []
         spent += self._money(event)
         facts += [", ".join(spent)] if spent else []
-        recorded = sum(int(number_of(end.data, "recorded")) for end in self._ends)
-        saved = self._sum("saved")
         facts += [f"saved {count(recorded, 'call')}{f', {money(saved)}' if saved else ''}"] if recorded else []
         return "   ".join(facts)
 
@@ -206,17 +231,13 @@ class TextScreen:
         """Return what was paid, of how much; nothing where nothing was, and no sum that leaves something out."""
         limits, before = _below(event, "limits"), money_of(_below(event, "before"), "cost")
         most = money_of(limits, "max_cost_usd")
-        unpriced = sum(is_unpriced(end.data) for end in self._ends)
-        cost = self._sum("cost")
+        unpriced, cost = self._sums.unpriced, self._sums.cost
         limit = f" of {money(most)}" if most is not None else ""
         paid = [f"{money(cost)}{limit}"] if cost else []
         paid += [f"{money(before)} before it was interrupted"] if before else []
         if not unpriced:
             return paid
         return [*paid, f"and {count(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
-
-    def _sum(self, name: str) -> Decimal:
-        return sum((money_of(end.data, name) or Decimal(0) for end in self._ends), Decimal(0))
 
 
 def _below(event: Event, name: str) -> Mapping[str, Json]:

@@ -113,7 +113,8 @@ def resolve_stage(
 ) -> Resolved:
     """Return the stage with its manifest. What is wrong with its inputs is in `broken`, and then it must not run."""
     asks = isinstance(stage.step, LLMStep)
-    inputs = _gather(stage.inputs, _Shown(tree) if asks else tree, read_yaml, prefix="", given=True)
+    shows = asks or isinstance(stage.step, RenderStep)
+    inputs = _gather(stage.inputs, _Shown(tree) if asks else tree, read_yaml, prefix="", given=shows)
     verify = _gather(stage.verify.inputs, tree, read_yaml, prefix="verify.", given=False)
     base = dict(sorted(tree.versions().items())) if stage.chain else {}
     if asks:

@@ -87,7 +87,7 @@ class Records:
         self._part = part
         self._lock = threading.RLock()
         self._shelves: dict[str, _Shelf] | None = None
-        self._index: dict[tuple[str, str], dict[str, _Kept]] = {}
+        self._index: dict[str, dict[str, tuple[_Kept, ...]]] = {}
         self._number = 0
         self._damaged: list[str] = []
         self.healed: list[str] = []
@@ -222,11 +222,11 @@ class Records:
     def _newest(self, kind: str, value: str) -> tuple[Record, ...]:
         with self._lock:
             self._load()
-            return tuple(kept.record for kept in reversed(self._index.get((kind, value), {}).values()))
+            return tuple(kept.record for kept in reversed(self._index.get(kind, {}).get(value, ())))
 
     def _is_newest(self, kept: _Kept) -> bool:
         """Say whether no question would be answered differently if the record were moved to the front."""
-        return all(next(reversed(self._index[place])) == kept.digest for place in _places(kept.record))
+        return all(self._index[kind][value][-1].digest == kept.digest for kind, value in _places(kept.record))
 
     # ---- the index -------------------------------------------------------------------------------
 
@@ -262,17 +262,17 @@ class Records:
             self._damaged += [key] if shelf.damaged else []
             for kept in shelf.kept.values():
                 self._enter(kept)
-                for place in _places(kept.record):
-                    there = sorted(self._index[place].values(), key=lambda one: (one.number, one.digest))
-                    self._index[place] = {one.digest: one for one in there}
+                for kind, value in _places(kept.record):
+                    there = sorted(self._index[kind][value], key=lambda one: (one.number, one.digest))
+                    self._index[kind][value] = tuple(there)
 
     def _enter(self, kept: _Kept) -> None:
         """Put a record at the newest end of every place at which it is looked for."""
         self._number = max(self._number, kept.number)
-        for place in _places(kept.record):
-            there = self._index.setdefault(place, {})
-            there.pop(kept.digest, None)
-            there[kept.digest] = kept
+        for kind, value in _places(kept.record):
+            there = self._index.setdefault(kind, {})
+            others = (one for one in there.get(value, ()) if one.digest != kept.digest)
+            there[value] = (*others, kept)
 
     # ---- the disk --------------------------------------------------------------------------------
 

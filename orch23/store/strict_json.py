@@ -122,7 +122,7 @@ def truth(value: object) -> bool:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = {intern(name): value for name, value in pairs}  # the same few names stand in each of many records
+    found = {intern(name) if name.isidentifier() else name: value for name, value in pairs}  # few, and in each record
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)

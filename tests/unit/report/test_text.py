@@ -96,6 +96,14 @@ def test_failures_come_last_with_place_excerpt_and_way_on() -> None:
     assert told.count("assert 2 == 1") == 1
 
 
+def test_a_stage_that_ended_twice_is_told_as_it_ended_last() -> None:
+    told = screen(finished("code", "failed", failure="red"), finished("code", "built"), over(0, "ok"))
+    assert "| red" not in told
+    assert "code" in told.splitlines()[2]
+    told = screen(finished("code", "built"), finished("code", "failed", failure="red"), over(1, "failed"))
+    assert told.count("| red") == 1
+
+
 def test_an_edited_stage_says_what_a_person_can_do() -> None:
     edited = finished("a", "edited", "edited by hand: a.txt", paths=["a.txt"])
     told = screen(edited, finished("code", "blocked", "blocked by a"), over(6, "decision"))
