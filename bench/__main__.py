@@ -16,6 +16,7 @@ from bench.course import Course, Limits, elapsed
 from bench.environments import TREE, cache_folder, install
 from bench.measure import Stopwatch
 from bench.missed_edits import play_all
+from bench.models import edit_costs, waiting
 from bench.results import RESULTS, Results, write
 from bench.sandbox_cost import stage_costs
 from bench.tool import FromTree, Installed, Missing
@@ -36,10 +37,13 @@ class Form:
     limits: Limits
     history_s: float
     cost_rounds: int
+    model_rounds: int
 
 
-SHORT = Form("short", SHORT_TOOLS, (100, 1_000), Limits(3, 1, 60, 180), 3, 20)
-LONG = Form("long", tuple(tool.name for tool in TOOLS), (100, 1_000, 3_000, 10_000, 30_000), Limits(5, 3, 150), 90, 100)
+SHORT = Form("short", SHORT_TOOLS, (100, 1_000), Limits(3, 1, 60, 180), 3, 20, 0)
+LONG = Form(
+    "long", tuple(tool.name for tool in TOOLS), (100, 1_000, 3_000, 10_000, 30_000), Limits(5, 3, 150), 90, 100, 3
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = replace(results, measurements=tuple(course.starts(next(ours, Path(sys.executable)))))
         results = replace(results, histories=tuple(play_all(players, cache, stopwatch, form.history_s)))
         results = replace(results, stage_costs=tuple(stage_costs(tools, form.cost_rounds)))
+        results = replace(results, waiting=waiting(tools, form.model_rounds))
+        results = replace(results, edit_costs=edit_costs(tools) if form.model_rounds else ())
         write(results, file)  # a fault in writing shows before the long part
         for size in form.sizes:
             print(f"{size:,} stages, after {elapsed(began)}", flush=True)

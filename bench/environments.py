@@ -16,6 +16,7 @@ PATIENCE_S = 900
 _VERSION = re.compile(r"\b\d+\.\d[\w.+-]*")
 # With the pip of today: the programs that an old one writes load `re`, which takes as long as some of what is measured.
 _VENV = (sys.executable, "-m", "venv", "--clear", "--upgrade-deps")
+_EXTRAS = "[openai]"
 _PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
@@ -94,11 +95,11 @@ def _from_tree(folder: Path) -> Path:
     """Install orch23 as a user would, not editable; again when the tree has changed since."""
     stamp = folder / "installed"
     libraries = folder / "libraries"
-    needs = hashlib.sha256((TREE / "pyproject.toml").read_bytes()).hexdigest()
+    needs = hashlib.sha256((TREE / "pyproject.toml").read_bytes() + _EXTRAS.encode()).hexdigest()
     python = str(folder / "bin" / "python")
     if not libraries.exists() or libraries.read_text() != needs:
         _run([*_VENV, str(folder)])
-        _run([python, *_PIP, str(TREE)])
+        _run([python, *_PIP, f"{TREE}{_EXTRAS}"])
         libraries.write_text(needs)
         stamp.write_text(tree_digest())
     elif not stamp.exists() or stamp.read_text() != tree_digest():

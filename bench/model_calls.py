@@ -1,6 +1,6 @@
 """How near to the ideal a build comes that does nothing but wait for models: independent stages, one pool of calls.
 
-`python bench/model_calls.py [ROUNDS] [PROVIDER...]` starts a server on this machine that answers each request after
+`python -m bench.model_calls [ROUNDS] [PROVIDER...]` starts a server on this machine that answers each request after
 one second, builds forty stages with a pool of eight against it, and prints medians. The ideal is five seconds: five
 times eight answers, one after the other. `whole` is the process from its start to its end, with Python, the pipeline
 and the vendor's library; `calls` is from the first request that arrived to the last answer that was sent. `Ctrl-C` is
@@ -18,10 +18,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from bench.results import Waiting
 
 STAGES, PLACES, ANSWER_S, ROUNDS = 40, 8, 1.0, 3
 IDEAL_S = -(-STAGES // PLACES) * ANSWER_S
@@ -132,23 +134,23 @@ def write_project(folder: Path, step: str) -> None:
     (folder / "pipeline.yaml").write_text("\n".join(lines) + "\n")
 
 
-def start(folder: Path, step: str) -> "subprocess.Popen[str]":
+def start(folder: Path, step: str, program: Sequence[str]) -> "subprocess.Popen[str]":
     """Start a build from nothing, in a process of its own."""
     project = folder / "project"
     project.mkdir()
     write_project(project, step)
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(_ROOT), "ANTHROPIC_API_KEY": "none"}
-    argv = [sys.executable, "-c", "from orch23.cli.main import run; run()", "-C", str(project), "build", "-q"]
+    argv = [*program, "-C", str(project), "build", "-q"]
     return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def one_round(server: Slow, step: str) -> dict[str, float]:
+def one_round(server: Slow, step: str, program: Sequence[str]) -> dict[str, float]:
     """Build once and return what it took."""
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
         server.forget(ANSWER_S)
         began = time.perf_counter()
         before = os.times()
-        build = start(Path(name), step.replace("{program}", f"sleep {ANSWER_S:g}"))
+        build = start(Path(name), step.replace("{program}", f"sleep {ANSWER_S:g}"), program)
         printed, _ = build.communicate()
         wall, after = time.perf_counter() - began, os.times()
         if build.returncode != 0:
@@ -160,13 +162,13 @@ def one_round(server: Slow, step: str) -> dict[str, float]:
         return found
 
 
-def one_interrupt(server: Slow, step: str) -> float:
+def one_interrupt(server: Slow, step: str, program: Sequence[str]) -> float:
     """Interrupt a build once all its places wait, and return how long it takes to end."""
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as name:
         server.forget(3600.0)
         asked = Path(name) / "asked"
         asked.mkdir()
-        build = start(Path(name), step.replace("{program}", f"touch {asked}/$$; exec sleep 3600"))
+        build = start(Path(name), step.replace("{program}", f"touch {asked}/$$; exec sleep 3600"), program)
         while max(server.at_once, len(list(asked.iterdir()))) < PLACES:
             if build.poll() is not None:
                 sys.exit(f"the build ended with {build.returncode}:\n{build.communicate()[0]}")
@@ -180,8 +182,8 @@ def one_interrupt(server: Slow, step: str) -> float:
         return took
 
 
-def measure(rounds: int, wanted: list[str]) -> None:
-    """Print a line for each provider."""
+def measure(rounds: int, program: Sequence[str], wanted: Sequence[str] = ()) -> tuple[Waiting, ...]:
+    """Return what each provider took in these rounds, with `program` as orch23."""
     server = Slow()
     server.start()
     kinds = {name: step for name, step in steps(server.port).items() if not wanted or name in wanted}
@@ -189,20 +191,30 @@ def measure(rounds: int, wanted: list[str]) -> None:
     ends: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name in random.sample(sorted(kinds), len(kinds)):
-            found[name].append(one_round(server, kinds[name]))
-            ends[name].append(one_interrupt(server, kinds[name]))
-    print(f"{STAGES} stages, pool of {PLACES}, {ANSWER_S:g} s an answer: ideal {IDEAL_S:g} s; {rounds} rounds, medians")
-    widths = {"whole s": 8, "ratio": 6, "calls s": 8, "ratio ": 6, "first s": 8, "cpu s": 6, "most": 5, "Ctrl-C s": 9}
-    print("provider   " + " ".join(f"{name.strip():>{width}}" for name, width in widths.items()))
-    for name, each in found.items():
-        middle = {key: statistics.median(one[key] for one in each) for key in each[0]}
-        line = f"{name:10} {middle['whole']:8.2f} {middle['whole'] / IDEAL_S:6.2f}"
-        line += f" {middle['calls']:8.2f} {middle['calls'] / IDEAL_S:6.2f}" if "calls" in middle else f" {'':15}"
-        line += f" {middle['first']:8.2f}" if "first" in middle else f" {'':8}"
-        line += f" {middle['cpu']:6.2f}" + (f" {middle['most']:5.0f}" if "most" in middle else f" {'':5}")
-        print(f"{line} {statistics.median(ends[name]):9.2f}")
+            found[name].append(one_round(server, kinds[name], program))
+            ends[name].append(one_interrupt(server, kinds[name], program))
+    return tuple(
+        Waiting(name, _all_of(each, "whole"), _all_of(each, "calls"), tuple(round(one, 4) for one in ends[name]))
+        for name, each in found.items()
+    )
+
+
+def _all_of(rounds: list[dict[str, float]], key: str) -> tuple[float, ...]:
+    return tuple(round(one[key], 4) for one in rounds if key in one)
+
+
+def _show(found: tuple[Waiting, ...]) -> None:
+    print(f"{STAGES} stages, pool of {PLACES}, {ANSWER_S:g} s an answer: ideal {IDEAL_S:g} s; medians")
+    print(f"{'provider':10} {'whole s':>8} {'ratio':>6} {'calls s':>8} {'ratio':>6} {'Ctrl-C s':>9}")
+    for one in found:
+        line = f"{one.provider:10}"
+        for times in (one.whole_s, one.calls_s):
+            middle = statistics.median(times) if times else None
+            line += f" {'':15}" if middle is None else f" {middle:8.2f} {middle / IDEAL_S:6.2f}"
+        print(f"{line} {statistics.median(one.interrupt_s):9.2f}")
 
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    measure(int(given.pop(0)) if given and given[0].isdecimal() else ROUNDS, given)
+    rounds = int(given.pop(0)) if given and given[0].isdecimal() else ROUNDS
+    _show(measure(rounds, (sys.executable, "-c", "from orch23.entry import run; run()"), given))

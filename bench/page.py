@@ -79,6 +79,7 @@ def _sections(results: Results, file: str) -> Iterator[str]:
     yield from _growth(results)
     yield from _histories(results)
     yield from _costs(results)
+    yield from _waiting(results)
     yield from _versions(results)
 
 
@@ -151,6 +152,19 @@ def _costs(results: Results) -> Iterator[str]:
         eight = f"{milliseconds(low)} to {milliseconds(high)}"
         rows.append([f"`{one.work}`, {one.kind}", milliseconds(middle), eight, f"{times(middle / plain[one.work])}"])
     yield markdown(("", "ms", "8 of 10", ""), rows)
+    yield ""
+
+
+def _waiting(results: Results) -> Iterator[str]:
+    if not results.waiting:
+        return
+    yield "## Waiting for models\n\nForty stages that ask a model which answers after 1 s, a pool of 8; seconds.\n"
+    rows = []
+    for one in results.waiting:
+        parts = (one.whole_s, one.calls_s, one.interrupt_s)
+        rows.append([one.provider, *(f"{spread(part).middle:.2f}" if part else "-" for part in parts)])
+    head = ("", "from start to end", "from the first question to the last answer", "Ctrl-C while eight wait")
+    yield markdown(head, rows)
     yield ""
 
 

@@ -1,7 +1,7 @@
 """What a run of the bench found, as values and as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,25 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Forty calls through a pool of eight: from start to end, from the first question to the last answer, Ctrl-C."""
+
+    provider: str
+    whole_s: tuple[float, ...]
+    calls_s: tuple[float, ...]
+    interrupt_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EditCost:
+    """What an edit of the pipeline of twenty stages costs in calls, of those that making everything anew takes."""
+
+    edit: str
+    calls: int
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """All of one run of the bench."""
 
@@ -81,6 +100,8 @@ class Results:
     measurements: tuple[Measurement, ...]
     histories: tuple[Histories, ...] = ()
     stage_costs: tuple[StageCost, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    edit_costs: tuple[EditCost, ...] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, tool: str, scenario: str, size: int) -> Measurement | None:
@@ -94,6 +115,15 @@ class Results:
             if (one.tool, one.scenario, one.size) == (tool, scenario, size):
                 return one
         return None
+
+
+_LISTS: Mapping[str, Callable[..., Any]] = {
+    "measurements": Measurement,
+    "histories": Histories,
+    "stage_costs": StageCost,
+    "waiting": Waiting,
+    "edit_costs": EditCost,
+}
 
 
 def measurement(
@@ -117,7 +147,7 @@ def measurement(
 def write(results: Results, path: Path) -> None:
     """Write results as JSON, one measurement a line."""
     body = asdict(results)
-    lists = {name: body.pop(name) for name in ("measurements", "histories", "stage_costs")}
+    lists = {name: body.pop(name) for name in _LISTS}
     text = json.dumps(body, indent=1, ensure_ascii=False)[:-2]
     for name, rows in lists.items():
         text += f',\n "{name}": [\n' + ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in rows) + "\n ]"
@@ -128,9 +158,8 @@ def write(results: Results, path: Path) -> None:
 def read(path: Path) -> Results:
     """Read results back."""
     body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    body["measurements"] = tuple(Measurement(**_tuples(row)) for row in body["measurements"])
-    body["histories"] = tuple(Histories(**row) for row in body["histories"])
-    body["stage_costs"] = tuple(StageCost(**_tuples(row)) for row in body["stage_costs"])
+    for name, kind in _LISTS.items():
+        body[name] = tuple(kind(**_tuples(row)) for row in body.get(name, ()))
     return Results(**body)
 
 

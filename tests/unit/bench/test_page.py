@@ -7,7 +7,20 @@ import pytest
 
 from bench import goals, page
 from bench.course import PYTHON
-from bench.results import CAPPED, MISSED, RIGHT, Histories, Measurement, Results, StageCost, newest, read, write
+from bench.results import (
+    CAPPED,
+    MISSED,
+    RIGHT,
+    EditCost,
+    Histories,
+    Measurement,
+    Results,
+    StageCost,
+    Waiting,
+    newest,
+    read,
+    write,
+)
 from bench.scenarios import FIRST, IDENTICAL, NOTHING, TAMPERED, VERSION
 from bench.table import lines
 
@@ -19,7 +32,7 @@ def measured(tool, scenario, size, wall_s, *, outcome=RIGHT, ran=None, note="") 
     return Measurement(tool, size, scenario.name, outcome, walls, walls, (10 << 20,) * len(walls), ran, note)
 
 
-def results(*measurements, histories=(), stage_costs=()) -> Results:
+def results(*measurements, histories=(), stage_costs=(), waiting=(), edit_costs=()) -> Results:
     return Results(
         date="2026-01-02 03:04 UTC",
         form="long",
@@ -30,6 +43,8 @@ def results(*measurements, histories=(), stage_costs=()) -> Results:
         measurements=tuple(measurements),
         histories=tuple(histories),
         stage_costs=tuple(stage_costs),
+        waiting=tuple(waiting),
+        edit_costs=tuple(edit_costs),
         remarks={"orch23": "trusted"},
     )
 
@@ -95,9 +110,31 @@ def test_results_are_read_back_as_they_were_written(tmp_path) -> None:
         measured("DVC", FIRST, 100, None, outcome=CAPPED, note="stopped | after 150 s"),
         histories=[Histories("orch23", 20, {"same size": 3}, {"same size": 0})],
         stage_costs=[StageCost("no sandbox", "true", (0.01, 0.02))],
+        waiting=[Waiting("command", (5.5, 6.0), (), (0.1,))],
+        edit_costs=[EditCost("a word", 1, 16)],
     )
     write(found, tmp_path / "results" / "one.json")
     assert read(tmp_path / "results" / "one.json") == found
+
+
+def test_models_are_waited_for_well_where_whole_builds_stay_near_the_ideal() -> None:
+    what = "40 llm stages, a server that takes 1 s, a pool of 8"
+    assert judged(results(), what) == ("not measured", "-")
+    near = Waiting("openai", (5.4, 9.0, 5.5), (5.1, 5.3, 5.2), (0.1,))
+    told = ("**1.10** openai; first question to last answer 1.04", "met")
+    assert judged(results(waiting=[near]), what) == told
+    far = Waiting("command", (5.6,), (), (0.1,))
+    assert judged(results(waiting=[near, far]), what)[1] == "**not met**"
+    page_ = page.figures(results(waiting=[near, far]), "f.json")
+    assert "| openai | 5.50 | 5.20 | 0.10 |\n| command | 5.60 | - | 0.10 |" in page_
+
+
+def test_an_edit_of_one_section_asks_who_reads_it() -> None:
+    what = "model calls after an edit of one section"
+    assert judged(results(), what) == ("not measured", "-")
+    few = [EditCost("a word", 1, 16), EditCost("the system prompt", 16, 16)]
+    assert judged(results(edit_costs=few), what) == ("**1** of 16; [2 edits](economy.md): 17 of 32", "met")
+    assert judged(results(edit_costs=[EditCost("a word", 2, 16)]), what)[1] == "**not met**"
 
 
 def test_the_newest_results_are_the_last_by_name(tmp_path) -> None:
