@@ -23,7 +23,7 @@ from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
 from orch23.report.plan_view import models_of, plan_view
 from orch23.snapshot.looks import EMPTY, THERE, Looks, signature
-from orch23.snapshot.reply import drop, environment, question
+from orch23.snapshot.reply import drop, environment, program, question
 from orch23.store.journal import timestamp, unsealed_line
 from orch23.store.lock_file import lock_digest
 from orch23.store.opening import FOLDER
@@ -88,6 +88,7 @@ class Rest:
             looks.facts = {
                 "root": str(root),
                 "question": question(str(here), list(self.console.argv)),
+                "program": program(),
                 "encoding": sys.stderr.encoding,
                 "pipeline": self.project.pipeline.file,
                 "told": rest.told,
@@ -155,16 +156,16 @@ class Rest:
         files += [settings.vars_file] if settings.vars_file is not None else []
         files += [store.folder / "promote.json"]
         libraries = [*_libraries()]
-        program = {name: not _is_beneath(name, libraries) for name in _program()}
+        modules = {name: not _is_beneath(name, libraries) for name in _program()}
         files += [*sorted(store.contents.read_from), Path(sys.executable), *libraries]
-        files += sorted({Path(name).parent for name, edited in program.items() if not edited})
+        files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
         looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
         if not all(looks.take(str(path)) for path in files):
             return False
-        return all(looks.take_as_it_is(name) for name, edited in program.items() if edited)
+        return all(looks.take_as_it_is(name) for name, edited in modules.items() if edited)
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""

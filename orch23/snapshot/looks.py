@@ -122,7 +122,7 @@ class Looks:
         at once.
         """
         count = len(self.paths)
-        share = max(_SHARE, -(-count // _processors()))
+        share = -(-count // max(1, min(_processors(), count // _SHARE))) or 1
         helpers = [(start, self._helper(start, start + share)) for start in range(share, count, share)]
         try:
             numbers = self._touched_among(0, share)

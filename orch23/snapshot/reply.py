@@ -96,6 +96,11 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and text.strip("0") != ""
 
 
+def program() -> str:
+    """Return which orch23 this is, and what runs it: another one may decide otherwise."""
+    return f"{sys.executable}\n{__file__}"
+
+
 def place(asked: str) -> str:
     """Return where the answer to a question lies, from the root."""
     return f"{FOLDER}/{zlib.crc32(asked.encode('utf-8', 'surrogateescape')):08x}"
@@ -138,6 +143,8 @@ def _read(here: str, argv: list[str]) -> Looks | None:
     except OSError:
         return None
     if looks is None or looks.facts["question"] != asked or looks.facts["root"] != os.getcwd():
+        return None
+    if looks.facts["program"] != program():
         return None
     return looks if looks.environ == environment(os.environ) else None
 

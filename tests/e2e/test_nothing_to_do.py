@@ -3,12 +3,14 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import orch23 as package
 from tests.project import Project
 
 pytestmark = pytest.mark.slow
@@ -144,6 +146,21 @@ def test_the_version_is_told_without_loading_anything(project: Project) -> None:
     slow = orch23(project.root, "--color", "never", "--version")
     assert not was_quick(project.root)
     assert (done.returncode, done.stdout, done.stderr) == (0, slow.stdout, slow.stderr) != (0, "", "")
+
+
+def test_an_orch23_that_was_installed_anew_decides_anew(root: Path, tmp_path: Path) -> None:
+    libraries = tmp_path / "site-packages"
+    shutil.copytree(Path(package.__file__).parent, libraries / "orch23")
+    environ = {"PYTHONPATH": str(libraries)}
+    for _ in range(2):
+        assert orch23(root, "build", **environ).returncode == 0
+    assert orch23(root, "build", **environ).returncode == 0
+    assert was_quick(root)
+    module = libraries / "orch23" / "report" / "marks.py"
+    module.with_name("new").write_bytes(module.read_bytes())
+    module.with_name("new").replace(module)  # as installers do
+    assert orch23(root, "build", **environ).returncode == 0
+    assert not was_quick(root)
 
 
 def test_reading_writes_nothing(root: Path) -> None:
