@@ -2,6 +2,7 @@
 
 import argparse
 import datetime as dt
+import math
 import os
 import platform
 import shutil
@@ -23,6 +24,8 @@ from bench.tool import FromTree, Installed, Missing
 from bench.tools.registry import BY_NAME, TOOLS
 
 SHORT_TOOLS = ("orch23", "ninja", "ninja restat", "make -rR", "make", "doit")
+SLOW_TOOLS = frozenset({"DVC", "Snakemake", "SCons", "go-task", "turborepo", "wireit"})
+"""These take minutes where the others take seconds."""
 GROWTH_TOOLS = ("orch23", "ninja", "make -rR")
 GROWTH_SIZES = frozenset({3_000, 30_000})
 
@@ -38,6 +41,13 @@ class Form:
     history_s: float
     cost_rounds: int
     model_rounds: int
+    slow_up_to: float = math.inf
+
+    def takes_part(self, tool: str, size: int) -> bool:
+        """Say whether a tool is measured at a size."""
+        if size in GROWTH_SIZES:
+            return tool in GROWTH_TOOLS
+        return tool not in SLOW_TOOLS or size <= self.slow_up_to
 
 
 SHORT = Form("short", SHORT_TOOLS, (100, 1_000), Limits(3, 1, 60, 180), 3, 20, 0)
@@ -83,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write(results, file)  # a fault in writing shows before the long part
         for size in form.sizes:
             print(f"{size:,} stages, after {elapsed(began)}", flush=True)
-            names = [name for name in form.tools if size not in GROWTH_SIZES or name in GROWTH_TOOLS]
+            names = [name for name in form.tools if form.takes_part(name, size)]
             results = replace(results, measurements=(*results.measurements, *course.at(size, names)))
             write(results, file)  # what was measured is kept, whatever happens at the next size
     shutil.rmtree(cache / "work", ignore_errors=True)
@@ -102,6 +112,7 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
     parser.add_argument("--tools", help="names of tools, with commas between them")
     parser.add_argument("--rounds", type=int, help="rounds of each scenario")
     parser.add_argument("--history-seconds", type=float, help="how long each peer's random history may take")
+    parser.add_argument("--slow-up-to", type=int, help=f"most stages for {', '.join(sorted(SLOW_TOOLS))}")
     parser.add_argument("--keep", action="store_true", help="write bench/results and the page, as the long form does")
     given = parser.parse_args(argv)
     form = SHORT if given.form == "short" else LONG
@@ -116,6 +127,8 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
         form = replace(form, limits=replace(form.limits, rounds=given.rounds, first_rounds=min(given.rounds, 3)))
     if given.history_seconds:
         form = replace(form, history_s=given.history_seconds)
+    if given.slow_up_to:
+        form = replace(form, slow_up_to=given.slow_up_to)
     return form, given.keep or form.name == "long"
 
 
