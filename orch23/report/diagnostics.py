@@ -9,10 +9,12 @@ from typing import Literal, TypeAlias
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.hidden import HIDDEN
 from orch23.model.plain import Json
+from orch23.report.figures import count
 
 Style: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 
 MAX_WIDTH = 160
+_MOST_RELATED = 9
 _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.NOTE: "\x1b[1;36m"}
 _BOLD, _BLUE, _PLAIN = "\x1b[1m", "\x1b[1;34m", "\x1b[0m"
 
@@ -54,7 +56,8 @@ def _full(one: Diagnostic, sources: Mapping[str, str], *, color: bool) -> str:
     paint = _painted if color else _unpainted
     head = paint(f"{one.severity}[{one.code}]", _COLOURS[one.severity])
     lines = [f"{head}: {paint(_message(one), _BOLD)}"]
-    places = [(one.location, ""), *((related.location, related.message) for related in one.related)]
+    told, more = one.related[:_MOST_RELATED], len(one.related) - _MOST_RELATED
+    places = [(one.location, ""), *((related.location, related.message) for related in told)]
     shown = [place for place, _ in places if place is not None]
     width = max((len(str(place.line)) for place in shown), default=1)
     for number, (place, label) in enumerate(places):
@@ -64,6 +67,8 @@ def _full(one: Diagnostic, sources: Mapping[str, str], *, color: bool) -> str:
         arrow = "-->" if number == 0 else ":::"
         lines.append(f"{' ' * width}{paint(arrow, _BLUE)} {visible(str(place))}")
         lines += _excerpt(place, visible(label), sources, width, paint)
+    if more > 0:
+        lines.append(f"{' ' * width} {paint('=', _BLUE)} note: and {count(more, 'more place')}")
     if one.hint:
         lines.append(f"{' ' * width} {paint('=', _BLUE)} help: {visible(one.hint)}")
     return "\n".join(lines) + "\n"

@@ -43,6 +43,18 @@ def test_related_places_are_shown_with_their_words_and_aligned():
     )
 
 
+def test_of_many_related_places_some_are_shown_and_the_others_counted():
+    related = tuple(Related(f"`s{n}` too", Location("p.yaml", n, 1)) for n in range(1, 1001))
+    told = render([Diagnostic("E830", "no", Location("p.yaml", 1, 1), "mend it", related=related)], {})
+    assert told.count("::: p.yaml:") == 9
+    assert told.endswith(" ::: p.yaml:9:1\n  = note: and 991 more places\n  = help: mend it\n")
+    few = render([Diagnostic("E830", "no", Location("p.yaml", 1, 1), related=related[:9])], {})
+    assert few.count("::: p.yaml:") == 9
+    assert "more place" not in few
+    (whole,) = json.loads(render([Diagnostic("E830", "no", related=related)], {}, style="json"))
+    assert len(whole["related"]) == 1000
+
+
 def test_without_a_source_or_a_place_the_rest_is_said():
     assert (
         render([ONE], {})
