@@ -129,11 +129,12 @@ class Loopback:
             self.arrived.set()
             with self.changed:
                 self.changed.notify_all()
-            if isinstance(reply, Reply):
-                _send(connection, reply)
-            if reply.hold:
-                with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(ConnectionError):  # the client is gone, perhaps before it was told a word
+                if isinstance(reply, Reply):
+                    _send(connection, reply)
+                if reply.hold:
                     connection.recv(1)  # until the client, or the server, has had enough
+            if reply.hold:
                 with self.changed:
                     self.given_up += not self._closed.is_set()
                     self.changed.notify_all()
