@@ -140,7 +140,7 @@ class Appraiser:
         ownership = self.world.ownership
         if ownership.is_accepted(path, there):
             return True
-        own = ownership.is_own(path, there)
+        own = ownership.is_known(path, there)
         if is_new and not (own and self.world.alive_owner(path)):
             return True
         return not (own and start is None) and ownership.equals_head(path, there)

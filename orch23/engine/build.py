@@ -455,6 +455,20 @@ class Build:
             self.ledger.close()
             self._narrator.warn(text, data={"exit_code": int(code)})
 
+    def _end_ownership(self) -> None:
+        """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
+        world = self.session.world
+        dead, released = world.dead_files(), world.released_files()
+        buried = self.committer.bury(dead) if dead else Promoted()
+        if buried.removed or buried.written:
+            text = "files of stages that have ended were removed"
+            self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
+        if buried.foreign:
+            self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.foreign)}")
+        if released:
+            text = "files of stages that have ended stay as sources"
+            self._narrator.tell("released", text, data={"files": list(released), "stages": list(released.values())})
+
     def _result(self) -> BuildResult:
         self._commit_gathered()
         world, everything = self.session.world, self.options.selection.is_all
@@ -472,12 +486,8 @@ class Build:
             if (end := self._ends.get(n)) and (n in self._wanted or n in world.plan.skipped or end.code)
         }
         green = self._stopped is None and all(end.is_green for end in ends.values())
-        buried = self.committer.bury(world.dead_files()) if green and everything else Promoted()
-        if buried.removed or buried.written:
-            text = "files of stages that are gone were taken away"
-            self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
-        if buried.foreign:
-            self._narrator.warn(f"files of stages that are gone, left as they are: {', '.join(buried.foreign)}")
+        if green and everything:
+            self._end_ownership()
         self.committer.write_lock(
             {name for name, end in ends.items() if end.is_green and end.status != "skipped"},
             complete=green and everything,

@@ -287,5 +287,6 @@ class Committer:
         store = self.session.store
         if not store.contents.has(there.digest):
             store.contents.put_file(store.root / path)
-        if not self.session.world.ownership.is_own(path, there):
+        ownership = self.session.world.ownership
+        if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.read(there.digest), None)

@@ -72,13 +72,8 @@ class Ownership:
         return next(self.records_of(path, entry), None) is not None
 
     def is_accepted(self, path: str, entry: FileEntry) -> bool:
-        """Return whether a user wrote these bytes: every record that has them says that they were accepted."""
-        records = list(self.records_of(path, entry))
-        return bool(records) and all(path in self._accepted(record) for record in records)
-
-    def is_own(self, path: str, entry: FileEntry) -> bool:
-        """Return whether a run of some stage wrote these bytes at this path."""
-        return any(path not in self._accepted(record) for record in self.records_of(path, entry))
+        """Return whether a user wrote these bytes and had them accepted, or took them over with `orch23 release`."""
+        return any(path in self._accepted(record) for record in self.records_of(path, entry))
 
     def is_committed(self, path: str) -> bool:
         """Return whether the path is in the tree of HEAD, with whatever bytes."""

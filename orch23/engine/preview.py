@@ -1,7 +1,7 @@
 """Say what a build would do, with no executor, no provider and no writer in reach."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.outlook import Outlook
@@ -48,8 +48,12 @@ def check_claims(session: Session) -> None:
     """
     world = session.world
     stages = [node for node in world.plan.nodes.values() if isinstance(node, Stage)]
-    literal = ((stage.name, [path for path in stage.outputs if not is_glob(path)]) for stage in stages)
-    problems = [problem for name, paths in literal for problem in world.refused_claims(name, paths)]
+    literal = ((stage, [path for path in stage.outputs if not is_glob(path)]) for stage in stages)
+    problems = [
+        replace(problem, location=world.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
+        for stage, paths in literal
+        for problem in world.refused_claims(stage.name, paths)
+    ]
     if problems:
         raise InvalidInputError(*problems)
 

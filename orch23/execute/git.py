@@ -141,6 +141,7 @@ class Repository:
     root: Path
     was_asked: bool = False
     _git: list[str] | None = None
+    _is_known: bool = False
     _process: "subprocess.Popen[bytes] | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -193,8 +194,9 @@ class Repository:
 
     def _command(self) -> list[str] | None:
         """Return how git is started, or None where it has nothing to say of this project."""
-        if not self.was_asked:
-            self.was_asked = True
+        self.was_asked = True
+        if not self._is_known:
+            self._is_known = True
             git = _command(self.root)
             self._git = git if git is not None and _run(git, "rev-parse", "--show-prefix") is not None else None
         return self._git

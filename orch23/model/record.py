@@ -1,6 +1,6 @@
 """The proof that a stage was up to date: its key, its manifest, its outputs and the exchanges they came from."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from orch23.model.digest import FileEntry
@@ -56,6 +56,17 @@ class LockFile:
 
     records: Mapping[str, Record] = field(default_factory=dict)
     retained: Mapping[str, Record] = field(default_factory=dict)
+
+    def without(self, stages: Collection[str]) -> "LockFile":
+        """Return the lock file without these stages, and without the items of each of them."""
+
+        def stays(name: str) -> bool:
+            return name not in stages and name.partition("@")[0] not in stages
+
+        return LockFile(
+            {name: record for name, record in self.records.items() if stays(name)},
+            {name: record for name, record in self.retained.items() if stays(name)},
+        )
 
     def owning(self) -> dict[str, Record]:
         """Return what is known of each stage: its record, else what was retained of it."""

@@ -1,5 +1,6 @@
 """The lock file beside a pipeline: its records as text that git can merge and a person can read."""
 
+import contextlib
 import json
 import os
 import re
@@ -57,6 +58,13 @@ def lock_digest(path: Path) -> str:
     """Return the sha256 of a lock file as it is, in hex; empty where there is no such file."""
     data = read_regular(path)
     return digest_bytes(data).sha256 if data is not None else ""
+
+
+def lock_pipeline(path: Path) -> str:
+    """Return the name of the pipeline that a lock file is of; empty where that cannot be read."""
+    with contextlib.suppress(ValueError):
+        return text(mapping(parse(read_regular(path) or b"")).get("pipeline"))
+    return ""
 
 
 def _no_file(path: Path) -> Diagnostic:
