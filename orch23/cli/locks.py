@@ -1,21 +1,11 @@
-"""Find the pipelines and the lock files of a project, and what the latter need of its store."""
+"""What the lock files of a project need of its store."""
 
-import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from orch23.engine.memory import lock_path
-from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES
 from orch23.store.collection import Needs
 from orch23.store.lock_file import read_lock
-
-_SUFFIXES = (".yaml", ".yml")
-_TEMPLATE = ".template"
-_HEAD_BYTES = 4096
-_VERSION = re.compile(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
-_STAGES = re.compile(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
-_LOCK_MARK = b'"orch23_lock"'
+from orch23.store.lock_files import files_of
 
 
 def lock_needs(root: Path, keys: frozenset[str]) -> Needs:
@@ -24,49 +14,3 @@ def lock_needs(root: Path, keys: frozenset[str]) -> Needs:
     locks |= {lock_path(root, name) for name in pipelines}
     records = tuple(record for path in sorted(locks) for record in read_lock(path).records.values())
     return Needs(keys=keys | {record.key for record in records}, records=records)
-
-
-def files_of(root: Path) -> tuple[set[Path], set[str]]:
-    """Return the lock files below the root, and the pipelines: beside a lock, at the root, or in pipelines/."""
-    locks: set[Path] = set()
-    pipelines: set[str] = set()
-    for path in _walk(root):
-        if path.suffix == ".lock" and _LOCK_MARK in _head(path):
-            locks.add(path)
-            pipelines |= {p.relative_to(root).as_posix() for s in _SUFFIXES if (p := path.with_suffix(s)).is_file()}
-        elif path.suffix in _SUFFIXES and path.parent in (root, root / "pipelines") and _is_pipeline(path):
-            pipelines.add(path.relative_to(root).as_posix())
-    return locks, pipelines
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    waiting = [(str(root), True)]
-    while waiting:
-        folder, is_top = waiting.pop()
-        try:
-            entries = os.scandir(folder)
-        except OSError:  # not ours to read: no pipeline that could be built
-            continue
-        with entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in IGNORED_NAMES and not (is_top and entry.name in IGNORED_AT_ROOT):
-                        waiting.append((entry.path, False))
-                elif entry.name.endswith((".lock", *_SUFFIXES)) and entry.is_file(follow_symlinks=False):
-                    yield Path(entry.path)
-
-
-def _is_pipeline(path: Path) -> bool:
-    """Say whether a file looks like a pipeline: templates and hidden files are none that a build is made of."""
-    if path.stem.endswith(_TEMPLATE) or path.name.startswith("."):
-        return False
-    text = _head(path, whole=True)
-    return _VERSION.search(text) is not None and _STAGES.search(text) is not None
-
-
-def _head(path: Path, *, whole: bool = False) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(1 << 20 if whole else _HEAD_BYTES)
-    except OSError:
-        return b""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orch23.cli.locks import files_of
 from orch23.cli.wiring import Settings, open_project, open_reading
 from orch23.engine.memory import lock_path
 from orch23.engine.preview import preview
@@ -14,6 +13,7 @@ from orch23.model.record import Record
 from orch23.store.collection import Needs
 from orch23.store.journal import interrupted_journals, journals, newest_journal, pipeline_of
 from orch23.store.lock_file import read_lock
+from orch23.store.lock_files import files_of
 
 
 @dataclass(slots=True)

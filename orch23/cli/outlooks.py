@@ -36,7 +36,15 @@ _RUNNING = (Run, VerifyOnly, Maybe, Expand)
 def view_of(seen: Preview, estimates: Mapping[str, Estimate] | None = None) -> PlanView:
     """Return a preview as the values of a report."""
     keys = {name: appraised.resolved.key for name, appraised in seen.appraised.items()}
-    return plan_view(seen.plan, seen.decisions, keys=keys, estimates=estimates, dead=seen.dead, skipped=seen.skipped)
+    return plan_view(
+        seen.plan,
+        seen.decisions,
+        keys=keys,
+        estimates=estimates,
+        dead=seen.dead,
+        released=seen.released,
+        skipped=seen.skipped,
+    )
 
 
 def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:

@@ -1,7 +1,7 @@
-"""Take outputs of stages back: away, or to what a person had at that path before."""
+"""Take outputs of stages back: remove them, or put the original there."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orch23.cli.wiring import Project, open_reading
 from orch23.engine.session import Session
@@ -13,67 +13,88 @@ from orch23.store.promote import Promoted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taking:
-    """What would be taken back: path -> what takes its place (None: nothing). `modified` are a person's edits."""
+    """What would be taken back: path -> what takes its place (None: nothing).
 
-    target: dict[str, FileEntry | None]
+    `modified` are user edits, `accepted` those that the user had accepted: path -> the original.
+    """
+
+    target: dict[str, FileEntry | None] = field(default_factory=dict)
+    modified: dict[str, FileEntry | None] = field(default_factory=dict)
+    accepted: dict[str, FileEntry | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What was taken back, the edited files that stayed, and the accepted ones that stayed."""
+
+    promoted: Promoted
     modified: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
 
 
 def survey(session: Session, stages: Collection[str]) -> Taking:
-    """Return which outputs the records of these stages own. No stage named means all of them.
+    """Return which outputs these stages own, by their records and by what a failed attempt left. No stage means all.
 
     Raises:
         NotFoundError: a name is no stage, and no record has it either.
 
     """
-    recorded = session.lock.records
-    unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in recorded)]
+    owning = session.lock.owning()
+    unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
     Selection(targets=tuple(unknown)).nodes(session.world.plan)
-    wanted = [r for name, r in recorded.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
-    target: dict[str, FileEntry | None] = {}
-    modified = []
+    wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
+    wanted += _kept_failures(session, stages)
+    taking = Taking()
     for path in sorted({path for record in wanted for path in record.outputs}):
         there = session.store.workspace.entry(path)
         original = _original(wanted, path)
         if there is None or there == original:
             continue
-        if session.world.known_bytes(path, there):
-            target[path] = original
+        if not session.world.known_bytes(path, there):
+            taking.modified[path] = original
+        elif session.world.ownership.is_accepted(path, there):
+            taking.accepted[path] = original
         else:
-            modified.append(path)
-    return Taking(target=target, modified=tuple(modified))
+            taking.target[path] = original
+    return taking
 
 
-def take_back(project: Project, stages: Collection[str], *, force: bool = False) -> tuple[Promoted, tuple[str, ...]]:
-    """Take the outputs of stages back and return what was done, and the edited files that are in the way.
+def _kept_failures(session: Session, stages: Collection[str]) -> list[Record]:
+    """Return the records of failed attempts that `on_failure: keep` promoted, of stages of this pipeline."""
+    nodes = session.world.plan.nodes
+    names = [name for name in nodes if not stages or {name, name.partition("@")[0]} & set(stages)]
+    return [record for name in names for record in session.store.records.labelled(name) if record.failed]
 
-    With `force` edited files are taken too, their bytes kept in the store. Without it, and with any in the way,
-    nothing is done. The caller holds the build lock.
+
+def take_back(project: Project, stages: Collection[str], *, force: bool = False) -> Taken:
+    """Take the outputs of stages back. The caller holds the build lock.
+
+    With `force` edited and accepted files are taken too, their bytes kept in the store. Without it accepted ones stay,
+    and with any edited one nothing is done.
     """
     session = open_reading(project)
     taking = survey(session, stages)
     if taking.modified and not force:
-        return Promoted(), taking.modified
-    return _promote(session, taking, taking.modified), ()
+        return Taken(Promoted(), tuple(taking.modified))
+    forced = {**taking.modified, **taking.accepted} if force else {}
+    return Taken(_promote(session, taking, forced), accepted=() if force else tuple(taking.accepted))
 
 
-def take_unmodified(project: Project) -> tuple[Promoted, tuple[str, ...]]:
-    """Take back every output that is as a record says, and return what was done and what was left."""
+def take_unmodified(project: Project) -> Taken:
+    """Take back every output that is as a run left it, and return what was done and what was left."""
     session = open_reading(project)
     taking = survey(session, ())
-    return _promote(session, taking, ()), taking.modified
+    return Taken(_promote(session, taking, {}), tuple(taking.modified), tuple(taking.accepted))
 
 
-def _promote(session: Session, taking: Taking, forced: tuple[str, ...]) -> Promoted:
-    store, target = session.store, dict(taking.target)
+def _promote(session: Session, taking: Taking, forced: dict[str, FileEntry | None]) -> Promoted:
+    store, target = session.store, {**taking.target, **forced}
     for path in forced:
         digest = store.contents.put_file(store.root / path)
         store.exchanges.put_original(store.contents.read(digest), None)
-        target[path] = _original(list(session.lock.records.values()), path)
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
-            data = store.exchanges.get_original(entry.digest, None)
-            store.contents.put_bytes(data if data is not None else session.world.read(path, entry))
+            store.contents.put_bytes(session.world.read(path, entry))
     store.workspace.invalidate(target)
     promoted = store.promoter.promote(target, {path: store.workspace.entry(path) for path in target})
     store.workspace.invalidate(target)

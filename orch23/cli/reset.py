@@ -10,18 +10,21 @@ from orch23.model.errors import ExitCode
 @click.command()
 @pipeline_argument
 @variable_options
-@click.option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that nobody edited.")
+@click.option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that are as runs left them.")
 @click.pass_obj
 @hands_wanted
 def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:
     """Forget all results; recorded answers are kept.
 
-    Removes records, stored bytes and caches; keeps exchanges, transcripts, logs and specs. Journals that cannot be
-    read are set aside. A further build pays for no answer again.
+    Removes records, stored bytes and caches, and the results in the lock file of the named pipeline, or of all
+    pipelines. Keeps what a build needs in order not to overwrite a user's work: which files are whose, their originals,
+    accepted edits. Keeps exchanges, transcripts, logs and specs too. Finishes an interrupted promotion first. Journals
+    that cannot be read are set aside. A further build pays for no answer again.
     """
     from orch23.cli.opening import open_wanted, project_root  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_unmodified  # noqa: PLC0415 - heavy
-    from orch23.cli.resetting import forget, set_journals_aside  # noqa: PLC0415 - heavy
+    from orch23.cli.project import split_arguments  # noqa: PLC0415 - heavy
+    from orch23.cli.resetting import forget, locks_of, retain, set_journals_aside  # noqa: PLC0415 - heavy
     from orch23.store.build_lock import BuildLock  # noqa: PLC0415 - heavy
     from orch23.store.opening import FOLDER  # noqa: PLC0415 - heavy
 
@@ -30,14 +33,17 @@ def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:
     project = None
     if outputs:
         project, _ = open_wanted(console, wanted, most_stages=0)
+    named = split_arguments(wanted.arguments, console.here)[0] if wanted.arguments else None
     with BuildLock(root / FOLDER / "lock"):
         if project is not None:
             project.store.promoter.recover()
-            promoted, modified = take_unmodified(project)
-            told += [f"removed {path}" for path in promoted.removed]
-            told += [f"brought back {path}" for path in promoted.written]
-            told += [f"left {path}, since it was edited" for path in (*modified, *promoted.foreign)]
-        told += forget(root)
+            taken = take_unmodified(project)
+            told += [f"removed {path}" for path in taken.promoted.removed]
+            told += [f"brought back {path}" for path in taken.promoted.written]
+            told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.foreign)]
+            told += [f"left {path}, since the edit was accepted" for path in taken.accepted]
+        with retain(root, locks_of(root, named), told):
+            told += forget(root)
         told += set_journals_aside(root)
     console.answer("".join(f"{line}\n" for line in told) or "there was nothing to forget\n")
     return ExitCode.OK

@@ -1,11 +1,18 @@
 """Make a project forget its results, whatever state its store is in."""
 
 import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from orch23.model.errors import CorruptStateError
+from orch23.model.digest import FileEntry, digest_json
+from orch23.model.errors import CorruptStateError, MissingBytesError, SafetyError
+from orch23.model.record import LockFile, Record
 from orch23.store.journal import journals, read_journal
-from orch23.store.opening import FOLDER, LOGS
+from orch23.store.lock_file import lock_pipeline, read_lock, write_lock
+from orch23.store.lock_files import files_of
+from orch23.store.opening import FOLDER, LOGS, Store, open_store
 from orch23.store.removal import remove
 
 _FOLDERS = {
@@ -36,6 +43,84 @@ def forget(root: Path) -> list[str]:
             if name != "VERSION":
                 told.append(f"removed {what}")
     return told
+
+
+def locks_of(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
+    """Return the lock file of a pipeline, or all those of a project."""
+    if pipeline is not None:
+        lock = pipeline.with_suffix(".lock")
+        return (lock,) if lock.is_file() else ()
+    return tuple(sorted(files_of(root)[0]))
+
+
+@contextmanager
+def retain(root: Path, locks: Collection[Path], told: list[str]) -> Iterator[None]:
+    """Keep, while the store is forgotten, what says whose the files of the project are; only for the lock's holder.
+
+    A promotion that was interrupted is finished before. Of the store's records those stay that have the bytes on disk,
+    of each lock file all, as records that make nothing fresh. `told` is given a line for each lock file.
+    """
+    store, kept = _opened(root), []
+    if store is not None:
+        store.promoter.recover()
+        kept = [record for held in store.records.survey() if (record := _on_disk(store, held.record)) is not None]
+    read: list[tuple[Path, str, LockFile]] = []
+    for path in locks:
+        try:
+            read.append((path, lock_pipeline(path), read_lock(path)))
+        except CorruptStateError:
+            told.append(f"left {path.relative_to(root).as_posix()}, which is damaged")
+    accepted = [record for _, _, lock in read for record in lock.owning().values() if record.accepted]
+    if store is not None:
+        for record in (*kept, *accepted):
+            _keep_accepted(store, record)
+    yield
+    store = open_store(root)
+    for record in kept:
+        store.records.put(record)
+    for path, name, lock in read:
+        if lock.records:
+            retained = {stage: retained_from(record) for stage, record in lock.owning().items()}
+            place = path.relative_to(root).as_posix()
+            write_lock(root, place, LockFile({}, retained), name)
+            told.append(f"removed the results in {place}")
+
+
+def _opened(root: Path) -> Store | None:
+    """Return the store; None where it is of another version: what it says cannot be read, and goes."""
+    try:
+        return open_store(root)
+    except CorruptStateError:
+        return None
+
+
+def retained_from(record: Record) -> Record:
+    """Return a record that says whose the files are, and proves no result: no key of a stage is its key."""
+    identity = {name: record.manifest[name] for name in ("kind", "outputs", "item") if name in record.manifest}
+    key = record.key if record.failed else digest_json({"retained": record.key})
+    return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
+
+
+def _on_disk(store: Store, record: Record) -> Record | None:
+    """Return what to retain of a record in the store: its outputs that are on disk as it says; None without any."""
+    outputs = {path: entry for path, entry in record.outputs.items() if _is_there(store, path, entry)}
+    return replace(retained_from(record), outputs=outputs) if outputs else None
+
+
+def _is_there(store: Store, path: str, entry: FileEntry) -> bool:
+    try:
+        return store.workspace.entry(path) == entry
+    except SafetyError:  # it leads through a link today
+        return False
+
+
+def _keep_accepted(store: Store, record: Record) -> None:
+    """Keep the bytes that a user wrote where nothing is ever cleared away."""
+    for path in record.accepted:
+        entry = record.outputs.get(path)
+        with suppress(MissingBytesError):
+            if entry is not None:
+                store.exchanges.put_original(store.sources.read(path, entry), None)
 
 
 def set_journals_aside(root: Path) -> list[str]:

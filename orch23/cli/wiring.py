@@ -18,17 +18,19 @@ from orch23.cli.part import Part
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
+from orch23.engine.claims import Claims
 from orch23.engine.commit import Committer
 from orch23.engine.confinement import Confinement, may_have_process
 from orch23.engine.conversation import Conversations
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
 from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
-from orch23.engine.preview import Preview, preview
+from orch23.engine.preview import Preview, check_claims, preview
 from orch23.engine.readiness import Readiness
 from orch23.engine.session import Machinery, Session, open_session, sound_part
 from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
+from orch23.execute.git import Repository
 from orch23.execute.launch import PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
@@ -39,9 +41,12 @@ from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
 from orch23.load.swap import Swap
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes
+from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Observer
+from orch23.model.paths import match_any
 from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage, StopConditions
 from orch23.plan.select import EVERYTHING, Selection
+from orch23.plan.writers import writes_of
 from orch23.providers.adapter import Setting
 from orch23.providers.prices import Prices, plain
 from orch23.providers.recorded import Once
@@ -188,7 +193,24 @@ def open_reading(project: Project, *, forced: Sequence[str] = (), overwrite_edit
         project.memory,
         forced=forced,
         overwrite_edited=overwrite_edited,
+        git=Repository(root=project.store.root),
+        claims=claims_of(project),
     )
+
+
+def claims_of(project: Project) -> Claims:
+    """Return what the other pipelines of the project own; one of them is loaded where its lock file claims a path."""
+    settings = project.settings
+
+    def declares(file: str, stage: str, path: str) -> bool:
+        try:
+            other = load_pipeline(settings.root / file, settings.root).pipeline
+        except Orch23Error:  # a pipeline that cannot be loaded keeps its claims
+            return True
+        nodes = (node for node in other.stages if node.name == stage.partition("@")[0])
+        return any(match_any(writes_of(node), path) for node in nodes)
+
+    return Claims(settings.root, project.memory.lock_path, declares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +259,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             overwrite_edited=request.overwrite_edited,
         )
         session = open_again()
+        check_claims(session)
         check_input_schemas(pipeline, store.workspace, sources)
         source = project.settings.pipeline_path.read_bytes()
         run_id = new_run_id(project.settings.clock(), digest_bytes(source).sha256[:8])

@@ -1,7 +1,7 @@
 """Decide what is to be done with a stage, from values alone: its manifest, its records, what is on disk."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orch23.model.decision import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.digest import FileEntry, Json
@@ -62,7 +62,10 @@ class Known:
 
     `todays` are the records of today's key, the lock's first, then the newest. `same_core` is a record that differs
     in verification alone. `previous` is the stage's last record of any key. `disk` answers for every path of every
-    target. `uncertain` are patterns of files that upstream stages may still change, `others` the records that today's
+    target. `edited` are outputs with a user's bytes, `existed` those of them that no stage has written, `decided` says
+    that the user committed all of them.
+
+    `uncertain` are patterns of files that upstream stages may still change, `others` the records that today's
     key might turn out to be then: both empty in a build.
     """
 
@@ -74,6 +77,8 @@ class Known:
     disk: Mapping[str, FileEntry | None] = field(default_factory=dict)
     foreign: frozenset[str] = frozenset()
     edited: tuple[str, ...] = ()
+    existed: frozenset[str] = frozenset()
+    decided: bool = False
     failed_before: bool = False
     forced: bool = False
     cacheable: bool = True
@@ -85,7 +90,7 @@ class Known:
 def decide(known: Known) -> Decision:
     """Return the decision. Today's key settles it; where upstream may change, only what holds whatever it writes."""
     if known.edited:
-        return Edited(known.edited)
+        return _edited(known)
     if known.forced:
         return Run((Reason("forced"),))
     if not known.cacheable:
@@ -94,6 +99,23 @@ def decide(known: Known) -> Decision:
         return Maybe(known.waiting_on, tuple(Reason("upstream_maybe", name) for name in known.waiting_on))
     settled = None if known.waiting_on else _by_records(known)
     return settled or Run(_why(known))
+
+
+def _edited(known: Known) -> Decision:
+    """Return what is to be done with a stage of which a user edited outputs: nothing, but for verifying a decided edit.
+
+    The stage is in place if all but the edit is as a record of today's key says.
+    """
+    existed = tuple(path for path in known.edited if path in known.existed)
+    found = None
+    if not known.forced and known.cacheable and not known.waiting_on:
+        rests = ((c, {p: e for p, e in c.target.items() if p not in known.edited}) for c in known.todays)
+        found = next((c.record for c, rest in rests if not mismatches(rest, known.disk, known.foreign)), None)
+    if found is None or not known.decided or any(path not in found.outputs for path in known.edited):
+        return Edited(known.edited, found, existed)
+    edits = {path: entry for path in known.edited if (entry := known.disk.get(path)) is not None}
+    reasons = tuple(Reason("output_edited", path, str(found.outputs[path]), str(edits[path])) for path in edits)
+    return VerifyOnly(replace(found, outputs={**found.outputs, **edits}), reasons, adopted=known.edited)
 
 
 def _by_records(known: Known) -> Decision | None:

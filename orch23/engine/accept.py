@@ -5,16 +5,15 @@ from orch23.engine.build import Build
 from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import Outlook
 from orch23.engine.running import Files
+from orch23.engine.user_edits import keep_edit
 from orch23.model.decision import Edited
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, UsageError
 from orch23.model.event import Event
 from orch23.model.exit_numbers import exit_number
-from orch23.model.llm import Exchange
-from orch23.model.pipeline import LLMStep, Stage
+from orch23.model.pipeline import Stage
 from orch23.resolve.resolution import Resolved
-from orch23.store.exchanges import hand_fingerprint
 
 
 def accept(build: Build, stage: str) -> int:
@@ -91,8 +90,16 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> int:
             )
         )
         return exit_number(ExitCode.FAILED, failure.diagnostics, session.pipeline.exit_codes)
-    fingerprint = _by_hand(build, resolved, outputs)
-    done = Attempted(outputs=outputs, deleted=(), exchanges=(fingerprint,), attempts=0, note="accepted by hand")
+    fingerprint = keep_edit(session, resolved, outputs)
+    accepted = tuple(p for p, entry in outputs.items() if p in paths or world.ownership.is_accepted(p, entry))
+    done = Attempted(
+        outputs=outputs,
+        deleted=(),
+        exchanges=(fingerprint,),
+        attempts=0,
+        note="accepted by hand",
+        accepted=accepted,
+    )
     records = {name: build.committer.keep(resolved, done)}
     build.committer.promote(records, build.committer.change(records))
     build.committer.write_lock({name}, complete=False)
@@ -118,23 +125,3 @@ def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...]) -> Files:
             store.contents.put_file(store.root / path)
             outputs[path] = entry
     return outputs
-
-
-def _by_hand(build: Build, resolved: Resolved, outputs: Files) -> str:
-    """Keep the accepted files as an exchange that nobody was asked for, so that they can be laid again."""
-    store, step = build.session.store, resolved.stage.step
-    texts: dict[str, str | None] = {}
-    for path, entry in outputs.items():
-        texts[path] = build.session.world.read(path, entry).decode("utf-8", errors="replace")
-    fingerprint = hand_fingerprint(resolved.stage.name, texts)
-    exchange = Exchange(
-        fingerprint=fingerprint,
-        stage=resolved.stage.name,
-        request={},
-        response="",
-        outcome="accepted_by_hand",
-        provenance="accepted by hand",
-        files=texts,
-    )
-    store.exchanges.put(exchange, step.transcripts if isinstance(step, LLMStep) else None)
-    return fingerprint

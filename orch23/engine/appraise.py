@@ -1,18 +1,19 @@
 """Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from orch23.decide.freshness import Candidate, Known, decide
+from orch23.engine.ends import LOST_HINT
 from orch23.engine.lay import lay
 from orch23.engine.world import StageTree, World
-from orch23.model.decision import Decision
+from orch23.model.decision import Decision, Edited, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.manifest import core_of, identity_of
-from orch23.model.paths import is_glob, meets
+from orch23.model.manifest import Reason, core_of, identity_of
+from orch23.model.paths import is_glob, match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.graph import reads_of
@@ -62,12 +63,138 @@ class Appraiser:
         return replace(resolved, broken=(*resolved.broken, *map(_lost, sorted(tree.lost)))) if tree.lost else resolved
 
     def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
-        """Return a stage's manifest and the decision on it."""
+        """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19)."""
+        world = self.world
+        in_force = self._base_in_force(name)
+        world.starts[name] = in_force
         resolved = self.resolve(name)
-        return Appraised(resolved, decide(self._known(resolved, need_intermediate=need_intermediate)))
+        known = self._known(resolved, need_intermediate=need_intermediate)
+        if not known.todays and known.same_core is None and not known.waiting_on:
+            for start in self._other_bases(name, resolved, in_force):
+                world.starts[name] = start
+                other = self.resolve(name)
+                if self._todays(other):
+                    resolved, known = other, self._known(other, need_intermediate=need_intermediate)
+                    break
+            else:
+                world.starts[name] = self._moved_base(name, in_force)
+                if world.starts[name] != in_force:
+                    resolved = self.resolve(name)
+                    known = self._known(resolved, need_intermediate=need_intermediate)
+        return self._owned(resolved, decide(self._without_started(known)))
+
+    def _base_in_force(self, name: str) -> Mapping[str, FileEntry]:
+        """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""
+        world = self.world
+        if not self._has_base(name):
+            return {}
+        record = self._kept_failure(name) or world.former.get(name)
+        return _in_force(world, name, record) if record is not None else {}
+
+    def _has_base(self, name: str) -> bool:
+        return self._stage(name).chain is not None or bool(self.world.plan.above.get(name))
+
+    def _kept_failure(self, name: str) -> Record | None:
+        """Return the record of the stage's kept failure, if its files are those on disk."""
+        world, stage = self.world, self._stage(name)
+        if stage.on_failure != "keep":
+            return None
+        for path in (path for path in stage.outputs if not is_glob(path)):
+            entry = world.store.workspace.entry(path)
+            records = world.store.records.having(path, entry) if entry is not None else ()
+            for record in records:
+                if record.failed and record.stage == name:
+                    return record
+        return None
+
+    def _other_bases(
+        self, name: str, resolved: Resolved, in_force: Mapping[str, FileEntry]
+    ) -> Iterator[Mapping[str, FileEntry]]:
+        """Give the other bases that records of the stage, under any name, started from; the original is one of them."""
+        if not self._has_base(name):
+            return
+        identity = identity_of(resolved.manifest)
+        records = (*self.world.locked.of_identity(identity), *self.world.store.records.by_identity(identity))
+        seen = [in_force]
+        for start in ({}, *(_in_force(self.world, name, record) for record in records)):
+            if start not in seen:
+                seen.append(start)
+                yield start
+
+    def _moved_base(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
+        world, stage = self.world, self._stage(name)
+        if not self._has_base(name) or not self._follows_the_lock(stage):
+            return in_force
+        is_new = stage.chain is not None and self._is_new(name, stage)
+        paths = [path for path in self._shared_paths(stage) if world.sees_chain(name, path) and not world.dead(path)]
+        moved = dict(in_force)
+        for path in paths:
+            there, start = world.store.workspace.entry(path), world.start(name, path)
+            if there is not None and there != start and self._starts_from(path, there, start, is_new=is_new):
+                moved[path] = there
+        return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
+
+    def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
+        """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
+        ownership = self.world.ownership
+        if ownership.is_accepted(path, there):
+            return True
+        own = ownership.is_known(path, there)
+        if is_new and not (own and self.world.alive_owner(path)):
+            return True
+        return not (own and start is None) and ownership.equals_head(path, there)
+
+    def _shared_paths(self, stage: Stage) -> list[str]:
+        """Return the files on disk that a stage may start from, or see before a later stage edits them."""
+        patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
+        return sorted({path for pattern in patterns for path in self.world.store.workspace.listing(pattern)})
+
+    def _follows_the_lock(self, stage: Stage) -> bool:
+        """Return whether the items before a stage have the results that the lock file has: those are on disk."""
+        world, link = self.world, stage.chain
+        for earlier in world.plan.chains[link.chain][: link.index] if link else ():
+            locked, today = world.former.get(earlier), world.results.get(earlier)
+            if locked is None or today is None or earlier in world.unsettled or not _same_result(locked, today):
+                return False
+        return True
+
+    def _is_new(self, name: str, stage: Stage) -> bool:
+        """Return whether the stage has never had a result; without any lock file the store may know one."""
+        world = self.world
+        if name in world.former or any(item in world.former for item in world.plan.chains[_chain_of(stage)]):
+            return False
+        return bool(world.former) or not world.store.records.labelled(name)
+
+    def _without_started(self, known: Known) -> Known:
+        """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
+        start = self.world.starts.get(known.stage, {})
+        if not known.edited or known.todays:
+            return known
+        left = tuple(p for p in known.edited if start.get(p) != self.world.store.workspace.entry(p))
+        return replace(known, edited=left)
+
+    def _owned(self, resolved: Resolved, decision: Decision) -> Appraised:
+        """Return the decision, unless it would write over accepted bytes, or over files of another pipeline."""
+        world, stage = self.world, resolved.stage
+        if not isinstance(decision, Run | Restore | VerifyOnly):
+            return Appraised(resolved, decision)
+        paths = {path for path in stage.outputs if not is_glob(path)}
+        if isinstance(decision, Run) and stage.chain is None and not self.overwrite_edited:
+            former = world.former.get(stage.name)
+            there = ((p, world.store.workspace.entry(p)) for p in sorted(paths.union(former.outputs if former else ())))
+            accepted = tuple(p for p, e in there if e is not None and world.ownership.is_accepted(p, e))
+            if accepted:
+                return Appraised(resolved, Edited(accepted, accepted=accepted))
+        if isinstance(decision, Restore | VerifyOnly):
+            paths.update(decision.record.outputs)
+        refused = world.refused_claims(stage.name, paths)
+        if refused:
+            return Appraised(replace(resolved, broken=(*resolved.broken, *refused)), Run((Reason("first_run"),)))
+        return Appraised(resolved, decision)
 
     def edited(self, name: str) -> tuple[str, ...]:
-        """Return the outputs that a person edited: the disk equals no record of that path, nor its version 0."""
+        """Return the outputs that a user edited: neither a record nor the base of a run has the bytes on disk."""
         stage = self._stage(name)
         if stage.chain is None:
             return self._edited_paths([name])
@@ -77,8 +204,17 @@ class Appraiser:
         return self._edited_chains[chain]
 
     def is_edited_chain(self, stage: Stage) -> bool:
-        """Say whether the stage is of a chain that a person edited: then each of its items is, not only the first."""
-        return stage.chain is not None and not self.overwrite_edited and bool(self.edited(stage.name))
+        """Return whether the stage is of a chain that a user edited, at a path that the stage may write."""
+        return stage.chain is not None and not self.overwrite_edited and bool(self._edits_of(stage))
+
+    def _edits_of(self, stage: Stage) -> tuple[str, ...]:
+        """Return the edited paths that are the stage's own, or that it would write."""
+        edited = self.edited(stage.name)
+        if not edited or stage.chain is None:
+            return edited
+        former, writes = self.world.former.get(stage.name), writes_of(stage)
+        mine = (*former.outputs, *former.deleted) if former is not None else ()
+        return tuple(path for path in edited if path in mine or match_any(writes, path))
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
@@ -102,8 +238,11 @@ class Appraiser:
         candidates = tuple(self._candidate(resolved, r, need_intermediate=need_intermediate) for r in todays)
         core = self._same_core(resolved, locked) if not todays else None
         paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
-        disk = {path: world.on_disk(path) for path in paths}
         stage = resolved.stage
+        edited = () if self.overwrite_edited else self._edits_of(stage)
+        if todays:  # what a later item of the chain makes, is that one's to hold
+            edited = tuple(path for path in edited if not world.made_later(name, path))
+        disk = {path: world.on_disk(path) for path in (*paths, *edited)}
         return Known(
             stage=name,
             manifest=resolved.manifest,
@@ -112,7 +251,9 @@ class Appraiser:
             previous=previous,
             disk=disk,
             foreign=frozenset(p for p, e in disk.items() if e is not None and not world.known_bytes(p, e)),
-            edited=() if self.overwrite_edited else self.edited(name),
+            edited=edited,
+            existed=frozenset(path for path in edited if not world.has_owner(path)),
+            decided=bool(edited) and stage.chain is not None and self._are_committed(edited),
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
@@ -161,7 +302,7 @@ class Appraiser:
         for name in names:
             stage = self._stage(name)
             paths.update(path for path in stage.outputs if not is_glob(path))
-            record = world.lock.records.get(name)
+            record = world.former.get(name)
             paths.update(record.outputs if record else ())
         chain = self._stage(names[0]).chain is not None
         return tuple(path for path in sorted(paths) if self._is_edited(path, chained=chain))
@@ -170,7 +311,16 @@ class Appraiser:
         entry: FileEntry | None = self.world.store.workspace.entry(path)
         if entry is None or self.world.known_bytes(path, entry):
             return False
-        return not (chained and entry == self.world.original(path))
+        return not chained or (entry != self.world.original(path) and not self._was_base(path, entry))
+
+    def _was_base(self, path: str, entry: FileEntry) -> bool:
+        """Return whether the result that the lock has of a path came from these bytes."""
+        bases = (record.bases.get(path) for record in self.world.locked.owning(path))
+        return any(base is not None and base.start == entry for base in bases)
+
+    def _are_committed(self, paths: tuple[str, ...]) -> bool:
+        entries = ((path, self.world.store.workspace.entry(path)) for path in paths)
+        return all(entry is not None and self.world.ownership.equals_head(path, entry) for path, entry in entries)
 
     def _stage(self, name: str) -> Stage:
         stage = self.world.plan.nodes[name]
@@ -195,8 +345,18 @@ class _LossyTree(StageTree):
 
 
 def _lost(path: str) -> Diagnostic:
-    text = f"the bytes of `{path}` are lost: neither the store nor the transcripts have the version that is needed"
-    return Diagnostic("E710", text, hint="put back .orch23 or the transcripts, or make the file again with --force")
+    text = f"the bytes of `{path}` that are needed are in neither the store, the transcripts, the project nor git"
+    return Diagnostic("E710", text, hint=LOST_HINT)
+
+
+def _in_force(world: World, name: str, record: Record) -> dict[str, FileEntry]:
+    """Return the moved bases of a record that hold today: what would be started from otherwise is the same still."""
+    bases = record.bases.items()
+    return {path: base.start for path, base in bases if world.incoming(name, path) == base.instead_of}
+
+
+def _chain_of(stage: Stage) -> str:
+    return stage.chain.chain if stage.chain is not None else ""
 
 
 def _same_result(one: Record, other: Record) -> bool:

@@ -49,7 +49,7 @@ class Bytes(Protocol):
 class Attempted:
     """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's.
 
-    `took_s` is what the process of the last attempt took.
+    `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote.
     """
 
     outputs: Files
@@ -60,6 +60,7 @@ class Attempted:
     failure: Failure | None = None
     note: str = ""
     took_s: float = 0.0
+    accepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from orch23.engine.gathering import Gathering, is_soon_made_again
 from orch23.engine.hands import Hands
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
-from orch23.engine.outlook import expand_now, needs_intermediate
+from orch23.engine.outlook import expand_now, may_see, needs_intermediate
 from orch23.engine.pools import Pools
 from orch23.engine.running import CancelledBuildError, Executor
 from orch23.engine.session import Session
@@ -203,8 +203,13 @@ class Build:
             self._decide(name)
 
     def _stuck_upstream(self, name: str) -> tuple[str, ...]:
-        upstream = self.session.world.plan.upstream[name]
-        return tuple(u for u in upstream if u in self._ends and self._ends[u].status not in PASSABLE)
+        plan = self.session.world.plan
+        ended = ((u, self._ends[u]) for u in plan.upstream[name] if u in self._ends)
+        return tuple(
+            u
+            for u, end in ended
+            if end.status not in PASSABLE and not (end.in_place and not may_see(plan.nodes[name], end.paths))
+        )
 
     def _over_failure_limit(self) -> bool:
         limit = self.session.pipeline.stop.max_failed_stages
@@ -261,14 +266,25 @@ class Build:
                 self._take_in(Success(resolved=resolved, record=record, end=end, how="fresh"))
             case Restore(record=record):
                 self._restore(name, resolved, record)
-            case Edited(paths=paths):
-                text = f"edited by hand: {', '.join(paths)}"
-                self._end(name, StageEnd(status="edited", text=text, code=ExitCode.DECISION, paths=paths))
+            case Edited():
+                self._leave_edited(name, decision)
             case Run() | VerifyOnly():
                 self._pools.line_up(stage, _Ready(resolved, decision))
             case _:
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
+
+    def _leave_edited(self, name: str, decision: Edited) -> None:
+        """Leave a user's edit as it is. With a result of today's key the stage is in place, and in no other's way."""
+        world, text = self.session.world, "; ".join(decision.clauses)
+        if decision.record is not None:
+            world.settle(name, decision.record)
+            world.edited.update(decision.paths)
+        in_place = decision.record is not None
+        self._end(
+            name,
+            StageEnd(status="edited", text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place),
+        )
 
     def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
         """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
@@ -296,11 +312,11 @@ class Build:
                 return
         self._narrator.started(name, resolved.key)
         self._running.add(name)
-        recorded = decision.record if isinstance(decision, VerifyOnly) else None
+        recorded, adopted = (decision.record, decision.adopted) if isinstance(decision, VerifyOnly) else (None, ())
 
         def work() -> Callable[[], None]:
             try:
-                outcome: Outcome = self.worker.work(resolved, recorded)
+                outcome: Outcome = self.worker.work(resolved, recorded, adopted)
             except Exception as error:  # noqa: BLE001 - handed to the loop thread, which raises what it does not know
                 outcome = error
             return partial(self._messages.put, _Finished(name, resolved, outcome))
@@ -439,6 +455,20 @@ class Build:
             self.ledger.close()
             self._narrator.warn(text, data={"exit_code": int(code)})
 
+    def _end_ownership(self) -> None:
+        """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
+        world = self.session.world
+        dead, released = world.dead_files(), world.released_files()
+        buried = self.committer.bury(dead) if dead else Promoted()
+        if buried.removed or buried.written:
+            text = "files of stages that have ended were removed"
+            self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
+        if buried.foreign:
+            self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.foreign)}")
+        if released:
+            text = "files of stages that have ended stay as sources"
+            self._narrator.tell("released", text, data={"files": list(released), "stages": list(released.values())})
+
     def _result(self) -> BuildResult:
         self._commit_gathered()
         world, everything = self.session.world, self.options.selection.is_all
@@ -456,12 +486,8 @@ class Build:
             if (end := self._ends.get(n)) and (n in self._wanted or n in world.plan.skipped or end.code)
         }
         green = self._stopped is None and all(end.is_green for end in ends.values())
-        buried = self.committer.bury(world.dead_files()) if green and everything else Promoted()
-        if buried.removed or buried.written:
-            text = "files of stages that are gone were taken away"
-            self._narrator.promoted("orch23", text, Promoted(removed=(*buried.removed, *buried.written)))
-        if buried.foreign:
-            self._narrator.warn(f"files of stages that are gone, left as they are: {', '.join(buried.foreign)}")
+        if green and everything:
+            self._end_ownership()
         self.committer.write_lock(
             {name for name, end in ends.items() if end.is_green and end.status != "skipped"},
             complete=green and everything,

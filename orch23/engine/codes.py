@@ -95,13 +95,20 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E710": (
         "stored bytes are lost",
-        "A stage needs the bytes of a file that neither the workspace nor the store nor the transcripts hold any more. "
-        "Restore the file from version control, or build with `--force STAGE` for the stage that made it.",
+        "A stage needs bytes that are in neither the store, the transcripts, the project nor git: for example those "
+        "that it started from, in a clone of a project that has no `transcripts` and no git history. Put one of these "
+        "back. Or run `orch23 release STAGE`: the next build then starts from the file as it is on disk.",
     ),
     "E711": (
         "inputs do not hold still",
         "Files that a stage reads changed again and again while it was prepared, before anything was run. Stop what "
         "writes there, and build again.",
+    ),
+    "E712": (
+        "two owners of one path",
+        "A stage would write a file that the lock file of another pipeline gives to one of its stages, and that "
+        "pipeline still declares it. Each build of one would overwrite the other's result. Release the file there with "
+        "`orch23 release OTHER.yaml STAGE` and remove that stage, or make both items of one sequential `foreach`.",
     ),
     "E828": (
         "unknown check",

@@ -1,18 +1,22 @@
 """Make results last: bytes, the record, the workspace, the lock file. Only the loop thread calls this."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.session import Session
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import LLMStep
-from orch23.model.record import LockFile, Record
+from orch23.model.record import Base, LockFile, Record
 from orch23.resolve.resolution import Resolved
 from orch23.store.promote import Promoted
 
 Target = Mapping[str, FileEntry | None]
+
+_LARGEST_BLOB = 4 << 20
+"""Bytes of the largest file whose git blob id is recorded: it is read as a whole for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ class Committer:
         )
 
     def bury(self, dead: Mapping[str, FileEntry | None]) -> Promoted:
-        """Take dead files back to what a person had there, or away; leave those of which nobody has these bytes."""
+        """Remove dead files, or put the base of a newer result there; leave those of which no one has these bytes."""
         found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
         promoted = self._make(self._compare({"": found})) if found else Promoted()
         return replace(promoted, foreign=(*promoted.foreign, *sorted(dead.keys() - found.keys())))
@@ -143,7 +147,12 @@ class Committer:
                 if n in world.plan.nodes or n.partition("@")[0] in unexpanded & set(world.plan.nodes)
             }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
-        self.left = LockFile(records)
+        retained = {
+            name: record
+            for name, record in self.session.lock.retained.items()
+            if name not in records and (world.alive(name) or not complete)
+        }
+        self.left = LockFile(records, retained)
         self.session.memory.write(self.left, self.session.pipeline.name)
 
     # ---- parts ----------------------------------------------------------------------------
@@ -156,18 +165,50 @@ class Committer:
         return record
 
     def _record_of(self, resolved: Resolved, done: Attempted, *, failed: bool) -> Record:
-        stage = resolved.stage
-        originals = self._originals(resolved, done)
+        name, world = resolved.stage.name, self.session.world
+        originals, bases = self._originals(resolved, done), self._bases(resolved)
+        outputs = done.outputs.items()
+        accepted = done.accepted
+        if done.note == "verified":  # what it verified was recorded before
+            accepted = tuple(p for p, entry in outputs if p in accepted or world.ownership.is_accepted(p, entry))
         return Record(
-            stage=stage.name,
+            stage=name,
             key=resolved.key,
             manifest=resolved.manifest,
             outputs=dict(done.outputs),
             deleted=done.deleted,
             exchanges=done.exchanges,
             originals=originals,
+            bases=bases,
+            accepted=accepted,
+            git=self._blob_ids((*done.outputs.items(), *originals.items(), *((p, b.start) for p, b in bases.items()))),
             failed=failed,
         )
+
+    def _bases(self, resolved: Resolved) -> dict[str, Base]:
+        """Return the moved bases that a stage started from, their bytes kept with the transcripts."""
+        world, name = self.session.world, resolved.stage.name
+        found: dict[str, Base] = {}
+        for path, start in sorted(world.starts.get(name, {}).items()):
+            found[path] = Base(start, world.incoming(name, path))
+            self._keep_start(resolved, path, start)
+        return found
+
+    def _keep_start(self, resolved: Resolved, path: str, entry: FileEntry) -> None:
+        """Keep bytes that a stage started from where they outlive the store."""
+        store, step = self.session.store, resolved.stage.step
+        data = self.session.world.read(path, entry)
+        store.contents.put_bytes(data)
+        store.exchanges.put_original(data, step.transcripts if isinstance(step, LLMStep) else None)
+
+    def _blob_ids(self, files: Iterable[tuple[str, FileEntry | None]]) -> dict[str, str]:
+        """Return the git blob ids of some files by sha256; git can hardly have those that are left out, being large."""
+        found: dict[str, str] = {}
+        for path, entry in files:
+            if entry is not None and entry.digest.size_bytes <= _LARGEST_BLOB:
+                with contextlib.suppress(MissingBytesError):
+                    found[entry.digest.sha256] = git_blob_id(self.session.world.read(path, entry))
+        return found
 
     def _originals(self, resolved: Resolved, done: Attempted) -> dict[str, FileEntry | None]:
         """Return version 0 of each path that a chain wrote, its bytes kept with the transcripts.
@@ -176,15 +217,13 @@ class Committer:
         """
         if resolved.stage.chain is None:
             return {}
-        store, world, step = self.session.store, self.session.world, resolved.stage.step
+        world = self.session.world
         found: dict[str, FileEntry | None] = {}
         for path in (*done.outputs, *done.deleted):
             entry = world.original(path) if path in resolved.base or path in world.originals() else None
             found[path] = entry
             if entry is not None:
-                data = self.session.world.read(path, entry)
-                store.contents.put_bytes(data)
-                store.exchanges.put_original(data, step.transcripts if isinstance(step, LLMStep) else None)
+                self._keep_start(resolved, path, entry)
         return found
 
     def _keep_laid(self, record: Record) -> None:
@@ -206,10 +245,17 @@ class Committer:
         """Hold the targets against the workspace; what no record knows and is no version 0 is not replaced."""
         workspace = self.session.store.workspace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
+        starts = [self.session.world.starts[name] for name in targets if name in self.session.world.starts]
         workspace.invalidate(whole)
         old = {path: workspace.entry(path) for path in whole}
         differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted}
-        kept = {p for p in differing if (there := old[p]) is not None and not self._may_replace(p, there)}
+        kept = {
+            path
+            for path in differing
+            if (there := old[path]) is not None
+            and not any(start.get(path) == there for start in starts)
+            and not self._may_replace(path, there)
+        }
         return Change(
             targets=targets,
             new={path: wanted for path, wanted in differing.items() if path not in kept},
@@ -241,5 +287,6 @@ class Committer:
         store = self.session.store
         if not store.contents.has(there.digest):
             store.contents.put_file(store.root / path)
-        if not self.session.world.known_bytes(path, there):
+        ownership = self.session.world.ownership
+        if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
             store.exchanges.put_original(store.contents.read(there.digest), None)

@@ -9,6 +9,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 
+LOST_HINT = (
+    "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
+)
 GREEN = frozenset({"built", "restored", "verified", "fresh", "skipped"})
 PASSABLE = GREEN | {"passed_over"}
 
@@ -37,7 +40,10 @@ NOTHING_PAID = Paid()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageEnd:
-    """How one stage ended in this run, with the facts that the event `stage_finished` tells."""
+    """How one stage ended in this run, with the facts that the event `stage_finished` tells.
+
+    `in_place` says of an edited stage that it has nothing to do but for the edit.
+    """
 
     status: str
     text: str = ""
@@ -53,6 +59,7 @@ class StageEnd:
     command: str = ""
     by: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    in_place: bool = False
 
     @property
     def is_green(self) -> bool:
@@ -62,7 +69,7 @@ class StageEnd:
     @property
     def is_in_nobodys_way(self) -> bool:
         """Say whether nothing has to wait for the stage: it is up to date, or was not asked for."""
-        return self.status in PASSABLE or self.status == "not_built"
+        return self.status in PASSABLE or self.status == "not_built" or self.in_place
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:
@@ -115,9 +122,8 @@ def blocked_by(names: tuple[str, ...]) -> StageEnd:
 
 def lost_bytes(name: str, key: str, lost: MissingBytesError) -> StageEnd:
     """Return the end of a stage that wants bytes which nobody has any more."""
-    text = f"the bytes of {lost.sha256} are lost: neither the store nor the transcripts have them"
-    hint = "restore the file, or build with --force"
-    return stopped_by(key, Diagnostic("E710", text, hint=hint, subject=name))
+    text = f"the bytes of {lost.sha256} are in neither the store, the transcripts, the project nor git"
+    return stopped_by(key, Diagnostic("E710", text, hint=LOST_HINT, subject=name))
 
 
 def verdict(ends: Mapping[str, StageEnd], stopped: Stopped | None) -> Stopped:

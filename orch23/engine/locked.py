@@ -13,10 +13,10 @@ class Locked:
 
     def __init__(self, lock: LockFile) -> None:
         """Keep the lock, and index the paths."""
-        self._records = [lock.records[name] for name in sorted(lock.records)]
+        self.records = [record for _, record in sorted(lock.owning().items())]
         self._owning: dict[str, list[Record]] = {}
         self._deleting: dict[str, list[Record]] = {}
-        for record in self._records:
+        for record in self.records:
             for path in record.outputs:
                 self._owning.setdefault(path, []).append(record)
             for path in record.deleted:
@@ -49,13 +49,13 @@ class Locked:
     @cached_property
     def _by_key(self) -> dict[str, list[Record]]:
         found: dict[str, list[Record]] = {}
-        for record in self._records:
+        for record in self.records:
             found.setdefault(record.key, []).append(record)
         return found
 
     @cached_property
     def _by_identity(self) -> dict[str, list[Record]]:
         found: dict[str, list[Record]] = {}
-        for record in self._records:
+        for record in self.records:
             found.setdefault(identity_of(record.manifest), []).append(record)
         return found

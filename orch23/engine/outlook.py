@@ -1,6 +1,6 @@
 """Go through a plan in its order, expand what can be expanded, decide each stage."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from orch23.engine.appraise import Appraised, Appraiser
@@ -10,7 +10,7 @@ from orch23.model.errors import InvalidInputError, MissingBytesError
 from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.plan.graph import extend
+from orch23.plan.graph import extend, reads_of
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.plan.writers import writes_of
 from orch23.resolve.expand import Expansion, expand
@@ -60,7 +60,7 @@ class Outlook:
 
     def _decide(self, stage: Stage) -> None:
         name, world = stage.name, self.appraiser.world
-        stuck = tuple(u for u in world.plan.upstream[name] if isinstance(self.decisions.get(u), Edited | Blocked))
+        stuck = self._stuck(name)
         if stuck and not self.appraiser.is_edited_chain(stage):
             self.decisions[name] = Blocked(stuck)
             return
@@ -73,6 +73,9 @@ class Outlook:
             case Restore(record=record):
                 world.settle(name, record)
                 world.promised |= world.target(name, record)
+            case Edited(record=record, paths=paths) if record is not None:
+                world.settle(name, record)
+                world.edited.update(paths)
             case VerifyOnly() | Run() | Maybe() | Expand() | Blocked() | Edited() | Skipped():
                 predict(self.appraiser, name)
 
@@ -86,7 +89,7 @@ class Outlook:
     def _try_expand(self, node: ForeachStage) -> bool:
         world = self.appraiser.world
         producers = source_producers(world.plan, node)
-        if any(up in world.unsettled or isinstance(self.decisions.get(up), Blocked | Edited) for up in producers):
+        if any(up in world.unsettled for up in producers) or self._stuck(node.name, producers):
             return False
         expansion = expand_now(self.appraiser, node)
         if expansion is None:
@@ -99,10 +102,22 @@ class Outlook:
         world.extend(plan)
         return True
 
+    def _stuck(self, name: str, upstream: Collection[str] | None = None) -> tuple[str, ...]:
+        """Return the stages upstream that keep a node from being decided; an edit in place only what may read it."""
+        plan = self.appraiser.world.plan
+        node, found = plan.nodes[name], []
+        for up in plan.upstream[name] if upstream is None else upstream:
+            match self.decisions.get(up):
+                case Blocked():
+                    found.append(up)
+                case Edited(paths=paths, record=record) if record is None or may_see(node, paths):
+                    found.append(up)
+        return tuple(found)
+
     def _predict_unexpanded(self, node: ForeachStage) -> None:
         world = self.appraiser.world
         upstream = world.plan.upstream[node.name]
-        stuck = tuple(u for u in upstream if isinstance(self.decisions.get(u), Edited | Blocked))
+        stuck = self._stuck(node.name)
         items = [name for name in world.lock.records if name.partition("@")[0] == node.name and "@" in name]
         for name in items:
             world.settle(name, world.lock.records[name])
@@ -110,6 +125,12 @@ class Outlook:
         world.unsettled.add(node.name)
         waiting = tuple(u for u in upstream if u in world.unsettled)
         self.decisions[node.name] = Blocked(stuck) if stuck else Expand(waiting, len(items))
+
+
+def may_see(node: Stage | ForeachStage, paths: Collection[str]) -> bool:
+    """Return whether a node may read, write or start from one of these paths."""
+    patterns = (*reads_of(node), *writes_of(node))
+    return any(match_any(patterns, path) for path in paths)
 
 
 def source_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:

@@ -1,12 +1,15 @@
 """Say what a build would do, with no executor, no provider and no writer in reach."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.outlook import Outlook
 from orch23.engine.session import Session
 from orch23.model.decision import Decision, Fresh
+from orch23.model.errors import InvalidInputError
+from orch23.model.paths import is_glob
+from orch23.model.pipeline import Stage
 from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
 
@@ -15,24 +18,44 @@ from orch23.plan.select import EVERYTHING, Selection
 class Preview:
     """The decisions in the order of the plan, with the stages as they were resolved.
 
-    `dead` are the files of stages that are gone, which a green build would take away; `skipped` are the stages that
-    are switched off.
+    `dead` are the files of ended stages that a green build would remove, `released` those that stay, with the name of
+    the stage; `skipped` are the stages that are switched off.
     """
 
     plan: Plan
     decisions: Mapping[str, Decision]
     appraised: Mapping[str, Appraised]
     dead: tuple[str, ...] = ()
+    released: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[str, ...] = ()
 
     @property
     def would_run(self) -> bool:
         """Say whether a build would do more than find everything fresh."""
-        return any(not isinstance(d, Fresh) for d in self.decisions.values()) or bool(self.dead)
+        return any(not isinstance(d, Fresh) for d in self.decisions.values()) or bool(self.dead or self.released)
 
     def count(self, *kinds: type[Decision]) -> int:
         """Count the decisions of these kinds."""
         return sum(isinstance(d, kinds) for d in self.decisions.values())
+
+
+def check_claims(session: Session) -> None:
+    """Do nothing if no other pipeline of the project owns an output that this one declares and does not hold.
+
+    Raises:
+        InvalidInputError: with every such output.
+
+    """
+    world = session.world
+    stages = [node for node in world.plan.nodes.values() if isinstance(node, Stage)]
+    literal = ((stage, [path for path in stage.outputs if not is_glob(path)]) for stage in stages)
+    problems = [
+        replace(problem, location=world.plan.pipeline.locate("stages", stage.family, "outputs"), subject=None)
+        for stage, paths in literal
+        for problem in world.refused_claims(stage.name, paths)
+    ]
+    if problems:
+        raise InvalidInputError(*problems)
 
 
 def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
@@ -43,9 +66,11 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
         InvalidInputError: a foreach over a file as it is cannot be expanded.
 
     """
+    check_claims(session)
     appraised: dict[str, Appraised] = {}
     decisions = Outlook(session.appraiser, selection, appraised.__setitem__).look()
     dead = tuple(session.world.dead_files()) if selection.is_all else ()
+    released = session.world.released_files() if selection.is_all else {}
     plan = session.world.plan
     skipped = selection.skipped(plan)
-    return Preview(plan=plan, decisions=decisions, appraised=appraised, dead=dead, skipped=skipped)
+    return Preview(plan=plan, decisions=decisions, appraised=appraised, dead=dead, released=released, skipped=skipped)

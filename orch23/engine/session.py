@@ -6,8 +6,10 @@ from pathlib import Path
 
 from orch23.checks.registry import CHECKS
 from orch23.engine.appraise import Appraiser, FactsOf
+from orch23.engine.claims import Claims
 from orch23.engine.memory import Memory
 from orch23.engine.outlook import expand_now, source_producers
+from orch23.engine.ownership import Git, NoGit
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
@@ -67,8 +69,12 @@ def open_session(
     *,
     forced: Collection[str] = (),
     overwrite_edited: bool = False,
+    git: Git | None = None,
+    claims: Claims | None = None,
 ) -> Session:
     """Return the pipeline opened on the store's records and what earlier builds left.
+
+    `git` is what git has of the project, `claims` what its other pipelines own; without them there is nothing.
 
     Raises:
         InvalidInputError: the graph has complaints, an input is made by nobody, a provider or check is unknown.
@@ -78,7 +84,7 @@ def open_session(
     plan = check_plan(pipeline, store, machinery)
     lock, history = memory.read()
     lock = _with_interrupted(lock, history, store)
-    world = World(plan, store, lock, promised=dict(store.promoter.pending()))
+    world = World(plan, store, lock, promised=dict(store.promoter.pending()), git=git or NoGit(), claims=claims)
     appraiser = Appraiser(
         world,
         machinery.facts_of,
@@ -175,7 +181,7 @@ def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFil
         known = records.get(name)
         if found is not None and (known is None or known.key != key):
             records[name] = replace(found, stage=name)
-    return LockFile(records)
+    return replace(lock, records=records)
 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:

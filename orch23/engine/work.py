@@ -1,16 +1,18 @@
 """Do one stage's work in a worker thread: verify what is recorded, or go through the attempts."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
-from orch23.engine.failure import Failure
+from orch23.engine.failure import Failure, refusal
+from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import items_on_pipeline, source_producers
 from orch23.engine.running import Executor, Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
 from orch23.engine.trust import Trust
+from orch23.engine.user_edits import keep_edit
 from orch23.engine.verification import Verifier
 from orch23.engine.world import StageTree
 from orch23.model.diagnostic import Diagnostic
@@ -54,8 +56,10 @@ class Worker:
     pace: Callable[[str], None]
     secrets: Secrets = field(default_factory=Secrets)
 
-    def work(self, resolved: Resolved, recorded: Record | None) -> Attempted:
+    def work(self, resolved: Resolved, recorded: Record | None, adopted: Collection[str] = ()) -> Attempted:
         """Return how the stage ended. With a recorded result, verify that first; red briefs the first attempt.
+
+        `adopted` are files of that result that a user edited and committed: red is how it ends then.
 
         Raises:
             CancelledBuildError: the build was asked to stop.
@@ -72,6 +76,8 @@ class Worker:
         if recorded is None:
             return attempts.run()
         self._hold(recorded)
+        if adopted:
+            return self._adopt(resolved, recorded, adopted, attempts)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
             return Attempted(
@@ -83,6 +89,19 @@ class Worker:
             )
         base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
         return attempts.run(({**base, **recorded.outputs}, failure))
+
+    def _adopt(self, resolved: Resolved, recorded: Record, adopted: Collection[str], attempts: Attempts) -> Attempted:
+        """Verify a result with a user's committed edits, and keep it as accepted. The files stay either way."""
+        texts = {p: self.session.world.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
+        secret = guard_edit(self.secrets, texts)
+        failure = refusal("preflight", secret, retryable=False) if secret else None
+        failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
+        done = Attempted(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, note="verified")
+        if failure is not None:
+            note = f"the committed edit of {', '.join(adopted)} does not pass"
+            return replace(done, failure=failure, note=note, outputs={})
+        fingerprint = keep_edit(self.session, resolved, recorded.outputs)
+        return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
 
     def _take_in(self, resolved: Resolved) -> None:
         """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing."""
@@ -158,7 +177,7 @@ class Worker:
     def _hidden(self, resolved: Resolved) -> frozenset[str]:
         """Return the files inside the fence that exist and that the model is not shown: it may not write over them."""
         world, stage = self.session.world, resolved.stage
-        former = self.session.lock.records.get(stage.name)
+        former = world.former.get(stage.name)
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
         patterns = list(writes_of(stage))

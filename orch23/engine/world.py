@@ -1,19 +1,24 @@
 """The project as a build knows it: settled results, versions of chains, and what each stage sees of them.
 
-Rules 2, 3, 5 and 7 of the staleness rules live here. Nothing here writes.
+Rules 2, 3, 5 and 7 of the staleness rules live here, with the bases and the end of ownership of ADR 19. Nothing here
+writes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from orch23.engine.claims import Claims
 from orch23.engine.locked import Locked
+from orch23.engine.ownership import Git, NoGit, Ownership
 from orch23.engine.transcripts import transcript_folders
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.paths import match, match_any
+from orch23.model.paths import is_glob, match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
+from orch23.plan.graph import reads_of
 from orch23.plan.writers import WrittenPaths, writes_of
 from orch23.store.opening import Store
 
@@ -24,7 +29,9 @@ class World:
 
     `results` holds the record of every settled stage and, in a dry-run, the predicted record of those that are not;
     `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256. `promised` is what
-    will be on the disk: in a dry-run by restored stages, in a build by those that are held.
+    will be on the disk: in a dry-run by restored stages, in a build by those that are held. `starts` are the bases that
+    have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the version of
+    an earlier item. `edited` are paths that a user edited and that nothing writes in this build.
     """
 
     plan: Plan
@@ -34,15 +41,24 @@ class World:
     unsettled: set[str] = field(default_factory=set)
     laid: dict[str, bytes] = field(default_factory=dict)
     promised: dict[str, FileEntry | None] = field(default_factory=dict)
+    starts: dict[str, Mapping[str, FileEntry]] = field(default_factory=dict)
+    edited: set[str] = field(default_factory=set)
+    git: Git = field(default_factory=NoGit)
+    claims: Claims | None = None
     _owners: dict[str, list[str]] = field(default_factory=dict)
     locked: Locked = field(init=False)
+    former: Mapping[str, Record] = field(init=False)
+    ownership: Ownership = field(init=False)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
     _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _written: WrittenPaths | None = None
+    _sources: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        """Index the lock by path and take the versions 0 that it fixes."""
+        """Index the lock by path and take the originals that it fixes."""
         self.locked = Locked(self.lock)
+        self.former = self.lock.owning()
+        self.ownership = Ownership(self.store, self.plan.pipeline, self.locked, self.git)
         self._originals.update(self.lock.originals())
 
     # ---- results --------------------------------------------------------------------------
@@ -65,6 +81,7 @@ class World:
         self.plan = plan
         self._chain_writes.clear()
         self._written = None
+        self._sources = None
 
     def predicted(self, name: str) -> Record | None:
         """Return the result of a stage as far as it is known: today's, else its last."""
@@ -78,9 +95,7 @@ class World:
 
     def known_bytes(self, path: str, entry: FileEntry) -> bool:
         """Say whether some record, of any key, has these bytes at this path."""
-        if any(True for _ in self.locked.having(path, entry)):
-            return True
-        return bool(self.store.records.having(path, entry))
+        return self.ownership.is_known(path, entry)
 
     def original(self, path: str) -> FileEntry | None:
         """Return version 0 of a path: what a person had there before any stage of a chain wrote it.
@@ -100,54 +115,128 @@ class World:
         """Return every version 0 that is known so far."""
         return self._originals
 
+    def has_owner(self, path: str) -> bool:
+        """Return whether some record, of any time, has an output at a path."""
+        return any(True for _ in self.locked.owning(path)) or bool(self.store.records.owners(path))
+
+    def alive_owner(self, path: str) -> bool:
+        """Return whether the lock gives a path to a stage that is declared today."""
+        return any(self.alive(record.stage) for record in self.locked.owning(path))
+
+    def refused_claims(self, name: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
+        """Return an error for each path that another pipeline owns, of those that hold no bytes of this one."""
+        if self.claims is None:
+            return ()
+        strange = [path for path in sorted(paths) if not self._holds_own(path)]
+        return self.claims.refusals(name, strange) if strange else ()
+
+    def _holds_own(self, path: str) -> bool:
+        """Return whether the lock owns a path, and what is there is its own or nothing."""
+        owning = list(self.locked.owning(path))
+        entry = self.store.workspace.entry(path) if owning else None
+        return bool(owning) and (entry is None or any(r.outputs[path] == entry for r in owning))
+
     def made(self, path: str) -> bool:
-        """Say whether this pipeline made what is at a path.
+        """Return whether what is at a path was made by this pipeline and is still its own.
 
         Where the lock does not say so, a record of the store may: the lock can be lost. A path that the lock gives to a
-        stage that is gone, with other bytes, is a person's.
+        stage that has ended is the user's, unless it is about to be removed.
         """
         if self._owners.get(path) or self._written_paths().is_output(path):
             return True
-        entry = self.store.workspace.entry(path)
-        if any(r.outputs[path] == entry or self.alive(r.stage) for r in self.locked.owning(path)):
+        owning = list(self.locked.owning(path))
+        if any(self.alive(r.stage) for r in owning):
             return True
+        entry = self.store.workspace.entry(path)
+        if owning and any(r.outputs[path] == entry for r in owning):
+            return self.dead(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
         return self._written_paths().may_be_written(path)
 
-    def dead(self, path: str) -> bool:
-        """Say whether a path is a dead file: a record in the lock has these bytes, and no stage makes it any more.
+    # ---- the end of ownership -------------------------------------------------------------
 
-        A file that such a record deleted, and that is still not there, is one too: it comes back.
+    def dead(self, path: str) -> bool:
+        """Return whether a file is about to go: a stage made it that has ended, or has a newer result without it.
+
+        What is released instead, stays, and is a source from now on.
         """
         if self._owners.get(path):
             return False
         entry = self.store.workspace.entry(path)
-        if any(self._gone(record) for record in self.locked.having(path, entry)):
+        if entry is None:
+            return False
+        having = [record for record in self.locked.having(path, entry) if self._gone(record)]
+        if not having or self.ownership.is_accepted(path, entry):
+            return False
+        if any(record.stage in self.results for record in having):
             return True
-        comes_back = entry is None and self._originals.get(path) is not None
-        return comes_back and any(self._gone(r) for r in self.locked.deleting(path))
+        return not self._is_released(path)
+
+    def _is_released(self, path: str) -> bool:
+        """Return whether a file with bytes of its own stays although its stage has ended."""
+        if self._originals.get(path) is not None or path in self._literal_sources(path):
+            return True
+        if self.claims is not None and self.claims.owner(path) is not None:
+            return True
+        self.ownership.look_up(self._of_ended_stages())
+        return self.ownership.is_committed(path)
+
+    def _literal_sources(self, path: str) -> Collection[str]:
+        """Return the files that today's stages name as inputs, unless the stage that made the path is switched off."""
+        if any(self._is_switched_off(record.stage) for record in self.locked.owning(path)):
+            return ()
+        if self._sources is None:
+            nodes = self.plan.nodes.values()
+            self._sources = frozenset(normal(read) for node in nodes for read in reads_of(node) if not is_glob(read))
+        return self._sources
+
+    def _is_switched_off(self, name: str) -> bool:
+        return name in self.plan.skipped or name.partition("@")[0] in self.plan.skipped
+
+    def _of_ended_stages(self) -> tuple[str, ...]:
+        """Return the paths that the lock gives to stages that have ended, as long as these have no owner today."""
+        return tuple(
+            path
+            for path in sorted(self.locked.paths())
+            if not self._owners.get(path) and not any(self.alive(r.stage) for r in self.locked.owning(path))
+        )
 
     def remains(self, path: str) -> bool:
-        """Say whether there is a file at a path, and not one that goes away since no stage makes it any more."""
-        if self.dead(path):
-            return self._originals.get(path) is not None
-        return self.store.workspace.entry(path) is not None
+        """Return whether there is a file at a path that does not go away since no stage makes it any more."""
+        entry = self.store.workspace.entry(path)
+        return entry is not None and (not self.dead(path) or self._in_place_of_dead(path) is not None)
 
     def _gone(self, record: Record) -> bool:
-        """Say whether a record of the lock stands for nothing today: its stage is no more, or has another result."""
+        """Return whether a record of the lock stands for nothing today: its stage has ended, or has another result."""
         return record.stage in self.results or not self.alive(record.stage)
 
     def made_by_chain(self, stage: Stage, path: str) -> bool:
-        """Say whether the bytes at a path in the stage's fence are a version of its chain, not a person's."""
+        """Return whether the bytes at a path in the stage's write scope are a version of its chain, not a user's."""
         entry = self.store.workspace.entry(path)
         return stage.chain is not None and entry is not None and self.known_bytes(path, entry)
 
     def dead_files(self) -> dict[str, FileEntry | None]:
-        """Return every dead file with what takes its place: version 0, or None."""
+        """Return every file that is about to go, with what takes its place: the base of a newer result, or None."""
         if self.plan.unexpanded:
             return {}
-        return {path: self._originals.get(path) for path in sorted(self.locked.paths()) if self.dead(path)}
+        return {path: self._in_place_of_dead(path) for path in sorted(self.locked.paths()) if self.dead(path)}
+
+    def _in_place_of_dead(self, path: str) -> FileEntry | None:
+        entry = self.store.workspace.entry(path)
+        owners = (r.stage for r in self.locked.having(path, entry) if r.stage in self.results)
+        return next((found for name in owners if (found := self._remaining(name, path)) is not None), None)
+
+    def released_files(self) -> dict[str, str]:
+        """Return every file of a stage that has ended and that stays, with the name of the stage."""
+        if self.plan.unexpanded:
+            return {}
+        found: dict[str, str] = {}
+        for path in self._of_ended_stages():
+            owning = list(self.locked.owning(path))
+            if owning and self.store.workspace.entry(path) is not None and not self.dead(path):
+                found[path] = owning[0].stage
+        return found
 
     def alive(self, name: str) -> bool:
         """Say whether a stage is in the plan, or may yet come out of a foreach that is not expanded."""
@@ -173,7 +262,7 @@ class World:
         if chain is not None and (
             any(self._chain_of(o) == chain.chain for o in owners) or match_any(self.chain_writes(chain.chain), path)
         ):
-            return self.version_before(name, path)
+            return self.start(name, path)
         if chain is None and isinstance(stage, Stage) and self._is_own(stage, path):
             return None
         above = self.plan.above.get(name, frozenset())
@@ -181,9 +270,9 @@ class World:
         if visible:
             return self.results[max(visible, key=self._rank)].outputs.get(path)
         if any(match_any(self.chain_writes(chain_above), path) for chain_above in above):
-            return self.original(path)
+            return self.start(name, path)
         if self.dead(path):
-            return self._originals.get(path)
+            return self._in_place_of_dead(path)
         return self.store.workspace.entry(path)
 
     def maker(self, name: str, path: str) -> str | None:
@@ -192,16 +281,27 @@ class World:
         owners = [o for o in self._owners.get(path, ()) if (self._chain_of(o) or o) not in above and o != name]
         return max(owners, key=self._rank) if owners else None
 
-    def version_before(self, name: str, path: str) -> FileEntry | None:
-        """Return the newest version of a path by an earlier item of the stage's chain, else version 0."""
+    def start(self, name: str, path: str) -> FileEntry | None:
+        """Return what a stage starts from at a path: its base if that has moved, else what comes to it."""
+        moved = self.starts.get(name)
+        return moved[path] if moved and path in moved else self.incoming(name, path)
+
+    def incoming(self, name: str, path: str) -> FileEntry | None:
+        """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
         stage = self.plan.nodes[name]
-        if isinstance(stage, ForeachStage) or stage.chain is None:
-            return None
-        for earlier in reversed(self.plan.chains[stage.chain.chain][: stage.chain.index]):
-            record = self.results.get(earlier)
-            if record is not None and (path in record.outputs or path in record.deleted):
-                return record.outputs.get(path)
+        if isinstance(stage, Stage) and stage.chain is not None:
+            for earlier in reversed(self.plan.chains[stage.chain.chain][: stage.chain.index]):
+                record = self.results.get(earlier)
+                if record is not None and (path in record.outputs or path in record.deleted):
+                    return record.outputs.get(path)
         return self.original(path)
+
+    def sees_chain(self, name: str, path: str) -> bool:
+        """Return whether a stage starts from a path, or sees it as it was before a later stage edits it in place."""
+        stage = self.plan.nodes[name]
+        link = stage.chain if isinstance(stage, Stage) else None
+        chains = (*((link.chain,) if link else ()), *self.plan.above.get(name, ()))
+        return any(match_any(self.chain_writes(chain), path) for chain in chains)
 
     def matching(self, name: str, pattern: str) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
@@ -240,6 +340,8 @@ class World:
             return self.store.sources.read(path, entry)
         except MissingBytesError:
             kept = self._kept_original(entry)
+            if kept is None:
+                kept = self.ownership.bytes_from_git(path, entry)
             if kept is not None:
                 return kept
             if self.unsettled.intersection(self._owners.get(path, ())):
@@ -247,8 +349,9 @@ class World:
             raise
 
     def _kept_original(self, entry: FileEntry) -> bytes | None:
-        """Return the bytes of a version 0 from beside the transcripts, where they outlive the store."""
-        if entry not in self._originals.values():
+        """Return the bytes that a run started from, from beside the transcripts, where they outlive the store."""
+        started = (base.start for record in self.former.values() for base in record.bases.values())
+        if entry not in self._originals.values() and entry not in started:
             return None
         folders = transcript_folders(self.plan.pipeline)
         found = (self.store.exchanges.get_original(entry.digest, folder) for folder in (*folders, None))
@@ -260,6 +363,7 @@ class World:
             entry.digest.sha256 in self.laid
             or self.store.contents.has(entry.digest)
             or self.store.workspace.entry(path) == entry
+            or self.ownership.bytes_from_git(path, entry) is not None
         )
 
     # ---- what a result wants of the workspace ---------------------------------------------
@@ -272,21 +376,26 @@ class World:
         """
         wanted: dict[str, FileEntry | None] = {}
         for path in (*record.outputs, *record.deleted):
-            if not self._made_later(name, path):
+            if not self.made_later(name, path):
                 wanted[path] = record.outputs.get(path)
-        former = self.lock.records.get(name)
+        former = self.former.get(name)
         for path in (*former.outputs, *former.deleted) if former else ():
-            if path in record.outputs or path in record.deleted or self._made_later(name, path):
+            if path in record.outputs or path in record.deleted or self.made_later(name, path):
+                continue
+            there = self.store.workspace.entry(path)
+            if there is not None and self.ownership.is_accepted(path, there):
                 continue
             if any(owner != name and not self._one_chain(owner, name) for owner in self._owners.get(path, ())):
                 continue
             wanted[path] = self._remaining(name, path)
         if self._is_last(name):
-            wanted |= {p: e for p, e in self._finals(name).items() if p not in wanted}
+            finals = self._finals(name).items()
+            wanted |= {p: e for p, e in finals if p not in wanted and p not in self.edited}
         return wanted
 
     def _remaining(self, name: str, path: str) -> FileEntry | None:
-        before = self.version_before(name, path)
+        node = self.plan.nodes[name]
+        before = self.start(name, path) if isinstance(node, Stage) and node.chain is not None else None
         return before if before is not None else self._originals.get(path)
 
     def _finals(self, name: str) -> dict[str, FileEntry | None]:
@@ -299,7 +408,8 @@ class World:
                 finals |= {path: record.outputs.get(path) for path in (*record.outputs, *record.deleted)}
         return finals
 
-    def _made_later(self, name: str, path: str) -> bool:
+    def made_later(self, name: str, path: str) -> bool:
+        """Return whether a later item of the stage's chain makes a version of a path: the disk holds that one."""
         stage = self.plan.nodes[name]
         if isinstance(stage, ForeachStage) or stage.chain is None:
             return False
@@ -326,7 +436,7 @@ class World:
     def _is_own(self, stage: Stage, path: str) -> bool:
         if match_any(stage.outputs, path):
             return True
-        record = self.lock.records.get(stage.name)
+        record = self.former.get(stage.name)
         return record is not None and path in record.outputs
 
     def _chain_of(self, name: str) -> str | None:

@@ -1,9 +1,12 @@
 """Read the files of a git revision by plumbing alone: no checkout, no hook, no filter, nothing fetched."""
 
+import contextlib
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Mapping
+import threading
+import weakref
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +19,7 @@ from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.model.paths import is_ignored, match, normal
 
 _TIMEOUT_S = 60.0
+_PATHS_AT_ONCE = 500
 _MODES = {"100644": False, "100755": True}  # links and submodules are no regular files
 _CONFIG = (
     "core.hooksPath=/dev/null",
@@ -96,10 +100,7 @@ class Revision:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """End the process that reads the objects."""
         del kind, error, at
-        for pipe in _pipes(self._process):
-            pipe.close()
-        self._process.kill()
-        self._process.wait()
+        _end(self._process)
 
 
 def open_revision(root: Path, name: str) -> Revision:
@@ -110,12 +111,10 @@ def open_revision(root: Path, name: str) -> Revision:
         ConfigurationError: there is no git.
 
     """
-    program = shutil.which("git", path=_ENVIRONMENT["PATH"])
-    if program is None:
+    git = _command(root)
+    if git is None:
         hint = "install it where the system keeps its programs"
         raise ConfigurationError(Diagnostic("E482", "`git` was not found", hint=hint))
-    options = [part for one in _CONFIG for part in ("-c", one)]
-    git = [program, "--no-pager", *options, "-C", str(root)]
     prefix = _run(git, "rev-parse", "--show-prefix")
     if prefix is None:
         message = f"`{root.name}` is in no git repository"
@@ -128,14 +127,107 @@ def open_revision(root: Path, name: str) -> Revision:
         raise _unknown(message, "name a commit, a branch or a tag; a shallow clone may lack it")
     sha = commit.decode().strip()
     listed = _run(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
-    process = subprocess.Popen(
+    return Revision(commit=sha, _blobs=_blobs(listed, prefix.removesuffix(b"\n")), _process=_batch(git))
+
+
+@dataclass(kw_only=True)
+class Repository:
+    """What git has of a project: the tree of HEAD, the index, and objects by id. Safe for calls from several threads.
+
+    A project in no repository, a repository without a commit and a machine without git are the same: git has nothing.
+    `was_asked` is true from the first question on: the answers then rest on more than the files of the project.
+    """
+
+    root: Path
+    was_asked: bool = False
+    _git: list[str] | None = None
+    _is_known: bool = False
+    _process: "subprocess.Popen[bytes] | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def committed(self, paths: Collection[str]) -> Mapping[str, str]:
+        """Return the blob ids that HEAD has at these paths; a path that is not in its tree is left out."""
+        found: dict[str, str] = {}
+        ordered = sorted(paths)
+        with self._lock:
+            git = self._command()
+            for start in range(0, len(ordered) if git else 0, _PATHS_AT_ONCE):
+                some = ordered[start : start + _PATHS_AT_ONCE]
+                listed = _run([*(git or ()), "--literal-pathspecs"], "ls-tree", "-z", "HEAD", "--", *some)
+                found |= {path: blob.sha for path, blob in _blobs(listed or b"", b"").items()}
+        return {path: found[path] for path in ordered if path in found}
+
+    def bytes_of(self, blob_id: str) -> bytes | None:
+        """Return the bytes of a blob that the repository has here; nothing is fetched."""
+        return self._object(blob_id)
+
+    def bytes_at(self, path: str) -> Iterator[bytes]:
+        """Give the bytes that HEAD has at a path, and those that the index has."""
+        for name in (f"HEAD:./{path}", f":./{path}"):
+            data = self._object(name)
+            if data is not None:
+                yield data
+
+    def _object(self, name: str) -> bytes | None:
+        with self._lock:
+            try:
+                return self._read(name)
+            except OSError:  # git ended: what it cannot say, it does not have
+                return None
+
+    def _read(self, name: str) -> bytes | None:
+        git = self._command()
+        if git is None:
+            return None
+        if self._process is None:
+            self._process = _batch(git)
+            weakref.finalize(self, _end, self._process)
+        asking, answering = _pipes(self._process)
+        asking.write(f"{name}\n".encode())
+        asking.flush()
+        words = answering.readline().rsplit(None, 2)
+        if len(words) != 3 or not words[2].isdigit():  # noqa: PLR2004 - id, kind, size; else `NAME missing`
+            return None
+        data = answering.read(int(words[2]))
+        answering.read(1)
+        return data if words[1] == b"blob" else None
+
+    def _command(self) -> list[str] | None:
+        """Return how git is started, or None where it has nothing to say of this project."""
+        self.was_asked = True
+        if not self._is_known:
+            self._is_known = True
+            git = _command(self.root)
+            self._git = git if git is not None and _run(git, "rev-parse", "--show-prefix") is not None else None
+        return self._git
+
+
+def _command(root: Path) -> list[str] | None:
+    """Return how git is started in a folder, or None if there is no git."""
+    program = shutil.which("git", path=_ENVIRONMENT["PATH"])
+    if program is None:
+        return None
+    options = [part for one in _CONFIG for part in ("-c", one)]
+    return [program, "--no-pager", *options, "-C", str(root)]
+
+
+def _batch(git: list[str]) -> "subprocess.Popen[bytes]":
+    """Start the process that reads objects by name, one a line."""
+    return subprocess.Popen(
         [*git, "cat-file", "--batch"],
         env=dict(_ENVIRONMENT),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    return Revision(commit=sha, _blobs=_blobs(listed, prefix.removesuffix(b"\n")), _process=process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in _pipes(process):
+        with contextlib.suppress(OSError):
+            pipe.close()
+    process.kill()
+    process.wait()
 
 
 def _run(git: list[str], *arguments: str) -> bytes | None:

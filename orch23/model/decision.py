@@ -26,10 +26,15 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class VerifyOnly:
-    """Only the verification changed: verify the recorded outputs as they are."""
+    """Only the verification changed: verify the recorded outputs as they are.
+
+    `adopted` are outputs that a user edited and committed: they are in the record as they are on disk, and are recorded
+    as accepted if they pass. If they do not, nothing runs.
+    """
 
     record: Record
     reasons: tuple[Reason, ...]
+    adopted: tuple[str, ...] = ()
     label = "verify"
 
 
@@ -69,10 +74,28 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A person changed these outputs by hand; a person must say what is to become of them."""
+    """A user's bytes are at these outputs, and the user has to say what is to become of them.
+
+    With a record, the stage has nothing else to do: what does not read these paths goes on. `existed` are those that
+    no stage has ever written, `accepted` those that a run would overwrite although the user had them accepted.
+    """
 
     paths: tuple[str, ...]
+    record: Record | None = None
+    existed: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
     label = "edited"
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """Give what there is to say of the paths, in parts."""
+        plain = tuple(path for path in self.paths if path not in self.existed and path not in self.accepted)
+        told = (
+            ("edited by hand", plain),
+            ("existed before the stage first ran", self.existed),
+            ("accepted by a user, and a run would overwrite it", self.accepted),
+        )
+        return tuple(f"{what}: {', '.join(paths)}" for what, paths in told if paths)
 
 
 @dataclass(frozen=True, slots=True)

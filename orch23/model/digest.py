@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from orch23.model.plain import Json
 
-__all__ = ["Digest", "FileEntry", "Json", "canonical_json", "digest_bytes", "digest_json"]
+__all__ = ["Digest", "FileEntry", "Json", "canonical_json", "digest_bytes", "digest_json", "git_blob_id"]
+
+_SHA256_DIGITS = 64
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,6 +55,14 @@ def canonical_json(value: Json) -> bytes:
 def digest_json(value: Json) -> str:
     """Return the sha256, in hex, of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def git_blob_id(data: bytes, like: str = "") -> str:
+    """Return the id that git gives to some bytes: SHA-1, or SHA-256 in a repository whose ids are as long as `like`."""
+    hasher = hashlib.sha256() if len(like) == _SHA256_DIGITS else hashlib.sha1(usedforsecurity=False)
+    hasher.update(b"blob %d\0" % len(data))
+    hasher.update(data)
+    return hasher.hexdigest()
 
 
 def _plain(value: object) -> object:

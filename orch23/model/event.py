@@ -27,6 +27,7 @@ EventType: TypeAlias = Literal[
     "attempt_finished",
     "stage_held",
     "promoted",
+    "released",
     "stage_finished",
     "healed",
     "warning",

@@ -1,10 +1,22 @@
 """The proof that a stage was up to date: its key, its manifest, its outputs and the exchanges they came from."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from orch23.model.digest import FileEntry
 from orch23.model.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The bytes that a run started from at a path, where its base had moved (ADR 19).
+
+    `instead_of` is what it would have started from otherwise: the original, or the version of the item before; None
+    where there was no file. The base is in force only as long as that is still so.
+    """
+
+    start: FileEntry
+    instead_of: FileEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +26,11 @@ class Record:
     `stage` is only a label: the key has no name in it, so a renamed stage finds its record.
     `exchanges` are fingerprints; laid in this order on the base they give the outputs again.
     `originals` says, for outputs of a chain, what a person had at that path (None: nothing).
-    A kept failure (`failed`) makes nothing fresh and restores nothing; its bytes are merely known.
+    `bases` are the paths where the run started from other bytes than these.
+    `accepted` are the outputs whose bytes a user wrote, not a run.
+    `git` maps the sha256 of outputs, originals and bases to their git blob ids, so that git can give the bytes back.
+    A kept failure, or what `reset` retained (`failed`), makes nothing fresh and restores nothing; its bytes are merely
+    known.
     """
 
     stage: str
@@ -24,18 +40,41 @@ class Record:
     deleted: tuple[str, ...] = ()
     exchanges: tuple[str, ...] = ()
     originals: Mapping[str, FileEntry | None] = field(default_factory=dict)
+    bases: Mapping[str, Base] = field(default_factory=dict)
+    accepted: tuple[str, ...] = ()
+    git: Mapping[str, str] = field(default_factory=dict)
     failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """The committed records of one pipeline, by stage name."""
+    """The committed records of one pipeline, by stage name.
+
+    `retained` is what `reset` left of records: whose files these are, and what they started from. A stage has no entry
+    there once it has a record again.
+    """
 
     records: Mapping[str, Record] = field(default_factory=dict)
+    retained: Mapping[str, Record] = field(default_factory=dict)
+
+    def without(self, stages: Collection[str]) -> "LockFile":
+        """Return the lock file without these stages, and without the items of each of them."""
+
+        def stays(name: str) -> bool:
+            return name not in stages and name.partition("@")[0] not in stages
+
+        return LockFile(
+            {name: record for name, record in self.records.items() if stays(name)},
+            {name: record for name, record in self.retained.items() if stays(name)},
+        )
+
+    def owning(self) -> dict[str, Record]:
+        """Return what is known of each stage: its record, else what was retained of it."""
+        return {**self.retained, **self.records}
 
     def originals(self) -> dict[str, FileEntry | None]:
-        """Return the version 0 of every path that any record names."""
+        """Return the original of every path that any record names."""
         found: dict[str, FileEntry | None] = {}
-        for name in sorted(self.records):
-            found.update(self.records[name].originals)
+        for _, record in sorted(self.owning().items()):
+            found.update(record.originals)
         return found

@@ -42,7 +42,7 @@ def status_text(view: PlanView, style: Style) -> str:
     width = _width(view.lines)
     for line in view.stale:
         lines += _line(line, width, style, verbose=False)
-    lines += [*_skipped(view, style), *_dead(view)]
+    lines += [*_skipped(view, style), *_dead(view), *_released(view)]
     return "\n".join(lines) + "\n"
 
 
@@ -108,7 +108,7 @@ def _footer(view: PlanView) -> list[str]:
     writes = " ".join(part for part in (_in_part(sure), f"({_in_part(maybe)})" if maybe else "") if part)
     if writes:
         out.append(f" would write {writes}")
-    return [*out, *_open_doors(view), *_dead(view)]
+    return [*out, *_open_doors(view), *_dead(view), *_released(view)]
 
 
 def _open_doors(view: PlanView) -> list[str]:
@@ -123,8 +123,15 @@ def _dead(view: PlanView) -> list[str]:
     if not view.dead:
         return []
     return [
-        f" would take away {_in_part(list(view.dead))}: no stage makes {'it' if len(view.dead) == 1 else 'them'} now"
+        f" would remove {_in_part(list(view.dead))}: no stage makes {'it' if len(view.dead) == 1 else 'them'} any more"
     ]
+
+
+def _released(view: PlanView) -> list[str]:
+    if not view.released:
+        return []
+    stages = ", ".join(f"`{visible(name)}`" for name in dict.fromkeys(view.released.values()))
+    return [f" would release {_in_part(list(view.released))}: {stages} ended, the file stays as a source"]
 
 
 def _in_part(names: list[str]) -> str:

@@ -1,7 +1,7 @@
 """What a plan says, as values: one line a stage and the sums below them, the same for every format."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import assert_never
 
@@ -43,7 +43,7 @@ class PlanLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
-    """A whole plan. `dead` are files of stages that are gone, which a green build takes away.
+    """A whole plan. `dead` are files of ended stages that a green build removes, `released` those that stay as sources.
 
     Of so many stages besides those of `lines` it is known that they are fresh, or skipped.
     """
@@ -55,6 +55,7 @@ class PlanView:
     max_llm_calls: int | None = None
     max_cost: Decimal | None = None
     dead: tuple[str, ...] = ()
+    released: Mapping[str, str] = field(default_factory=dict)
     fresh_besides: int = 0
     skipped_besides: int = 0
 
@@ -91,7 +92,7 @@ class PlanView:
     @property
     def is_quiet(self) -> bool:
         """Say whether a build would do nothing at all."""
-        return not self.stale and not self.dead
+        return not self.stale and not self.dead and not self.released
 
     @property
     def calls(self) -> Calls:
@@ -118,6 +119,7 @@ def plan_view(
     keys: Mapping[str, str] | None = None,
     estimates: Mapping[str, Estimate] | None = None,
     dead: tuple[str, ...] = (),
+    released: Mapping[str, str] | None = None,
     skipped: tuple[str, ...] = (),
 ) -> PlanView:
     """Return what a plan says. `estimates` say of stages that would or may run what they may take."""
@@ -149,6 +151,7 @@ def plan_view(
         max_llm_calls=pipeline.stop.max_llm_calls,
         max_cost=pipeline.stop.max_cost_usd,
         dead=dead,
+        released=released or {},
     )
 
 

@@ -86,8 +86,8 @@ def why(decision: Decision) -> tuple[str, ...]:
             return (f"its items are known after {_list(waiting)} has run{known}",)
         case Blocked(by=by):
             return (f"blocked by {_list(by)}",) if by else ()
-        case Edited(paths=paths):
-            return (f"edited by hand: {_list(paths)}",)
+        case Edited() as edited:
+            return tuple(map(visible, edited.clauses))
         case Skipped(condition=condition):
             return (f"`if` is false: {visible(condition)}",)
         case _ as never:

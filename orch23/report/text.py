@@ -98,6 +98,8 @@ class TextScreen:
                 self._retry(event)
             case "promoted":
                 self._promoted(event)
+            case "released":
+                self._released(event)
             case "stage_restored":
                 self._restored[event.role] = texts_of(event.data, "files")
             case "stage_finished":
@@ -145,9 +147,14 @@ class TextScreen:
         removed = texts_of(event.data, "removed")
         if removed and event.role == "orch23" and not self.quiet:
             self._show()
-            self._line(
-                f" {self.style.marks.idle} taken away, since no stage makes it now: {visible(' '.join(removed))}"
-            )
+            names = visible(" ".join(removed))
+            self._line(f" {self.style.marks.idle} removed, since no stage makes it any more: {names}")
+
+    def _released(self, event: Event) -> None:
+        files = texts_of(event.data, "files")
+        if files and not self.quiet:
+            self._show()
+            self._line(f" {self.style.marks.idle} released, now a source: {visible(' '.join(files))}")
 
     def _finished(self, event: Event) -> None:
         self._sums.add(event.data)

@@ -1,5 +1,6 @@
 """The lock file beside a pipeline: its records as text that git can merge and a person can read."""
 
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from orch23.store.strict_json import fields, mapping, parse, text
 
 LOCK_VERSION = 1
 _END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone
+_RETAINED = "retained"  # sorts after `records`: what reads a part of the file relies on it
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _WAY_OUT = "take the file from version control again, or delete it and build: the store holds the same records"
 
@@ -58,6 +60,13 @@ def lock_digest(path: Path) -> str:
     return digest_bytes(data).sha256 if data is not None else ""
 
 
+def lock_pipeline(path: Path) -> str:
+    """Return the name of the pipeline that a lock file is of; empty where that cannot be read."""
+    with contextlib.suppress(ValueError):
+        return text(mapping(parse(read_regular(path) or b"")).get("pipeline"))
+    return ""
+
+
 def _no_file(path: Path) -> Diagnostic:
     hint = "move away what is there; without a lock file orch23 asks the store, or builds again"
     return Diagnostic(E_LOCK_DAMAGED, "the lock file is no regular file", Location(str(path), 1, 1), hint)
@@ -67,7 +76,9 @@ def lock_text(lock: LockFile, pipeline_name: str) -> str:
     """Return the one text of these records: sorted, no times, no absolute paths, a checksum in every record."""
     blocks: dict[str, Json] = {name: _block(record) for name, record in lock.records.items()}
     blocks[_END] = None
-    document: Json = {"orch23_lock": LOCK_VERSION, "pipeline": pipeline_name, "records": blocks}
+    document: dict[str, Json] = {"orch23_lock": LOCK_VERSION, "pipeline": pipeline_name, "records": blocks}
+    if lock.retained:
+        document[_RETAINED] = {name: _block(record, failed=True) for name, record in lock.retained.items()}
     return indented(document, sort_keys=True) + "\n"
 
 
@@ -86,16 +97,21 @@ def parse_lock(data: bytes, origin: str) -> LockFile:
         body = mapping(parse(document))
         if body.get("orch23_lock") != LOCK_VERSION:
             raise CorruptStateError(_unknown_version(origin, body.get("orch23_lock")))
-        body = fields(body, ("orch23_lock", "pipeline", "records"))
+        more = (_RETAINED,) if _RETAINED in body else ()
+        body = fields(body, ("orch23_lock", "pipeline", "records", *more))
         text(body["pipeline"])
-        return LockFile(_records(mapping(body["records"]), origin, document))
+        if _END not in mapping(body["records"]):
+            message = "the end mark is missing"
+            raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
+        retained = _records(mapping(body.get(_RETAINED, {})), origin, document)
+        return LockFile(_records(mapping(body["records"]), origin, document), retained)
     except ValueError as error:
         raise CorruptStateError(_damaged(origin, error)) from error
 
 
-def _block(record: Record) -> Json:
-    if record.failed:
-        message = f"BUG: the kept failure of {record.stage} is no record for a lock file"
+def _block(record: Record, *, failed: bool = False) -> Json:
+    if record.failed is not failed:
+        message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
         raise ValueError(message)
     body = record_to_json(record)
     return {**body, "sum": digest_json(body)}
@@ -104,9 +120,6 @@ def _block(record: Record) -> Json:
 def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str, Record]:
     found: dict[str, Record] = {}
     complaints: list[Diagnostic] = []
-    if _END not in blocks:
-        message = "the end mark is missing"
-        raise ValueError(message)
     for name, block in blocks.items():
         if name == _END:
             continue

@@ -129,6 +129,10 @@ class Records:
         """Return the newest record of that label that is no kept failure."""
         return next((record for record in self._newest("stage", stage) if not record.failed), None)
 
+    def labelled(self, stage: str) -> tuple[Record, ...]:
+        """Return the records of that label, newest first, kept failures too."""
+        return self._newest("stage", stage)
+
     def owners(self, path: str) -> tuple[Record, ...]:
         """Return the records that have an output of that path, newest first, kept failures too."""
         return self._newest("path", path)

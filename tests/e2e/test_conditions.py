@@ -33,7 +33,7 @@ def test_switching_off_takes_its_files_away_and_switching_on_brings_them_back_un
     green(project.build())
     assert project.read("pack.lst") == "code.txt\ndocs.txt\n"
     plan = project.run("plan", "--set", "docs=false")
-    assert "would take away docs.txt" in plan.out
+    assert "would remove docs.txt" in plan.out
     green(project.build("--set", "docs=false"))
     assert (project.read("pack.lst"), project.exists("docs.txt")) == ("code.txt\n", False)
     assert project.plan() == {"code": "fresh", "docs": "restore", "pack": "restore"}

@@ -103,8 +103,8 @@ def test_a_plan_with_nothing_to_do_is_one_line() -> None:
 def test_dead_files_are_something_to_do() -> None:
     some = view({"a": Fresh(RECORD)}, dead=("old.txt",))
     assert not some.is_quiet
-    assert "would take away old.txt: no stage makes it now" in plan_text(some, PLAIN)
-    assert "would take away old.txt" in status_text(some, PLAIN)
+    assert "would remove old.txt: no stage makes it any more" in plan_text(some, PLAIN)
+    assert "would remove old.txt" in status_text(some, PLAIN)
 
 
 def test_status_leaves_out_what_is_fresh() -> None:

@@ -150,7 +150,7 @@ def test_restored_files_and_files_taken_away_are_named() -> None:
         over(0, "ok"),
     )
     assert " ✔ a     restored           a.txt\n" in told
-    assert " - taken away, since no stage makes it now: old.txt\n" in told
+    assert " - removed, since no stage makes it any more: old.txt\n" in told
 
 
 def test_what_others_wrote_cannot_steer_the_terminal() -> None:
