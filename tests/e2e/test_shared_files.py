@@ -262,7 +262,7 @@ def item(name: str, text: str = "a", path: str = "") -> dict[str, object]:
 
 def items_of(*items: dict[str, object], **foreach: object) -> dict[str, dict]:
     """Return a stage that writes a test for each item."""
-    stage = llm([], ["${{ one.files }}"])
+    stage = llm([], ["${{ one.files[0] }}"])
     return {"tests": {**stage, "foreach": {"in": list(items), "key": "id", "as": "one", **foreach}}}
 
 
@@ -373,7 +373,7 @@ def test_a_committed_edit_is_verified_and_recorded(repository, model, group):
 
 def test_a_committed_edit_that_fails_the_verification_fails_the_stage_and_stays(repository, model):
     merged(repository)
-    edited = append(repository, "src/m.py", "broken(\n")
+    edited = append(repository, "src/m.py", "# bad\n")
     repository.commit()
     for _ in range(2):
         assert repository.run("build", "a.yaml").code == 1

@@ -4,7 +4,6 @@ Written from the text of the rules; no code of the engine is used. The model kee
 knows belongs to a folder, what a lock file knows to the bytes of that lock file, since git brings old ones back.
 """
 
-import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,15 +22,9 @@ class UnsureError(Exception):
     """The rules do not say what follows, or this model does not know them well enough; the invariants still hold."""
 
 
-def parses(files: Mapping[str, str]) -> bool:
-    """Return whether every Python file parses, which is what the stages are verified by."""
-    for path, text in files.items():
-        if path.endswith(".py"):
-            try:
-                ast.parse(text)
-            except SyntaxError:
-                return False
-    return True
+def passes(files: Mapping[str, str]) -> bool:
+    """Return whether the verification of an llm stage passes."""
+    return not any("bad" in text for text in files.values())
 
 
 # ---- what is declared ------------------------------------------------------------------------------
@@ -84,7 +77,7 @@ def stages_of(text: str) -> tuple[list[Stage], list[Stage]]:
                 replace(
                     stage,
                     name=f"{name}@{item['id']}",
-                    outputs=tuple(item["files"]),
+                    outputs=(item["files"][0],),
                     item=json.dumps(item, sort_keys=True),
                     together=foreach.get("promote") == "together",
                     chain=foreach.get("order") == "sequential",
@@ -431,7 +424,7 @@ class Rules:
         former = self.lock.of(stage.name)
         outputs = {**(former.outputs if former else {}), **{path: self.disk[path] for path in edited}}
         still = {p for p in (former.accepted if former else ()) if self.disk.get(p) == outputs[p]}
-        if stage.kind == "llm" and not parses(outputs):
+        if stage.kind == "llm" and not passes(outputs):
             return None
         return Made(
             stage.name,
@@ -456,7 +449,7 @@ class Rules:
         outputs = answered(stage, inputs, shown)
         self._claim(stage, [*outputs])
         originals = {path: self.original(path) for path in outputs}
-        made = Made(stage.name, core, tuple(sorted(base.items())), outputs, originals, failed=not parses(outputs))
+        made = Made(stage.name, core, tuple(sorted(base.items())), outputs, originals, failed=not passes(outputs))
         if not made.failed:
             self._settle(stage, made, "built")
             return
@@ -534,8 +527,9 @@ class Rules:
         gone = {path for path in self._ended() if self._becomes(path) == "removed"}
         read = {
             path: text
-            for path, text in self.disk.items()
-            if path not in gone and not stage.covers(path) and any(fnmatch(path, p) for p in stage.inputs)
+            for pattern in stage.inputs
+            for path, text in sorted(self.disk.items())
+            if path not in gone and not stage.covers(path) and fnmatch(path, pattern)
         }
         self._take(stage, read)
 
@@ -633,5 +627,5 @@ def answered(stage: Stage, inputs: Mapping[str, str], base: Mapping[str, str]) -
 def computed(stage: Stage, inputs: Mapping[str, str]) -> str:
     """Return what a program of the pipelines, or a template, makes."""
     if stage.kind == "render":
-        return "".join(f"<{path}>{text}" for path, text in sorted(inputs.items()))
+        return "".join(f"<{path}>{text}" for path, text in inputs.items())
     return "".join(text for _, text in sorted(inputs.items()))

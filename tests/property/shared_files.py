@@ -70,7 +70,8 @@ def item(slot: str, name: str, revision: str) -> dict[str, Any]:
 
 def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
     """Return the declaration of a slot's stage, as it is at first."""
-    asked = {"llm": {"context": {"own_outputs": setup.own_outputs}}, "retry": 0, "verify": [{"check": "python_syntax"}]}
+    where = {"site": "site/", "chain": "src/app.py", "par": "${{ one.files[0] }}"}.get(slot, PATHS[slot][0])
+    asked: dict[str, Any] = {"llm": {"context": {"own_outputs": setup.own_outputs}}, "retry": 0, "verify": [{"shell": f"! grep -rq bad {where}"}]}
     if setup.transcripts:
         asked["llm"] |= {"transcripts": "kept"}
     match slot:
@@ -84,7 +85,7 @@ def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
                 how["order"] = "sequential"
             elif setup.together:
                 how["promote"] = "together"
-            return {"foreach": how, "outputs": ["${{ one.files }}"], **asked}
+            return {"foreach": how, "outputs": ["${{ one.files[0] }}"], **asked}
         case "copy":
             return {"inputs": ["COPY.md"], "outputs": ["build/copy.txt"], "shell": "cat COPY.md > build/copy.txt"}
         case "page":
@@ -397,7 +398,7 @@ class Player:
         return True
 
     def _break(self, path: str) -> bool:
-        return self._edit(path, "u{}(\n") if self.repository.exists(path) else False
+        return self._edit(path, "# bad u{}\n") if self.repository.exists(path) else False
 
     def _delete(self, path: str) -> bool:
         if not self.repository.exists(path):
@@ -727,7 +728,7 @@ class Player:
                 continue
             theirs = self.written.get(path) == old
             at_head = self.head.get(path) == old
-            marks = {line for line in old.splitlines() if line.startswith(("# u", "u"))}
+            marks = {line for line in old.splitlines() if line.startswith(("# u", "# bad u"))}
             kept = {line for line in (new or "").splitlines()}
             from_it = new is not None and new.startswith(old)
             if from_it:
@@ -767,7 +768,7 @@ class Player:
     def _created_again(self, path: str, pipeline: str, old: str) -> bool:
         """Return whether the file is one that only a stage has written: it is generated again, by rule 4."""
         del pipeline
-        return path not in EXISTED and not any(line.startswith(("# u", "u")) for line in old.splitlines())
+        return path not in EXISTED and not any(line.startswith(("# u", "# bad u")) for line in old.splitlines())
 
     def _ended_stages_revert_nothing(self, pipeline: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """I2: a file that is committed and that no stage declares stays as it is."""
