@@ -563,3 +563,69 @@ def test_a_file_that_was_there_before_a_shell_stage_is_not_called_an_edit(reposi
     assert ends(repository) == {"copy": "edited"}
     green(repository.run("build", "a.yaml", "--overwrite-edited"))
     assert repository.read("build/f.txt") == spec("src/m.py: a")
+
+
+# ---- chains ----------------------------------------------------------------------------------------
+
+
+def chain_of(*items: tuple[str, str]) -> dict[str, dict]:
+    """Return a sequential foreach whose items edit one file."""
+    return items_of(*(item(name, text, "src/m.py") for name, text in items), order="sequential")
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_item_starts_from_the_item_before_it_although_the_file_is_committed(repository, model, committed):
+    repository.write(pipeline(chain_of(("x", "a"), ("y", "bad"))))
+    if committed:
+        repository.commit()
+    for _ in range(2):
+        assert repository.run("build", "a.yaml").code == 1
+        assert model.last.base == {"src/m.py": BASE + A}
+        assert repository.read("src/m.py") == BASE
+    assert len(model.calls) == 2
+    repository.write(pipeline(chain_of(("x", "a"), ("y", "b"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == BASE + A + B
+    settled(repository, model)
+
+
+def test_a_chain_whose_last_item_ends_keeps_the_committed_file(repository, model):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
+    repository.write(pipeline(chain_of(("x", "a"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == BASE + A + B
+    settled(repository, model)
+    repository.write(pipeline(chain_of(("x", "a"), ("z", "c"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == BASE + A + B + C
+
+
+@pytest.mark.parametrize("order", [("z", "x", "y"), ("y", "x")])
+def test_a_reordered_chain_with_a_committed_edit_comes_to_rest(repository, model, order):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
+    append(repository, "src/m.py", EDIT)
+    repository.write(pipeline(chain_of(*((name, "a") for name in order))))
+    repository.commit()
+    green(repository.run("build", "a.yaml"))
+    assert EDIT in repository.read("src/m.py")
+    settled(repository, model)
+
+
+# ---- kept failures ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_kept_failure_keeps_its_base(repository, model, existed):
+    path = "src/m.py" if existed else "src/new.py"
+    repository.edit("FEATURE.md", spec(f"{path}: bad"))
+    repository.write(pipeline({"feature": llm(["FEATURE.md"], [path], on_failure="keep")}))
+    repository.commit()
+    base = {"src/m.py": BASE} if existed else {}
+    for _ in range(2):
+        assert repository.run("build", "a.yaml").code == 1
+        assert repository.read(path) == base.get(path, "") + addition("bad")
+    assert len(model.calls) == 1
+    repository.edit("FEATURE.md", spec(f"{path}: b"))
+    green(repository.run("build", "a.yaml"))
+    assert model.last.base == base
+    assert repository.read(path) == base.get(path, "") + B

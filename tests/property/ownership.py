@@ -141,6 +141,8 @@ class Store:
     retained: list[Made] = field(default_factory=list)
     responses: set[tuple[Any, ...]] = field(default_factory=set)
     contents: set[str] = field(default_factory=set)
+    complete: bool = True
+    """Whether it has all responses that today's results were made of: not in a clone without the store."""
 
     def add(self, made: Made) -> None:
         """Keep a result and its bytes."""
@@ -151,7 +153,7 @@ class Store:
 
     def copy(self) -> "Store":
         """Return a copy, as of a folder that is copied."""
-        return Store([*self.records], [*self.retained], {*self.responses}, {*self.contents})
+        return Store([*self.records], [*self.retained], {*self.responses}, {*self.contents}, self.complete)
 
 
 @dataclass
@@ -239,6 +241,7 @@ class Rules:
         """Return the outputs whose bytes a user wrote and nobody has decided on yet."""
         former = self.lock.of(stage.name)
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
+        paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}
         return [path for path in sorted(paths) if self._is_edited(path)]
 
     def _is_edited(self, path: str) -> bool:
@@ -310,7 +313,8 @@ class Rules:
         edited = [] if self.overwrite else self.edited(stage)
         undecided = [path for path in edited if not self.is_head(path)]
         made = self._matching(stage, core)
-        if undecided:
+        new = stage.kind == "llm" and self.lock.of(stage.name) is None
+        if undecided and (made is not None or not new):
             self.ends[stage.name] = "edited"
         elif made is not None and edited:
             self._decide_committed(stage, core, edited)
@@ -329,12 +333,20 @@ class Rules:
         kept = [m for m in self.store.records if m.failed and m.stage == stage.name]
         if kept and self._is_kept(kept[-1]):
             former = kept[-1]
-        paths = set(stage.literal_outputs)
-        if former is not None:
-            paths |= set(former.outputs)
-            start = dict(former.start)
-            return tuple(sorted((path, start.get(path, self.original(path))) for path in paths))
-        return tuple(sorted((path, self.original(path)) for path in paths))
+        return self._base_of(stage, former)
+
+    def _base_of(self, stage: Stage, made: Made | None) -> Bases:
+        """Return the base of a result, as far as what it replaced is still what is there."""
+        if stage.kind != "llm":
+            return ()
+        start = dict(made.start) if made is not None else {}
+        base: dict[str, str | None] = {}
+        there = {path for path in self.disk if stage.covers(path) and self.original(path) is not None}
+        for path in {*stage.literal_outputs, *there, *(made.outputs if made else ())}:
+            original = self.original(path)
+            as_then = made is not None and path in made.originals and made.originals[path] == original
+            base[path] = start.get(path, original) if as_then else original
+        return tuple(sorted(base.items()))
 
     def _is_kept(self, made: Made) -> bool:
         return all(self.disk.get(path) == text for path, text in made.outputs.items())
@@ -343,7 +355,7 @@ class Rules:
         """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
         bases = [self.in_force(stage)]
         every = [*(m for m in self.lock.results.values()), *reversed(self.store.records)]
-        bases += [made.start for made in every if made.identity == (stage.kind, stage.outputs)]
+        bases += [self._base_of(stage, made) for made in every if made.identity == (stage.kind, stage.outputs)]
         for base in dict.fromkeys(bases):
             found = [m for m in every if m.core == core and _same(m.start, base) and not m.failed]
             at_rest = [m for m in found if all(self.disk.get(p) == text for p, text in m.outputs.items())]
@@ -355,8 +367,7 @@ class Rules:
         """Return the base of a run, by rules 3 and 4."""
         base = dict(self.in_force(stage))
         new = self.lock.of(stage.name) is None
-        if any(out.endswith("/") for out in stage.outputs) and new:
-            base |= {p: self.original(p) for p in self.disk if stage.covers(p)}
+        base = {path: self.original(path) for path in self.disk if stage.covers(path)} | base
         for path in base:
             if path not in self.disk:
                 continue
@@ -543,8 +554,7 @@ class Rules:
             if name in names:
                 continue
             for path in made.outputs:
-                taken = any(path in one.outputs for one in self.results.values())
-                if not taken and not any(stage.covers(path) for stage in self.declared):
+                if not any(path in one.outputs for one in self.results.values()):
                     found.setdefault(path, []).append(made)
         return found
 
@@ -587,7 +597,8 @@ class Rules:
         if any(stage.kind != "llm" for stage in found):
             message = "accept of a program's output"
             raise UnsureError(message)
-        if not any(edited.values()):
+        undecided = [path for paths in edited.values() for path in paths if not self.is_head(path)]
+        if not undecided:
             return Forecast(64 if found else 66, self.disk, self.lock)
         results, code = dict(self.lock.results), 0
         for stage, paths in edited.items():
@@ -609,7 +620,7 @@ def _same(one: Bases, other: Bases) -> bool:
 def _meets(reader: Stage, writer: Stage) -> bool:
     for pattern in reader.inputs:
         for out in writer.outputs:
-            if fnmatch(out + ("x" if out.endswith("/") else ""), pattern) or pattern == out:
+            if fnmatch(out, pattern) or (out.endswith("/") and pattern.startswith(out)):
                 return True
     return False
 
