@@ -6,9 +6,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from orch23.model.digest import FileEntry, digest_json
+from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, MissingBytesError, SafetyError
-from orch23.model.record import LockFile, Record
+from orch23.model.record import LockFile, Record, retained_key
 from orch23.store.journal import journals, read_journal
 from orch23.store.lock_file import lock_pipeline, read_lock, write_lock
 from orch23.store.lock_files import files_of
@@ -97,7 +97,7 @@ def _opened(root: Path) -> Store | None:
 def retained_from(record: Record) -> Record:
     """Return a record that says whose the files are, and proves no result: no key of a stage is its key."""
     identity = {name: record.manifest[name] for name in ("kind", "outputs", "item") if name in record.manifest}
-    key = record.key if record.failed else digest_json({"retained": record.key})
+    key = record.key if record.failed else retained_key(record.key)
     return replace(record, key=key, manifest=identity, exchanges=(), failed=True)
 
 

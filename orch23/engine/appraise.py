@@ -15,7 +15,7 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.manifest import Reason, core_of, identity_of
 from orch23.model.paths import is_glob, match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
-from orch23.model.record import Record
+from orch23.model.record import Record, retained_key
 from orch23.plan.graph import reads_of
 from orch23.plan.writers import writes_of
 from orch23.resolve.prompts import Sources
@@ -69,7 +69,7 @@ class Appraiser:
         world.starts[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
-        if not known.todays and known.same_core is None and not known.waiting_on:
+        if not known.todays and known.same_core is None and not known.waiting_on and not self._was_reset(resolved):
             for start in self._other_bases(name, resolved, in_force):
                 world.starts[name] = start
                 other = self.resolve(name)
@@ -82,6 +82,11 @@ class Appraiser:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         return self._owned(resolved, decide(self._without_started(known)))
+
+    def _was_reset(self, resolved: Resolved) -> bool:
+        """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
+        retained = self.world.lock.retained.get(resolved.stage.name)
+        return retained is not None and retained.key == retained_key(resolved.key)
 
     def _base_in_force(self, name: str) -> Mapping[str, FileEntry]:
         """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""

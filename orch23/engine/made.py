@@ -1,6 +1,6 @@
 """What a pipeline has made by a moment: the entries that its records tell, and where the bytes still are."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeAlias
@@ -46,15 +46,12 @@ class Made:
     _lost: dict[str, bool] = field(default_factory=dict)
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what was made at a path, or None if nothing was, or what was made there is dead."""
+        """Return what was made at a path, or None if nothing was. A file of a stage that has ended counts as it is."""
         if self.today is not None and path in self.unknown:
             return self.today.entry(path)
         if path in self._told:
             return self._told[path]
-        found = self.files.entry(path)
-        if found is not None and found in self._of_the_gone.get(path, ()):
-            return self._originals.get(path)
-        return found
+        return self.files.entry(path)
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of what was made at a path; today's where those that were then are lost."""
@@ -110,19 +107,6 @@ class Made:
         if self.today is None:
             nodes += self.plan.nodes.values()
         return tuple(writes_of(node) for node in nodes if node.name not in known)
-
-    @cached_property
-    def _of_the_gone(self) -> dict[str, list[FileEntry]]:
-        """Give the bytes that belong to stages that are no more: with these a file is dead."""
-        found: dict[str, list[FileEntry]] = {}
-        for name, record in self.lock.records.items():
-            for path, entry in record.outputs.items() if not self._is_alive(name) else ():
-                found.setdefault(path, []).append(entry)
-        return found
-
-    @cached_property
-    def _originals(self) -> Mapping[str, FileEntry | None]:
-        return self.lock.originals()
 
     def _is_alive(self, name: str) -> bool:
         return name in self.plan.nodes or isinstance(self.plan.nodes.get(name.partition("@")[0]), ForeachStage)

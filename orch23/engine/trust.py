@@ -44,9 +44,13 @@ class Trust:
         given = {**self.resolved.verify_files, **self.resolved.files, **self.resolved.base}
         if given.get(path) != entry:
             return self.resolved.stage.name
+        name = self.resolved.stage.name
+        if path in self.world.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there
+            ownership = self.world.ownership
+            return name if ownership.is_known(path, entry) and not ownership.is_accepted(path, entry) else None
         if path in self.resolved.base and self.world.originals().get(path) == entry:
             return None
-        return self.world.maker(self.resolved.stage.name, path)
+        return self.world.maker(name, path)
 
 
 def of_a_model(plan: Plan, name: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from orch23.model.digest import FileEntry
+from orch23.model.digest import FileEntry, digest_json
 from orch23.model.manifest import Manifest
 
 
@@ -44,6 +44,11 @@ class Record:
     accepted: tuple[str, ...] = ()
     git: Mapping[str, str] = field(default_factory=dict)
     failed: bool = False
+
+
+def retained_key(key: str) -> str:
+    """Return the key of what `reset` retains of a record with this key: no stage has it."""
+    return digest_json({"retained": key})
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,10 +77,9 @@ def _ways_out(event: Event, excerpt: str) -> list[str]:
 
 def _edited(pipeline: Pipeline, event: Event, style: Style) -> str:
     name = _named(pipeline, event)
-    paths = visible(" ".join(texts_of(event.data, "paths")))
     give_up = " ".join(["orch23 build", *pipeline_words(pipeline.file), "--overwrite-edited"])
     lines = [
-        f"  edited by hand: {paths}" if paths else f"  {visible(event.message)}",
+        f"  {visible(event.message)}",
         f"  next: `orch23 accept {name}` verifies the edit and keeps it; `{give_up}` gives it up",
     ]
     return _heading(pipeline, event, style) + "\n".join(lines) + "\n"

@@ -197,6 +197,7 @@ def _is_to_go(use: _Use, wish: Wish, left_bytes: int) -> bool:
 def _outputs_of(record: Record) -> Iterator[str]:
     yield from (entry.digest.sha256 for entry in record.outputs.values())
     yield from (entry.digest.sha256 for entry in record.originals.values() if entry is not None)
+    yield from (base.start.digest.sha256 for base in record.bases.values())
 
 
 def _inputs_of(record: Record) -> Iterator[str]:

@@ -1,11 +1,12 @@
 """What a stage sees of a project: versions of a chain, version 0, dead files, listings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orch23.engine.world import StageTree, World
-from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, ShellStep, Stage
 from orch23.model.record import LockFile, Record
@@ -28,6 +29,25 @@ def stage(name, reads=(), writes=(), *, index=None, **more):
 def record(name, key="k", originals=None, **outputs):
     made = {path.replace("__", "/"): entry(text) for path, text in outputs.items()}
     return Record(stage=name, key=key, manifest={"kind": name}, outputs=made, originals=originals or {})
+
+
+class FakeGit:
+    """What HEAD has, by path, and objects by id; remembers what it was asked."""
+
+    was_asked = False
+
+    def __init__(self, head, objects=None):
+        self.head, self.objects, self.calls = head, objects or {}, []
+
+    def committed(self, paths):
+        self.calls.append(tuple(paths))
+        return {path: git_blob_id(self.head[path]) for path in paths if path in self.head}
+
+    def bytes_of(self, blob_id):
+        return self.objects.get(blob_id)
+
+    def bytes_at(self, path):
+        return iter([self.head[path]] if path in self.head else [])
 
 
 FIRST = stage("first", ("w/p",), ("m",))
@@ -151,11 +171,69 @@ def test_other_bytes_at_such_a_path_are_a_persons_file(world):
     assert here.listed("*") == ("o",)
 
 
-def test_a_dead_file_goes_back_to_version_0(world):
+def test_a_file_that_existed_before_is_released_when_its_stage_ends(world):
     gone = record("gone", originals={"o": entry("0")}, o="made")
     here = world(LAST, lock=(gone,), files={"o": "made"})
-    assert here.dead_files() == {"o": entry("0")}
-    assert here.view("last", "o") == entry("0")
+    assert here.dead_files() == {}
+    assert here.released_files() == {"o": "gone"}
+    assert here.view("last", "o") == entry("made")
+    assert here.listed("*") == ("o",)
+
+
+def test_a_file_that_a_user_had_accepted_is_released_when_its_stage_ends(world):
+    gone = replace(record("gone", o="made"), accepted=("o",))
+    here = world(LAST, lock=(gone,), files={"o": "made"})
+    assert here.dead_files() == {}
+    assert here.released_files() == {"o": "gone"}
+
+
+def test_a_file_that_a_stage_reads_by_name_is_released_when_its_stage_ends(world):
+    here = world(stage("reader", ("o",), ("p",)), lock=(record("gone", o="made"),), files={"o": "made"})
+    assert here.dead_files() == {}
+    assert here.view("reader", "o") == entry("made")
+
+
+def test_a_committed_file_is_released_whatever_bytes_are_committed(world):
+    git = FakeGit({"o": b"other"})
+    here = world(LAST, lock=(record("gone", o="made"), record("alone", p="made")), files={"o": "made", "p": "made"})
+    here = World(here.plan, here.store, here.lock, git=git)
+    assert here.dead_files() == {"p": None}
+    assert here.released_files() == {"o": "gone"}
+    assert git.calls == [("o", "p")], "one call for all paths"
+
+
+def test_git_is_not_asked_while_no_stage_has_ended(world):
+    git = FakeGit({})
+    here = world(LAST, lock=(record("last", end="made"),), files={"end": "made"})
+    here = World(here.plan, here.store, here.lock, git=git)
+    assert here.dead_files() == {}
+    assert not git.calls
+
+
+def test_a_file_of_an_older_result_is_removed_although_it_is_committed(world):
+    here = world(stage("s", (), ("o/",)), lock=(record("s", o__a="a", o__b="b"),), files={"o/a": "a", "o/b": "b"})
+    here = World(here.plan, here.store, here.lock, git=FakeGit({"o/b": b"b"}))
+    newer = record("s", o__a="a")
+    here.settle("s", newer)
+    assert here.target("s", newer) == {"o/a": entry("a"), "o/b": None}
+
+
+def test_lost_bytes_are_found_in_git_by_the_recorded_blob_id(world):
+    data = b"lost"
+    known = replace(record("a", o="now"), originals={"o": entry("lost")}, git={entry("lost").digest.sha256: "id"})
+    here = world(LAST, lock=(known,), files={"o": "now"})
+    here = World(here.plan, here.store, here.lock, git=FakeGit({}, {"id": data}))
+    assert here.read("o", entry("lost")) == data
+    with pytest.raises(MissingBytesError):
+        here.read("o", entry("never there"))
+
+
+def test_bytes_from_git_must_have_the_digest(world):
+    known = replace(record("a", o="now"), git={entry("lost").digest.sha256: "id"})
+    here = world(LAST, lock=(known,), files={"o": "now"})
+    here = World(here.plan, here.store, here.lock, git=FakeGit({"o": b"wrong"}, {"id": b"wrong too"}))
+    with pytest.raises(MissingBytesError):
+        here.read("o", entry("lost"))
 
 
 def test_nothing_is_dead_that_a_stage_of_another_name_makes_now(world):
