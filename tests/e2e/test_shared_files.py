@@ -326,15 +326,15 @@ def test_a_fresh_clone_whose_lock_was_committed_without_its_outputs_builds(repos
     assert model.bases("src/m.py") == [BASE, BASE]
 
 
-def test_a_chain_in_a_fresh_clone_builds_without_transcripts(repository, model, tmp_path):
-    def chain(*texts: str) -> dict[str, dict]:
-        items = [item(f"t{n}", text, "src/m.py") for n, text in enumerate(texts)]
-        return items_of(*items, order="sequential")["tests"]
-
-    merged(repository, {"work": chain("a", "b")})
+@pytest.mark.parametrize("change", [False, True])
+def test_a_chain_in_a_fresh_clone_builds_without_transcripts(repository, model, tmp_path, change):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
     clone = repository.clone(tmp_path / "clone")
-    up_to_date(clone.run("build", "a.yaml"))
-    clone.write(pipeline({"work": chain("a", "c")}))
+    if not change:
+        up_to_date(clone.run("build", "a.yaml"))
+        assert len(model.calls) == 2
+        return
+    clone.write(pipeline(chain_of(("x", "a"), ("y", "c"))))
     green(clone.run("build", "a.yaml"))
     assert model.last.base == {"src/m.py": BASE + A + B}, "the earlier item has the result of the lock file"
     assert clone.read("src/m.py") == BASE + A + B + C
@@ -381,12 +381,15 @@ def test_a_committed_edit_that_fails_the_verification_fails_the_stage_and_stays(
     assert len(model.calls) == 1
 
 
-def test_a_committed_edit_of_a_shell_output_is_recorded_but_not_overwritten(repository, model):
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_edit_of_a_shell_output_is_asked_about_and_not_overwritten(repository, model, committed):
     stage = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
     merged(repository, {"copy": stage})
     edited = append(repository, "build/f.txt", EDIT)
-    repository.commit()
-    green(repository.run("build", "a.yaml"))
+    if committed:
+        repository.commit()
+    assert repository.run("build", "a.yaml").code == 6
+    green(repository.run("accept", "a.yaml", "copy"))
     settled(repository, model)
     repository.edit("FEATURE.md", spec("src/m.py: b"))
     assert repository.run("build", "a.yaml").code == 6
@@ -615,10 +618,13 @@ def test_a_reordered_chain_with_a_committed_edit_comes_to_rest(repository, model
 
 
 @pytest.mark.parametrize("existed", [False, True])
-def test_a_kept_failure_keeps_its_base(repository, model, existed):
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_kept_failure_keeps_its_base(repository, model, existed, alone):
     path = "src/m.py" if existed else "src/new.py"
     repository.edit("FEATURE.md", spec(f"{path}: bad"))
-    repository.write(pipeline({"feature": llm(["FEATURE.md"], [path], on_failure="keep")}))
+    other = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
+    stages = {} if alone else {"other": other}
+    repository.write(pipeline({**stages, "feature": llm(["FEATURE.md"], [path], on_failure="keep")}))
     repository.commit()
     base = {"src/m.py": BASE} if existed else {}
     for _ in range(2):
