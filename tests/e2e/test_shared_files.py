@@ -623,7 +623,7 @@ def test_a_kept_failure_keeps_its_base(repository, model, existed, alone):
     path = "src/m.py" if existed else "src/new.py"
     repository.edit("FEATURE.md", spec(f"{path}: bad"))
     other = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
-    stages = {} if alone else {"other": other}
+    stages = {} if alone else {"a": other}
     repository.write(pipeline({**stages, "feature": llm(["FEATURE.md"], [path], on_failure="keep")}))
     repository.commit()
     base = {"src/m.py": BASE} if existed else {}
