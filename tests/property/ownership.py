@@ -105,6 +105,8 @@ class Made:
     originals: Mapping[str, str | None]
     accepted: frozenset[str] = frozenset()
     failed: bool = False
+    instead: Bases = ()
+    """What the run would have started from, had no base moved."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -199,6 +201,11 @@ class Rules:
         self.calls: set[tuple[Any, ...]] = set()
         self.bases: dict[str, dict[str, str]] = {}
         self.held: list[tuple[Stage, Made, str]] = []
+        self.incoming: str | None = None
+        self.gone: set[str] = set()
+        self.core_of: dict[str, tuple[Any, ...]] = {}
+        self.versions: list[str | None] = []
+        self.follows = True
 
     # ---- small questions ----
 
@@ -242,11 +249,13 @@ class Rules:
         former = self.lock.of(stage.name)
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
         paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}
-        return [path for path in sorted(paths) if self._is_edited(path)]
+        return [path for path in sorted(paths) if self._is_edited(path, in_place=stage.kind == "llm")]
 
-    def _is_edited(self, path: str) -> bool:
+    def _is_edited(self, path: str, *, in_place: bool = True) -> bool:
         if path not in self.disk or self.makers(path, self.disk[path]):
             return False
+        if not in_place:
+            return True
         return self.disk[path] != self.original(path) and not self.was_a_base(path)
 
     def core(self, stage: Stage, inputs: Mapping[str, str]) -> tuple[Any, ...]:
@@ -260,10 +269,8 @@ class Rules:
         if self._missing_input():
             return Forecast(65, self.disk, self.lock)
         readers = [s for s in self.declared if s.family.startswith(("page", "lit"))]
-        if any(stage.chain for stage in self.declared):
-            message = "a chain"
-            raise UnsureError(message)
-        for stage in (s for s in self.declared if s not in readers):
+        self._chain([stage for stage in self.declared if stage.chain])
+        for stage in (s for s in self.declared if s not in readers and not s.chain):
             self._take(stage, {path: self.disk[path] for path in stage.inputs})
         self._end_groups()
         for stage in readers:
@@ -309,11 +316,13 @@ class Rules:
 
     def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:
         """Decide on one stage and do what is to be done."""
-        core = self.core(stage, inputs)
+        core = self.core_of[stage.name] = self.core(stage, inputs)
         edited = [] if self.overwrite else self.edited(stage)
         undecided = [path for path in edited if not self.is_head(path)]
         made = self._matching(stage, core)
-        new = stage.kind == "llm" and self.lock.of(stage.name) is None
+        new = stage.kind == "llm" and self._is_new(stage)
+        if stage.kind != "llm" and edited:
+            undecided = edited
         if undecided and (made is not None or not new):
             self.ends[stage.name] = "edited"
         elif made is not None and edited:
@@ -330,23 +339,29 @@ class Rules:
         if stage.kind != "llm":
             return ()
         former = self.lock.of(stage.name)
+        return self._base_of(stage, self._failure_on_disk(stage) or former)
+
+    def _failure_on_disk(self, stage: Stage) -> Made | None:
+        """Return the kept failure of a stage, if its files are those on disk."""
         kept = [m for m in self.store.records if m.failed and m.stage == stage.name]
-        if kept and self._is_kept(kept[-1]):
-            former = kept[-1]
-        return self._base_of(stage, former)
+        return kept[-1] if kept and self._is_kept(kept[-1]) else None
 
     def _base_of(self, stage: Stage, made: Made | None) -> Bases:
         """Return the base of a result, as far as what it replaced is still what is there."""
         if stage.kind != "llm":
             return ()
         start = dict(made.start) if made is not None else {}
+        instead = dict(made.instead) if made is not None else {}
         base: dict[str, str | None] = {}
         there = {path for path in self.disk if stage.covers(path) and self.original(path) is not None}
-        for path in {*stage.literal_outputs, *there, *(made.outputs if made else ())}:
-            original = self.original(path)
-            as_then = made is not None and path in made.originals and made.originals[path] == original
-            base[path] = start.get(path, original) if as_then else original
+        for path in {*stage.literal_outputs, *there, *start}:
+            comes = self.comes(stage, path)
+            base[path] = start[path] if path in start and instead.get(path) == comes else comes
         return tuple(sorted(base.items()))
+
+    def comes(self, stage: Stage, path: str) -> str | None:
+        """Return what a stage starts from where no base has moved: of a chain the result of the item before."""
+        return self.incoming if stage.chain else self.original(path)
 
     def _is_kept(self, made: Made) -> bool:
         return all(self.disk.get(path) == text for path, text in made.outputs.items())
@@ -365,38 +380,100 @@ class Rules:
 
     def _moved(self, stage: Stage) -> dict[str, str | None]:
         """Return the base of a run, by rules 3 and 4."""
-        base = dict(self.in_force(stage))
-        new = self.lock.of(stage.name) is None
-        base = {path: self.original(path) for path in self.disk if stage.covers(path)} | base
-        for path in base:
-            if path not in self.disk:
+        force = self.in_force(stage)
+        base = dict(force)
+        known = self.lock.retained.get(stage.name)
+        if stage.name not in self.lock.results and known is not None and known.core == self.core_of[stage.name]:
+            if self.edited(stage):
+                message = "a committed edit and a reset"
+                raise UnsureError(message)
+            if _same(known.start, force):
+                return base  # the same request again
+        if not self.follows:
+            return base
+        new = self._is_new(stage)
+        for path in {**dict.fromkeys(p for p in self.disk if stage.covers(p)), **base}:
+            if path not in self.disk or path in self.gone:
                 continue
-            created = self.original(path) is None
-            if created and not self._a_user_wrote(path):
-                if new and self.makers(path, self.disk[path]) and self._becomes(path) != "released":
-                    continue
-                if not new or not self.makers(path, self.disk[path]):
-                    continue
-                if self.lock_of_others(path):
-                    message = "a new stage at a path of another pipeline"
-                    raise UnsureError(message)
-            if self.is_accepted(path) or self.is_head(path) or new:
+            if self._starts_from(stage, path, base.get(path, self.comes(stage, path)), new=new):
                 base[path] = self.disk[path]
         return base
 
-    def lock_of_others(self, path: str) -> list[str]:
-        """Return the other pipelines of which the lock file gives a path to a stage."""
-        return [
-            name
-            for name, lock in self.locks.items()
-            if name != self.pipeline and any(path in made.outputs for made in lock.all())
-        ]
+    def _is_new(self, stage: Stage) -> bool:
+        """Return whether the stage never had a result; an item of a chain that had one is no new chain."""
+        names = {one.name for one in self.declared if one.family == stage.family} if stage.chain else {stage.name}
+        return all(self.lock.of(name) is None for name in names) and not self._failure_on_disk(stage)
 
-    def _a_user_wrote(self, path: str) -> bool:
-        every = [*self.lock.all(), *self.store.records, *self.store.retained]
-        if any(path in made.accepted or dict(made.start).get(path) is not None for made in every):
+    def _starts_from(self, stage: Stage, path: str, start: str | None, *, new: bool) -> bool:
+        """Return whether a run starts from the bytes on disk instead of from its base so far."""
+        if self.is_accepted(path):
             return True
-        return self.is_head(path) and not self.makers(path, self.disk[path])
+        own = bool(self.makers(path, self.disk[path]))
+        if own and (path in self._ended() and self._becomes(path) == "removed"):
+            return False
+        if new and not (own and self._has_owner_today(path)):
+            return True
+        if stage.chain and self.disk[path] in self.versions:
+            return False
+        return not (own and start is None) and self.is_head(path)
+
+    def _has_owner_today(self, path: str) -> bool:
+        names = {stage.name for stage in self.declared}
+        return any(
+            path in made.outputs for name, made in {**self.lock.retained, **self.lock.results}.items() if name in names
+        )
+
+    # ---- a chain ----
+
+    def _chain(self, items: Sequence[Stage]) -> None:
+        """Go through the items of a sequential foreach, which all edit one file."""
+        if not items:
+            return
+        path = items[0].outputs[0]
+        former = [name for name in self.lock.results if name.partition("@")[0] == items[0].family]
+        if set(former) - {stage.name for stage in items}:
+            message = "a chain of which an item ended"
+            raise UnsureError(message)
+        edited = [] if self.overwrite else [p for p in [path] if self._is_edited(p)]
+        undecided = [p for p in edited if not self.is_head(p)]
+        self.incoming = self.original(path)
+        self.versions = [self.incoming]
+        stuck = ""
+        for stage in items:
+            core = self.core_of[stage.name] = self.core(stage, {})
+            made = self._matching(stage, core)
+            last = stage is items[-1]
+            if stuck:
+                self.ends[stage.name] = stuck
+                continue
+            if undecided and (made is None or last):
+                stuck = self.ends[stage.name] = "edited"
+                continue
+            if made is not None and edited and last:
+                self._decide_committed(stage, core, edited)
+                continue
+            if made is None:
+                made = self._ask(stage, core, {})
+                if made.failed:
+                    stuck = "blocked"
+                    self._fail(stage, made, keep=stage.keep and last)
+                    continue
+                self.store.add(made)
+                self.ends[stage.name] = "built"
+            else:
+                at_rest = not last or self.disk.get(path) == made.outputs[path]
+                if not self._obtainable(made.outputs[path]):
+                    message = "bytes are lost"
+                    raise UnsureError(message)
+                self.ends[stage.name] = "fresh" if at_rest else "restored"
+            locked = self.lock.of(stage.name)
+            self.follows &= locked is not None and locked.outputs == made.outputs
+            self.incoming = made.outputs[path]
+            self.versions.append(self.incoming)
+            self.results[stage.name] = replace(made, stage=stage.name)
+            if last:
+                self.disk[path] = self.incoming
+        self.follows, self.incoming, self.versions = True, None, []
 
     # ---- what is done ----
 
@@ -404,7 +481,8 @@ class Rules:
         wanted = {p: text for p, text in made.outputs.items() if self.disk.get(p) != text}
         gone = self._left_over(stage, made)
         if wanted or gone:
-            self._claim(stage, [*wanted])
+            if self._refused(stage, made.outputs):
+                return
             if any(not self._obtainable(text) for text in wanted.values()):
                 message = "bytes are lost"
                 raise UnsureError(message)
@@ -413,14 +491,30 @@ class Rules:
     def _obtainable(self, text: str) -> bool:
         return text in self.store.contents or text in self.disk.values() or text in self.in_git
 
-    def _claim(self, stage: Stage, paths: Sequence[str]) -> None:
+    def _refused(self, stage: Stage, paths: Iterable[str]) -> bool:
+        """Return whether a path to be written is another pipeline's, which still declares it; then the stage fails."""
         for path in paths:
             former = self.lock.of(stage.name)
             if former is not None and path in former.outputs:
                 continue
-            if self.lock_of_others(path):
-                message = "two pipelines"
-                raise UnsureError(message)
+            if self.others(path):
+                self.ends[stage.name] = "failed"
+                return True
+        return False
+
+    def others(self, path: str) -> bool:
+        """Return whether another pipeline owns a path by its lock file and still declares it as an output."""
+        for name, lock in self.locks.items():
+            if name == self.pipeline or f"{name}.yaml" not in self.disk:
+                continue
+            declared, skipped = stages_of(self.disk[f"{name}.yaml"])
+            for stage, made in {**lock.retained, **lock.results}.items():
+                if path in made.outputs and any(one.name == stage and one.covers(path) for one in declared):
+                    return True
+                if path in made.outputs and any(one.name == stage for one in skipped):
+                    message = "another pipeline has switched the stage off"
+                    raise UnsureError(message)
+        return False
 
     def _decide_committed(self, stage: Stage, core: tuple[Any, ...], edited: Sequence[str]) -> None:
         """Verify an edit that is committed, and record it as accepted."""
@@ -444,12 +538,26 @@ class Rules:
             outputs,
             {path: self.original(path) for path in outputs} if stage.kind == "llm" else {},
             frozenset(edited) | still,
+            instead=self._instead(stage, self.in_force(stage)),
         )
+
+    def _instead(self, stage: Stage, base: Iterable[tuple[str, str | None]]) -> Bases:
+        return tuple((path, self.comes(stage, path)) for path, _ in base)
 
     def _run(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
         if stage.kind != "llm":
             self._compute(stage, core, inputs)
             return
+        if self._refused(stage, stage.literal_outputs):
+            return
+        made = self._ask(stage, core, inputs)
+        if made.failed:
+            self._fail(stage, made, keep=stage.keep)
+        else:
+            self._settle(stage, made, "built")
+
+    def _ask(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> Made:
+        """Call the model, unless its response is recorded."""
         base = self._moved(stage)
         shown = {path: text for path, text in base.items() if text is not None}
         question = (stage.item, tuple(sorted(inputs.items())), tuple(sorted(shown.items())))
@@ -458,16 +566,16 @@ class Rules:
             self.store.responses.add(question)
         self.bases[stage.name] = shown
         outputs = answered(stage, inputs, shown)
-        self._claim(stage, [*outputs])
         originals = {path: self.original(path) for path in outputs}
-        made = Made(stage.name, core, tuple(sorted(base.items())), outputs, originals, failed=not passes(outputs))
-        if not made.failed:
-            self._settle(stage, made, "built")
-            return
+        start = tuple(sorted(base.items()))
+        instead = self._instead(stage, start)
+        return Made(stage.name, core, start, outputs, originals, failed=not passes(outputs), instead=instead)
+
+    def _fail(self, stage: Stage, made: Made, *, keep: bool) -> None:
         self.ends[stage.name] = "failed"
-        if stage.keep:
+        if keep:
             self.store.add(made)
-            self.disk.update(outputs)
+            self.disk.update(made.outputs)
 
     def _compute(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
         """Run a program or render: there is no base, so nothing that a user wrote is overwritten."""
@@ -483,7 +591,8 @@ class Rules:
         if former is None:
             originals = {path: self.original(path) for path in stage.literal_outputs}
         outputs = {path: computed(stage, inputs) for path in stage.literal_outputs}
-        self._claim(stage, [*outputs])
+        if self._refused(stage, outputs):
+            return
         self._settle(stage, Made(stage.name, core, (), outputs, originals), "built")
 
     def _left_over(self, stage: Stage, made: Made) -> dict[str, str | None]:
@@ -570,7 +679,7 @@ class Rules:
         literal = any(path in stage.inputs for stage in self.declared)
         if literal and not any(stage.covers(path) for stage in self.skipped):
             return "released"
-        if self.lock_of_others(path):
+        if self.others(path):
             return "left"
         return "removed" if makers else "left"
 
@@ -590,19 +699,25 @@ class Rules:
     def accept(self, name: str) -> Forecast:
         """Verify and record the edits of a stage; a foreach stands for its items."""
         found = [stage for stage in self.declared if name in (stage.name, stage.family)]
-        if any(stage.chain for stage in found):
-            message = "a chain"
-            raise UnsureError(message)
-        edited = {stage: self.edited(stage) for stage in found}
-        if any(stage.kind != "llm" for stage in found):
-            message = "accept of a program's output"
-            raise UnsureError(message)
-        undecided = [path for paths in edited.values() for path in paths if not self.is_head(path)]
-        if not undecided:
-            return Forecast(64 if found else 66, self.disk, self.lock)
+        if self._missing_input():
+            return Forecast(65, self.disk, self.lock)
         results, code = dict(self.lock.results), 0
+        if not found:
+            return Forecast(66, self.disk, self.lock)
+        if any(stage.chain for stage in found):
+            return self._accept_chain(found)
+        edited = {stage: self.edited(stage) for stage in found}
+        if any(any("*" in path for path in stage.inputs) for stage in found):
+            message = "accept of the output of a stage that reads by patterns"
+            raise UnsureError(message)
+        decided = all(self.is_head(p) for paths in edited.values() for p in paths) and found[0].kind == "llm"
+        if not any(edited.values()) or decided:
+            if any(paths for paths in edited.values()) or self._holds_accepted(found):
+                message = "accept of what is committed, or accepted already"
+                raise UnsureError(message)
+            return Forecast(64, self.disk, self.lock)
         for stage, paths in edited.items():
-            if paths:
+            if paths and not all(self.is_head(path) and stage.kind == "llm" for path in paths):
                 made = self.accepted(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}), paths)
                 if made is None:
                     code = 1
@@ -611,6 +726,88 @@ class Rules:
                     results[stage.name] = made
         retained = {name: made for name, made in self.lock.retained.items() if name not in results}
         return Forecast(code, self.disk, Lock(results, retained))
+
+    def _holds_accepted(self, found: Sequence[Stage]) -> bool:
+        return any(
+            self.is_accepted(path)
+            for stage in found
+            for path in self.disk
+            if stage.covers(path) and stage.kind != "llm"
+        )
+
+    def _accept_chain(self, items: Sequence[Stage]) -> Forecast:
+        path = items[0].outputs[0]
+        if not self._is_edited(path):
+            return Forecast(64, self.disk, self.lock)
+        message = "accept of a chain"
+        raise UnsureError(message)
+
+    def reset(self, *, outputs: bool) -> Forecast:
+        """Forget the results, but not whose the files are."""
+        if outputs:
+            for path, original in self._to_take(force=False)[0].items():
+                self._put(path, original)
+        retained = {**self.lock.retained, **self.lock.results}
+        every = [*self.store.records, *self.store.retained]
+        self.store.retained = [replace(made, failed=True) for made in every if self._some_on_disk(made)]
+        self.store.records = []
+        self.store.contents = {text for m in every for p, text in m.outputs.items() if p in m.accepted}
+        self.store.contents |= {t for m in [*every, *retained.values()] for t in m.originals.values() if t is not None}
+        return Forecast(0, self.disk, Lock({}, retained))
+
+    def _some_on_disk(self, made: Made) -> bool:
+        return any(self.disk.get(path) == text for path, text in made.outputs.items())
+
+    def clean(self, *, force: bool) -> Forecast:
+        """Take back what the stages made."""
+        target, modified = self._to_take(force=force)
+        if modified and not force:
+            return Forecast(6, self.disk, self.lock)
+        for path, original in {**target, **modified}.items():
+            self.store.contents.add(self.disk[path])
+            self._put(path, original)
+        return Forecast(0, self.disk, self.lock)
+
+    def _put(self, path: str, text: str | None) -> None:
+        if text is None:
+            self.disk.pop(path, None)
+        else:
+            self.disk[path] = text
+
+    def _to_take(self, *, force: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
+        names = {stage.name for stage in self.declared}
+        kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
+        records = [*self.lock.all(), *kept]
+        target: dict[str, str | None] = {}
+        modified: dict[str, str | None] = {}
+        for path in {path for made in records for path in made.outputs if path in self.disk}:
+            originals = [made.originals.get(path) for made in records]
+            original = next((text for text in originals if text is not None), None)
+            if self.disk[path] == original:
+                continue
+            if not self.makers(path, self.disk[path]):
+                modified[path] = original
+            elif not self.is_accepted(path) or force:
+                target[path] = original
+        return target, modified
+
+    def release(self, name: str) -> Forecast:
+        """Give the files of a stage to the user."""
+        known = {
+            n: m for n, m in {**self.lock.retained, **self.lock.results}.items() if name in (n, n.partition("@")[0])
+        }
+        kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage == name]
+        found = False
+        for made in [*known.values(), *kept]:
+            there = {path: self.disk[path] for path in made.outputs if path in self.disk}
+            if there:
+                found = True
+                self.store.retained.append(replace(made, outputs=there, accepted=frozenset(there), failed=True))
+        if not found:
+            return Forecast(66, self.disk, self.lock)
+        results = {n: m for n, m in self.lock.results.items() if n not in known}
+        retained = {n: m for n, m in self.lock.retained.items() if n not in known}
+        return Forecast(0, self.disk, Lock(results, retained))
 
 
 def _same(one: Bases, other: Bases) -> bool:

@@ -89,7 +89,7 @@ def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
                 how["order"] = "sequential"
             elif setup.together:
                 how["promote"] = "together"
-            return {"foreach": how, "outputs": ["${{ one.files[0] }}"], **asked}
+            return {"foreach": how, "outputs": ["src/app.py" if slot == "chain" else "tests/test_${{ one.id }}.py"], **asked}
         case "copy":
             return {"inputs": ["COPY.md"], "outputs": ["build/copy.txt"], "shell": "cat COPY.md > build/copy.txt"}
         case "page":
@@ -687,46 +687,52 @@ class Player:
         return seen.outcome.code != 64
 
     def _reset(self, flag: str) -> bool:
-        before = self.disk()
-        for name in "ab":
-            if self.repository.exists(f"{name}.yaml"):
-                self.orch23("reset", *([flag] if flag else []), f"{name}.yaml")
-        self._explicit(before, self.disk(), "reset")
-        return True
+        return self._each("reset", flag, lambda rules: rules.reset(outputs=bool(flag)))
 
     def _clean(self, flag: str) -> bool:
-        before = self.disk()
+        return self._each("clean", flag, lambda rules: rules.clean(force=bool(flag)))
+
+    def _each(self, command: str, flag: str, ask: Callable[[Rules], Forecast]) -> bool:
+        """Run a command on every pipeline. I1: it takes back what stages made, and nothing that a user wrote."""
         for name in "ab":
-            if self.repository.exists(f"{name}.yaml"):
-                self.orch23("clean", *([flag] if flag else []), f"{name}.yaml")
-        self._explicit(before, self.disk(), "clean", forced=bool(flag))
+            if not self.repository.exists(f"{name}.yaml"):
+                continue
+            before = self.disk()
+            forecast = self._foresee(name, before, ask)
+            seen = self.orch23(command, *([flag] if flag else []), f"{name}.yaml")
+            after = self.disk()
+            for path in differing(before, after):
+                if internal(path):
+                    continue
+                mine = self.written.get(path) == before.get(path)
+                require(not mine or flag == "--force", "I1", f"{command} discarded the user's {path}: {before[path]!r}")
+                self.written.pop(path, None)
+            self._compare(command, forecast, after, seen)
+            self._learn(after, forecast, name)
         return True
+
+    def _compare(self, command: str, forecast: Forecast | None, after: Mapping[str, str], seen: Seen) -> None:
+        if forecast is None:
+            return
+        wrong = [path for path in differing(forecast.files, after) if not internal(path)]
+        told = [(path, "foreseen", forecast.files.get(path), "got", after.get(path)) for path in wrong]
+        text = f"foreseen {forecast.code}, got {seen.outcome.code}\n{seen.outcome.err}"
+        require(forecast.code == seen.outcome.code, f"model: {command}", text)
+        require(not wrong, f"model: {command}", f"{command}: {told}")
 
     def _release(self, slot: str) -> bool:
         found = self._home(slot)
         if found is None:
             return False
         before = self.disk()
-        self.orch23("release", f"{found[0]}.yaml", found[1])
-        changed = differing(before, self.disk())
+        forecast = self._foresee(found[0], before, lambda rules: rules.release(found[1]))
+        seen = self.orch23("release", f"{found[0]}.yaml", found[1])
+        after = self.disk()
+        changed = differing(before, after)
         require(not [path for path in changed if not internal(path)], "I1", f"release changed {changed}")
-        self.lose("release")
-        return True
-
-    def _explicit(
-        self, before: Mapping[str, str], after: Mapping[str, str], command: str, *, forced: bool = False
-    ) -> None:
-        """I1: clean and reset take back what stages made, and nothing that a user wrote."""
-        self.lose(command)
-        for path in differing(before, after):
-            if forced or internal(path):
-                self.written.pop(path, None)
-                continue
-            require(
-                self.written.get(path) != before.get(path),
-                "I1",
-                f"{command} discarded the user's bytes of {path}: {before[path]!r}",
-            )
+        self._compare("release", forecast, after, seen)
+        self._learn(after, forecast, found[0])
+        return seen.outcome.code == 0
 
     # ---- the invariants of a build ----
 
