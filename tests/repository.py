@@ -50,8 +50,8 @@ def spec(*lines: str) -> str:
 
 
 def addition(text: str) -> str:
-    """Return the line that the model appends to a file; a text with `bad` in it gives a line that does not parse."""
-    return f"s({text!r}{'' if 'bad' in text else ')'}\n"
+    """Return the line that the model appends to a file."""
+    return f"s({text!r})\n"
 
 
 def answer(prompt: str) -> str:
@@ -130,12 +130,12 @@ def pipeline(stages: Mapping[str, Mapping[str, Any]], *, name: str = "a", **top:
 
 
 def llm(inputs: Sequence[str], outputs: Sequence[str], **more: Any) -> dict[str, Any]:
-    """Return an llm stage; its outputs have to parse as Python."""
+    """Return an llm stage; the word `bad` in an output fails its verification."""
     return {
         "inputs": list(inputs),
         "outputs": list(outputs),
         "llm": {},
-        "verify": [{"check": "python_syntax"}],
+        "verify": [{"shell": f"! grep -rq bad {' '.join(outputs)}"}],
         "retry": 0,
         **more,
     }

@@ -262,7 +262,7 @@ def item(name: str, text: str = "a", path: str = "") -> dict[str, object]:
 
 def items_of(*items: dict[str, object], **foreach: object) -> dict[str, dict]:
     """Return a stage that writes a test for each item."""
-    stage = llm([], ["${{ one.files }}"])
+    stage = llm([], ["${{ one.files[0] }}"])
     return {"tests": {**stage, "foreach": {"in": list(items), "key": "id", "as": "one", **foreach}}}
 
 
@@ -326,15 +326,15 @@ def test_a_fresh_clone_whose_lock_was_committed_without_its_outputs_builds(repos
     assert model.bases("src/m.py") == [BASE, BASE]
 
 
-def test_a_chain_in_a_fresh_clone_builds_without_transcripts(repository, model, tmp_path):
-    def chain(*texts: str) -> dict[str, dict]:
-        items = [item(f"t{n}", text, "src/m.py") for n, text in enumerate(texts)]
-        return items_of(*items, order="sequential")["tests"]
-
-    merged(repository, {"work": chain("a", "b")})
+@pytest.mark.parametrize("change", [False, True])
+def test_a_chain_in_a_fresh_clone_builds_without_transcripts(repository, model, tmp_path, change):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
     clone = repository.clone(tmp_path / "clone")
-    up_to_date(clone.run("build", "a.yaml"))
-    clone.write(pipeline({"work": chain("a", "c")}))
+    if not change:
+        up_to_date(clone.run("build", "a.yaml"))
+        assert len(model.calls) == 2
+        return
+    clone.write(pipeline(chain_of(("x", "a"), ("y", "c"))))
     green(clone.run("build", "a.yaml"))
     assert model.last.base == {"src/m.py": BASE + A + B}, "the earlier item has the result of the lock file"
     assert clone.read("src/m.py") == BASE + A + B + C
@@ -373,7 +373,7 @@ def test_a_committed_edit_is_verified_and_recorded(repository, model, group):
 
 def test_a_committed_edit_that_fails_the_verification_fails_the_stage_and_stays(repository, model):
     merged(repository)
-    edited = append(repository, "src/m.py", "broken(\n")
+    edited = append(repository, "src/m.py", "# bad\n")
     repository.commit()
     for _ in range(2):
         assert repository.run("build", "a.yaml").code == 1
@@ -381,12 +381,15 @@ def test_a_committed_edit_that_fails_the_verification_fails_the_stage_and_stays(
     assert len(model.calls) == 1
 
 
-def test_a_committed_edit_of_a_shell_output_is_recorded_but_not_overwritten(repository, model):
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_edit_of_a_shell_output_is_asked_about_and_not_overwritten(repository, model, committed):
     stage = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
     merged(repository, {"copy": stage})
     edited = append(repository, "build/f.txt", EDIT)
-    repository.commit()
-    green(repository.run("build", "a.yaml"))
+    if committed:
+        repository.commit()
+    assert repository.run("build", "a.yaml").code == 6
+    green(repository.run("accept", "a.yaml", "copy"))
     settled(repository, model)
     repository.edit("FEATURE.md", spec("src/m.py: b"))
     assert repository.run("build", "a.yaml").code == 6
@@ -563,3 +566,72 @@ def test_a_file_that_was_there_before_a_shell_stage_is_not_called_an_edit(reposi
     assert ends(repository) == {"copy": "edited"}
     green(repository.run("build", "a.yaml", "--overwrite-edited"))
     assert repository.read("build/f.txt") == spec("src/m.py: a")
+
+
+# ---- chains ----------------------------------------------------------------------------------------
+
+
+def chain_of(*items: tuple[str, str]) -> dict[str, dict]:
+    """Return a sequential foreach whose items edit one file."""
+    return items_of(*(item(name, text, "src/m.py") for name, text in items), order="sequential")
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_item_starts_from_the_item_before_it_although_the_file_is_committed(repository, model, committed):
+    repository.write(pipeline(chain_of(("x", "a"), ("y", "bad"))))
+    if committed:
+        repository.commit()
+    for _ in range(2):
+        assert repository.run("build", "a.yaml").code == 1
+        assert model.last.base == {"src/m.py": BASE + A}
+        assert repository.read("src/m.py") == BASE
+    assert len(model.calls) == 2
+    repository.write(pipeline(chain_of(("x", "a"), ("y", "b"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == BASE + A + B
+    settled(repository, model)
+
+
+def test_a_chain_whose_last_item_ends_keeps_the_committed_file(repository, model):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
+    repository.write(pipeline(chain_of(("x", "a"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == BASE + A + B
+    settled(repository, model)
+    repository.write(pipeline(chain_of(("x", "a"), ("z", "c"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == BASE + A + B + C
+
+
+@pytest.mark.parametrize("order", [("z", "x", "y"), ("y", "x")])
+def test_a_reordered_chain_with_a_committed_edit_comes_to_rest(repository, model, order):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
+    append(repository, "src/m.py", EDIT)
+    repository.write(pipeline(chain_of(*((name, "a") for name in order))))
+    repository.commit()
+    green(repository.run("build", "a.yaml"))
+    assert EDIT in repository.read("src/m.py")
+    settled(repository, model)
+
+
+# ---- kept failures ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("existed", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_kept_failure_keeps_its_base(repository, model, existed, alone):
+    path = "src/m.py" if existed else "src/new.py"
+    repository.edit("FEATURE.md", spec(f"{path}: bad"))
+    other = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
+    stages = {} if alone else {"a": other}
+    repository.write(pipeline({**stages, "feature": llm(["FEATURE.md"], [path], on_failure="keep")}))
+    repository.commit()
+    base = {"src/m.py": BASE} if existed else {}
+    for _ in range(2):
+        assert repository.run("build", "a.yaml").code == 1
+        assert repository.read(path) == base.get(path, "") + addition("bad")
+    assert len(model.calls) == 1
+    repository.edit("FEATURE.md", spec(f"{path}: b"))
+    green(repository.run("build", "a.yaml"))
+    assert model.last.base == base
+    assert repository.read(path) == base.get(path, "") + B
