@@ -97,7 +97,10 @@ class Appraiser:
                 if world.starts[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
-        return self._owned(resolved, decide(self._without_started(known)))
+        decision = decide(self._without_started(known))
+        if isinstance(decision, Run) and not known.forced and (kept := self._accepted_before_reset(resolved)) is not None:
+            decision = kept
+        return self._owned(resolved, decision)
 
     def _may_start_anew(self, known: Known, resolved: Resolved) -> bool:
         """Return whether no record matches on the base in force, so that another base may be the stage's."""
@@ -109,6 +112,16 @@ class Appraiser:
         """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
         retained = self.world.lock.retained.get(resolved.stage.name)
         return retained is not None and retained.key == retained_key(resolved.key)
+
+    def _accepted_before_reset(self, resolved: Resolved) -> VerifyOnly | None:
+        """Return how an accepted result that `reset` dropped is recorded again: it is verified, and nothing runs."""
+        retained = self.world.lock.retained.get(resolved.stage.name)
+        if retained is None or not retained.accepted or not self._was_reset(resolved) or not resolved.stage.cache:
+            return None
+        if any(not self.world.has_bytes(path, entry) for path, entry in retained.outputs.items()):
+            return None
+        record = replace(retained, key=resolved.key, manifest=resolved.manifest, failed=False)
+        return VerifyOnly(record, (Reason("first_run"),), adopted=retained.accepted)
 
     def _base_in_force(self, name: str) -> Mapping[str, FileEntry]:
         """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""

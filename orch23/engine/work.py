@@ -98,7 +98,7 @@ class Worker:
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
         done = Attempted(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, note="verified")
         if failure is not None:
-            note = f"the committed edit of {', '.join(adopted)} does not pass"
+            note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
         fingerprint = keep_edit(self.session, resolved, recorded.outputs)
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
