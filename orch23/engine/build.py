@@ -238,6 +238,7 @@ class Build:
         names = [stage.name for stage in expansion.stages]
         self._narrator.tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": list(names)})
         self._skip()
+        self._complete_groups()  # one may have waited for items of which there are none
 
     def _skip(self) -> None:
         """Tell of the stages and items that are switched off; nothing waits for them."""
@@ -401,6 +402,14 @@ class Build:
         for one, end in ends.items():
             self._end(one, end)
         self._frontier.let_pass(name)
+
+    def _complete_groups(self) -> None:
+        """Promote each group of which all members are waiting."""
+        plan = self.session.world.plan
+        waiting = {plan.group_of(name): name for name in self._together.waiting}
+        for name in waiting.values():
+            for one, end in self._together.complete(self._group(name)).items():
+                self._end(one, end)
 
     def _group(self, name: str) -> tuple[str, ...]:
         """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""

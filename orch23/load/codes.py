@@ -173,4 +173,9 @@ CODES: Mapping[str, tuple[str, str]] = {
         "A name in `exit_codes` is the code of a diagnostic or its beginning, as in `{E201: 4, E2: 2}`. No code begins "
         "like this one, so it never decides. docs/diagnostics.md lists the codes.",
     ),
+    "W804": (
+        "a promotion group with one stage",
+        "`promote` names a group whose stages are promoted at once, but no other stage names it. Correct the name, give "
+        "other stages the same `promote`, or remove it.",
+    ),
 }

@@ -283,7 +283,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`."""
+    """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
+
+    `promote` names the promotion group of the stage: None where it is promoted by itself, or its foreach says it.
+    """
 
     name: str
     step: Step
@@ -311,6 +314,7 @@ class Stage:
     chain: ChainLink | None = None
     stop: StopConditions = StopConditions()
     pools: tuple[str, ...] = ()
+    promote: str | None = None
 
     @property
     def kind(self) -> Kind:
@@ -354,7 +358,8 @@ class Foreach:
 class ForeachStage:
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
-    `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides.
+    `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
+    to the promotion group `promote`, if there is one.
     """
 
     name: str
@@ -364,6 +369,7 @@ class ForeachStage:
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    promote: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +380,7 @@ class SkippedStage:
     kind: Kind
     condition: str = ""
     writes: tuple[str, ...] = ()
+    promote: str | None = None
 
     @property
     def family(self) -> str:

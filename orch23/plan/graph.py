@@ -16,6 +16,7 @@ from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Edge, Plan
 from orch23.plan.network import Network
+from orch23.plan.promotion import between_members
 from orch23.plan.writers import Writers
 
 Node = Stage | ForeachStage
@@ -57,8 +58,12 @@ def build_plan(
     candidates += list(_file_edges(nodes, writers))
     groups = _groups(pipeline, expansions)
     graph, dropped = _settle(nodes, candidates)
-    _wait_for_all(graph, groups)
-    _gather_before_chains(graph, chains)
+    named = {stage.promote for stage in pipeline.stages}
+    between = between_members(pipeline, graph, {group: names for group, names in groups.items() if group in named})
+    problems += between
+    if not between:
+        _wait_for_all(graph, groups, frozenset(named))
+        _gather_before_chains(graph, chains)
     order = graph.order()
     if len(order) < len(nodes):
         problems += _cycle(pipeline, graph)
@@ -265,18 +270,26 @@ def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[Ne
 
 
 def _groups(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the items of each expanded foreach that is promoted together."""
-    together = [s.name for s in pipeline.stages if isinstance(s, ForeachStage) and s.foreach.together]
-    return {name: tuple(item.name for item in expansions[name]) for name in together if name in expansions}
+    """Return the promotion groups, name -> nodes."""
+    found: dict[str, list[str]] = {}
+    named = {stage.promote for stage in pipeline.stages}
+    for stage in pipeline.stages:
+        nodes = [item.name for item in expansions[stage.name]] if stage.name in expansions else [stage.name]
+        if stage.promote is not None:
+            found.setdefault(stage.promote, []).extend(nodes)
+        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:
+            found[stage.name if stage.name not in named else f"{stage.name}[*]"] = nodes
+    return {group: tuple(names) for group, names in found.items()}
 
 
-def _wait_for_all(graph: Network, groups: Mapping[str, tuple[str, ...]]) -> None:
-    """Let whatever comes after one item that is promoted with others come after all of them."""
+def _wait_for_all(graph: Network, groups: Mapping[str, tuple[str, ...]], named: Collection[str | None]) -> None:
+    """Let a stage that comes after one member of a promotion group come after all of them."""
     for group, items in groups.items():
+        why = f"promote: {group}" if group in named else f"promote: together of {group.removesuffix('[*]')}"
         inside = set(items)
         for reader in sorted({after for item in items for after in graph.after(item)} - inside):
             for item in items:
-                graph.add(item, reader, f"promote: together of {group}")
+                graph.add(item, reader, why)
 
 
 def _gather_before_chains(graph: Network, chains: Mapping[str, tuple[str, ...]]) -> None:
