@@ -30,7 +30,7 @@ def ties_of(project: Project, build: Build, records: Mapping[str, Record], began
     part = project.settings.part
     if part is not None:
         return _renewed(project, part, plan, records, began)
-    # A failing member holds back stages that the edit does not reach, so with groups everything is decided each time.
+    # What an edit reaches may be some stages of a promotion group only: with groups everything is decided each time.
     flat = not plan.groups and all(isinstance(stage, Stage) for stage in plan.pipeline.stages)
     flat = flat and build.options.selection.is_all
     lines = block_lines(plan.pipeline, text) if flat else None

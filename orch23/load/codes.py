@@ -175,7 +175,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "W804": (
         "a promotion group with one stage",
-        "`promote` names a group whose stages are promoted at once, but no other stage names it. Correct the name, give "
-        "other stages the same `promote`, or remove it.",
+        "`promote` names a group whose stages are promoted at once, but no other stage names it. Correct the name, "
+        "give other stages the same `promote`, or remove it.",
     ),
 }

@@ -213,9 +213,7 @@ def _foreach(fields: Fields) -> tuple[Foreach, str | None]:
     return foreach, group
 
 
-def _node(
-    name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json], group: str | None
-) -> ForeachStage:
+def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json], group: str | None) -> ForeachStage:
     """Return the foreach as one node, with the patterns that it may turn out to read and write.
 
     What it writes is its fence: outputs lie within it.

@@ -22,8 +22,8 @@ class Plan:
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
     each foreach was expanded to. `above` maps a node to the chains that it stands upstream of: it sees the files of
     those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
-    `groups` are the promotion groups, name -> nodes: a name that the pipeline gives, or that of an expanded
-    foreach that is promoted together (`NAME[*]` where a group has the same name). `unexpanded` are the foreach among the nodes.
+    `groups` are the promotion groups, name -> nodes: a name that the pipeline gives, or that of an expanded foreach
+    that is promoted together (`NAME[*]` where a group has the same name). `unexpanded` are the foreach among the nodes.
     """
 
     pipeline: Pipeline

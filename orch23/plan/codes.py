@@ -45,8 +45,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E829": (
         "a stage between two members of a promotion group",
-        "All results of a promotion group reach the workspace at once, so a stage that reads one member waits for all of "
-        "them. Here a member waits for such a stage in turn, so neither can start. Add the stages in between to the "
+        "All results of a promotion group reach the workspace at once, so a stage that reads one member waits for all "
+        "of them. Here a member waits for such a stage in turn, so neither can start. Add the stages in between to the "
         "group (`promote: GROUP`), take a member out of it, or remove one of the edges that are listed.",
     ),
 }

@@ -1,5 +1,6 @@
 """Find the stages that keep a promotion group from being promoted at once."""
 
+import itertools
 from collections.abc import Mapping
 
 from orch23.model.diagnostic import Diagnostic, Related
@@ -87,7 +88,9 @@ def _refusal(
     verb = "comes" if len(inner) == 1 else "come"
     also = f" of group {', '.join(f'`{one}`' for one in other_groups)}" if other_groups else ""
     outside = ", ".join(f"`{name}`" for name in dict.fromkeys(name.partition("@")[0] for name in inner))
-    way_out = "give the stages of these groups one name" if other_groups else f"write `promote: {group}` at {outside} too"
+    way_out = (
+        "give the stages of these groups one name" if other_groups else f"write `promote: {group}` at {outside} too"
+    )
     return Diagnostic(
         "E829",
         f"group `{group}` cannot be promoted at once: {names}{more}{also} {verb} between `{first}` and `{last}`",
@@ -95,8 +98,7 @@ def _refusal(
         f"{way_out}, or remove one of these edges",
         related=tuple(
             Related(f"`{b}` comes after `{a}` by {graph.edges[a][b]}", pipeline.locate("stages", b))
-            for a, b in zip(path, path[1:], strict=False)
+            for a, b in itertools.pairwise(path)
             if b in graph.edges[a]
         ),
     )
-

@@ -158,7 +158,9 @@ def plan_view(
 def _named_groups(plan: Plan, decisions: Mapping[str, Decision]) -> dict[str, tuple[str, ...]]:
     """Return the groups that the pipeline names, each with those of its stages that are planned, sorted."""
     named = {stage.promote for stage in plan.pipeline.stages if stage.promote is not None}
-    found = {group: tuple(sorted(set(plan.groups[group]) & decisions.keys())) for group in sorted(named & set(plan.groups))}
+    found = {
+        group: tuple(sorted(set(plan.groups[group]) & decisions.keys())) for group in sorted(named & set(plan.groups))
+    }
     return {group: names for group, names in found.items() if names}
 
 

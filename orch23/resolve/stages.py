@@ -116,7 +116,9 @@ def make_stage(
     problems = tuple(fields.problems)
     broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
-        return Built(None, problems, SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group))
+        return Built(
+            None, problems, SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
+        )
     return Built(None if broken else stage, problems)
 
 
