@@ -84,9 +84,10 @@ class Appraiser:
         """Return the unsettled upstream stages whose outputs this one may read."""
         stage = self._stage(name)
         reads = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
+        plan = self.world.plan
         return tuple(
             up
-            for up in self.world.plan.upstream[name]
+            for up in dict.fromkeys((*plan.upstream[name], *plan.earlier_items(name)))
             if up in self.world.unsettled
             and any(meets(r, w) for w in writes_of(self.world.plan.nodes[up]) for r in reads)
         )

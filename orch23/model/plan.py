@@ -47,6 +47,16 @@ class Plan:
         group_of = {name: group for group, names in self.groups.items() for name in names}
         object.__setattr__(self, "_group_of", group_of)
 
+    def earlier_items(self, name: str) -> tuple[str, ...]:
+        """Return the items before a node in its chain, in order. It may read any of their files.
+
+        The graph has an edge from the item directly before it alone: that one comes after all others already.
+        """
+        node = self.nodes[name]
+        if isinstance(node, ForeachStage) or node.chain is None:
+            return ()
+        return self.chains.get(node.chain.chain, ())[: node.chain.index]
+
     def group_of(self, name: str) -> str | None:
         """Return the name of a node's promotion group, or None if the node is promoted by itself."""
         return self._group_of.get(name)
