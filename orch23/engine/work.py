@@ -24,7 +24,7 @@ from orch23.model.record import Record
 from orch23.plan.graph import extend
 from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.plan.select import Selection
-from orch23.plan.writers import writes_of
+from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.expand import expand
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
@@ -113,7 +113,16 @@ class Worker:
         stage, session = resolved.stage, self.session
         tree = StageTree(session.world, stage.name)
         trust = Trust(session.world, resolved)
-        runner = Runner(stage, resolved.facts, self.executor, tree, self.secrets.redact, trust.refused)
+        plan = session.world.plan
+        runner = Runner(
+            stage,
+            resolved.facts,
+            self.executor,
+            tree,
+            self.secrets.redact,
+            trust.refused,
+            lambda pattern: bool(Writers(plan.nodes).meeting(pattern)),
+        )
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,
