@@ -7,7 +7,7 @@ from typing import Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
 from orch23.decide.verdict import Verdict, judge_pytest
-from orch23.engine.failure import Failure, below, command_failed, refusal
+from orch23.engine.failure import Failure, Left, below, command_failed, refusal
 from orch23.model.action import (
     Action,
     ActionOutcome,
@@ -104,7 +104,7 @@ class Runner:
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
-                return replace(failed, printed=text)
+                return replace(failed, printed=text, left=Left(outcome.written, outcome.removed))
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):
@@ -156,7 +156,7 @@ class Runner:
             )
             if verdict.passed:
                 return Ran(command, result, verdict)
-            return command_failed(
+            failed = command_failed(
                 "verify_failed",
                 command,
                 exit_code=result.exit_code,
@@ -164,9 +164,12 @@ class Runner:
                 failing=verdict.failing,
                 diagnostics=verdict.diagnostics,
             )
+            return replace(failed, left=Left(result.written, result.removed, verdict))
         if result.exit_code != 0:
             failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
-            return replace(failed, diagnostics=_not_there(command, result.exit_code))  # what was printed says it, too
+            left = Left(result.written, result.removed)
+            # What was printed says it, too.
+            return replace(failed, diagnostics=_not_there(command, result.exit_code), left=left)
         return Ran(command, result)
 
     def _may_be_made(self, step: PytestStep, module: str) -> bool:

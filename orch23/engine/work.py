@@ -82,7 +82,7 @@ class Worker:
                 note="verified",
             )
         base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
-        return attempts.run(({**base, **recorded.outputs}, failure))
+        return attempts.run(({**base, **recorded.outputs}, failure), recorded.outputs)
 
     def _take_in(self, resolved: Resolved) -> None:
         """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing."""
