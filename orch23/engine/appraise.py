@@ -15,7 +15,7 @@ from orch23.model.manifest import core_of, identity_of
 from orch23.model.paths import is_glob, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
-from orch23.plan.graph import reads_of
+from orch23.plan.graph import may_read
 from orch23.plan.writers import writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Facts, Resolved, resolve_stage
@@ -83,14 +83,17 @@ class Appraiser:
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
         stage = self._stage(name)
-        reads = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
+        base = stage.outputs if stage.chain else ()
         plan = self.world.plan
         return tuple(
             up
             for up in dict.fromkeys((*plan.upstream[name], *plan.earlier_items(name)))
-            if up in self.world.unsettled
-            and any(meets(r, w) for w in writes_of(self.world.plan.nodes[up]) for r in reads)
+            if up in self.world.unsettled and self._may_read(stage, base, writes_of(plan.nodes[up]))
         )
+
+    @staticmethod
+    def _may_read(stage: Stage, base: Collection[str], written: Collection[str]) -> bool:
+        return may_read(stage, written) or any(meets(one, other) for one in base for other in written)
 
     def _known(self, resolved: Resolved, *, need_intermediate: bool) -> Known:
         name, world = resolved.stage.name, self.world

@@ -92,7 +92,9 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E850": (
         "a path that may not be used",
         "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the root: "
-        "not absolute, no `..`, no backslash, not empty. Where one file is meant, no wildcard either.",
+        "not absolute, no `..`, no backslash, not empty. Where one file is meant, no wildcard either. A path that "
+        "starts with `!` excludes files in `inputs` and `verify.inputs`, where a pattern or listing before it can "
+        "match them, and is refused where it would have no effect; `./!name` is a file of that name.",
     ),
     "E851": (
         "an output outside the fence",

@@ -49,16 +49,24 @@ class PathInput:
 
 @dataclass(frozen=True, slots=True)
 class GlobInput:
-    """Every file that a pattern matches; a directory `d/` is the pattern `d/**`. May match nothing."""
+    """Every file that a pattern matches, without those that `exclude` matches. A directory `d/` is `d/**`.
+
+    May match nothing.
+    """
 
     pattern: str
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ListInput:
-    """A listing: the sorted paths that a pattern matches, without what this pipeline made. No content."""
+    """A listing: the sorted paths that a pattern matches, without what this pipeline made and what `exclude` matches.
+
+    It has no content.
+    """
 
     pattern: str
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

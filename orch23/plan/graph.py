@@ -9,15 +9,25 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import assert_never
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.nearest import nearest
-from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SkippedStage, Stage
+from orch23.model.paths import covers, is_glob, meets
+from orch23.model.pipeline import (
+    ForeachStage,
+    GlobInput,
+    ListInput,
+    PathInput,
+    Pipeline,
+    SkippedStage,
+    SliceInput,
+    Stage,
+)
 from orch23.model.plan import Edge, Plan
 from orch23.plan.network import Network
 from orch23.plan.promotion import between_members
-from orch23.plan.writers import Writers
+from orch23.plan.writers import Writers, writes_of
 
 Node = Stage | ForeachStage
 
@@ -109,16 +119,35 @@ def reads_of(node: Node) -> tuple[str, ...]:
     if isinstance(node, ForeachStage):
         source = (node.foreach.source,) if node.foreach.source else ()
         return (*source, *node.reads)
-    declared = (*node.inputs, *node.verify.inputs)
-    patterns = [p for one in declared if (p := _read_pattern(one)) is not None]
-    patterns += [condition.path for condition in node.requires]
-    return tuple(dict.fromkeys(patterns))
+    return tuple(dict.fromkeys(pattern for pattern, _ in _reads(node)))
 
 
-def _read_pattern(one: Input) -> str | None:
-    if isinstance(one, ListInput):
-        return None
-    return one.pattern if isinstance(one, GlobInput) else one.path
+def may_read(node: Node, written: Collection[str]) -> bool:
+    """Return whether a node may read a file that is written under one of these patterns."""
+    return any(_meets_rest(pattern, exclude, other) for pattern, exclude in _reads(node) for other in written)
+
+
+def _reads(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
+    if isinstance(node, ForeachStage):
+        yield from ((pattern, ()) for pattern in reads_of(node))
+        return
+    for one in (*node.inputs, *node.verify.inputs):
+        match one:
+            case ListInput():
+                continue
+            case GlobInput():
+                yield one.pattern, one.exclude
+            case PathInput() | SliceInput():
+                yield one.path, ()
+            case _ as never:
+                assert_never(never)
+    yield from ((condition.path, ()) for condition in node.requires)
+
+
+def _meets_rest(pattern: str, exclude: tuple[str, ...], written: str) -> bool:
+    """Return whether a written path may be one that the pattern means and no exclusion removes."""
+    return meets(pattern, written) and not any(covers(one, written) for one in exclude)
 
 
 def _nodes(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> Iterator[Node]:
@@ -224,9 +253,11 @@ def _same_list(one: ForeachStage, other: ForeachStage) -> bool:
 
 def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candidate]:
     for name, node in nodes.items():
-        for pattern in reads_of(node):
+        for pattern, exclude in dict.fromkeys(_reads(node)):
             for producer in writers.meeting(pattern):
                 if producer == name or _one_chain(node, nodes[producer]):
+                    continue
+                if exclude and not any(_meets_rest(pattern, exclude, w) for w in writes_of(nodes[producer])):
                     continue
                 firmness = _firmness(node, nodes[producer], pattern)
                 yield _Candidate(Edge(producer, name, pattern), firmness)

@@ -95,7 +95,7 @@ def make_stage(
         env=_env(fields),
         python=fields.text("python"),
         tools=fields.texts("tools"),
-        scratch=fields.texts("scratch") if fields.has("scratch") else DEFAULT_SCRATCH,
+        scratch=_scratch(fields) if fields.has("scratch") else DEFAULT_SCRATCH,
         cache=fields.flag("cache", default=not network),
         network=network,
         sandbox=fields.choice("sandbox", ("on", "off"), "on") == "on",
@@ -344,6 +344,16 @@ def _cwd(fields: Fields) -> str:
         return "."
     path = fields.path_at("cwd", value, "place")
     return "." if path is None else path.rstrip("/")
+
+
+def _scratch(fields: Fields) -> tuple[str, ...]:
+    """Return the name patterns of files that are thrown away."""
+    found = fields.texts("scratch")
+    for number, pattern in enumerate(found):
+        if pattern.startswith("!"):
+            message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
+            fields.complain(f"scratch/{number}", "E850", message, "list only what is to be thrown away")
+    return found
 
 
 def _salt(fields: Fields) -> str | None:
