@@ -81,25 +81,24 @@ def judge_pytest(
     `may_be_made` says of the module that no stage can make it: else code could skip its tests by not being there.
     """
     folded = _fold(report)
-    skips = tuple(_skips(folded, expected, may_be_made))
+    known = (*_skips(folded, expected, may_be_made), *_foreign(folded))
     diagnostics = (
         *_untrue(folded, exit_code),
         *_red(folded),
         *_missing(folded, expected),
-        *skips,
-        *_foreign(folded),
+        *known,
     )
     if not diagnostics and exit_code != 0:
         diagnostics = (_other_exit(exit_code),)
     failing = tuple(sorted({f"{f.test} {f.error}" for f in folded.failures}))
+    # What is known to be wrong says all; the output of pytest would only add that so many tests passed.
+    shown = output if set(diagnostics) - set(known) else ""
     return Verdict(
         passed=not diagnostics,
         diagnostics=diagnostics,
         failing=failing,
         counts=dict(sorted(Counter(folded.outcomes.values()).items())),
-        excerpt=""
-        if not diagnostics
-        else _excerpt(folded, diagnostics, output if set(diagnostics) - set(skips) else ""),
+        excerpt="" if not diagnostics else _excerpt(folded, diagnostics, shown),
         tests=dict(sorted(folded.outcomes.items())),
     )
 
@@ -306,7 +305,7 @@ def _skips(folded: _Report, expected: Iterable[str], may_be_made: Callable[[str]
         yield Diagnostic("E305", f"{len(refused) - _SHOWN} more tests were skipped", hint=_SKIP_HINT)
     if folded.failures or refused or len(whole) < len(lost):
         return
-    if (folded.collected or whole) and not {"passed", "xpassed"} & set(folded.outcomes.values()):
+    if (folded.collected or folded.skipped_modules) and not {"passed", "xpassed"} & set(folded.outcomes.values()):
         reasons = [
             f"{name} ({one.reason})" for name, one in [*((s.name, s) for s in folded.skipped), *whole] if one.reason
         ]
