@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, unknown_options
 from orch23.checks.plan_options import plan_file, read_json, text, words
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -26,10 +26,6 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
             pass
         case _:
             return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
-    excluding = [pattern for pattern in patterns if pattern.startswith("!")]
-    if excluding:
-        hint = "list only what is meant"
-        return (*wrong, wrong_option(NAME, "inputs", f"has `{excluding[0]}`, which excludes nothing here", hint))
     document = read_json(file, given.outputs[file], "E313")
     if isinstance(document, Diagnostic):
         return (*wrong, document)

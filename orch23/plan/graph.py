@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import assert_never
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.nearest import nearest
@@ -17,11 +16,10 @@ from orch23.model.paths import covers, is_glob, meets
 from orch23.model.pipeline import (
     ForeachStage,
     GlobInput,
+    Input,
     ListInput,
-    PathInput,
     Pipeline,
     SkippedStage,
-    SliceInput,
     Stage,
 )
 from orch23.model.plan import Edge, Plan
@@ -119,7 +117,16 @@ def reads_of(node: Node) -> tuple[str, ...]:
     if isinstance(node, ForeachStage):
         source = (node.foreach.source,) if node.foreach.source else ()
         return (*source, *node.reads)
-    return tuple(dict.fromkeys(pattern for pattern, _ in _reads(node)))
+    declared = (*node.inputs, *node.verify.inputs)
+    patterns = [p for one in declared if (p := _read_pattern(one)) is not None]
+    patterns += [condition.path for condition in node.requires]
+    return tuple(dict.fromkeys(patterns))
+
+
+def _read_pattern(one: Input) -> str | None:
+    if isinstance(one, ListInput):
+        return None
+    return one.pattern if isinstance(one, GlobInput) else one.path
 
 
 def may_read(node: Node, written: Collection[str]) -> bool:
@@ -129,20 +136,19 @@ def may_read(node: Node, written: Collection[str]) -> bool:
 
 def _reads(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
+    limited = _limited_reads(node)
+    for pattern in reads_of(node):
+        yield from ((pattern, exclude) for exclude in limited.get(pattern, ((),)))
+
+
+def _limited_reads(node: Node) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return what is excluded from each glob of a node, if anything is, as often as the glob is listed."""
     if isinstance(node, ForeachStage):
-        yield from ((pattern, ()) for pattern in reads_of(node))
-        return
-    for one in (*node.inputs, *node.verify.inputs):
-        match one:
-            case ListInput():
-                continue
-            case GlobInput():
-                yield one.pattern, one.exclude
-            case PathInput() | SliceInput():
-                yield one.path, ()
-            case _ as never:
-                assert_never(never)
-    yield from ((condition.path, ()) for condition in node.requires)
+        return {}
+    globs = [one for one in (*node.inputs, *node.verify.inputs) if isinstance(one, GlobInput)]
+    if not any(one.exclude for one in globs):
+        return {}
+    return {one.pattern: tuple(other.exclude for other in globs if other.pattern == one.pattern) for one in globs}
 
 
 def _meets_rest(pattern: str, exclude: tuple[str, ...], written: str) -> bool:
@@ -253,11 +259,16 @@ def _same_list(one: ForeachStage, other: ForeachStage) -> bool:
 
 def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candidate]:
     for name, node in nodes.items():
-        for pattern, exclude in dict.fromkeys(_reads(node)):
+        limited = _limited_reads(node)
+        for pattern in reads_of(node):
             for producer in writers.meeting(pattern):
                 if producer == name or _one_chain(node, nodes[producer]):
                     continue
-                if exclude and not any(_meets_rest(pattern, exclude, w) for w in writes_of(nodes[producer])):
+                if pattern in limited and not any(
+                    _meets_rest(pattern, exclude, written)
+                    for exclude in limited[pattern]
+                    for written in writes_of(nodes[producer])
+                ):
                     continue
                 firmness = _firmness(node, nodes[producer], pattern)
                 yield _Candidate(Edge(producer, name, pattern), firmness)
