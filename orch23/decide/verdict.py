@@ -72,16 +72,18 @@ def judge_pytest(
     expected: Collection[str],
     output: str,
     may_be_made: Callable[[str], bool] = lambda _module: True,
+    is_made: Callable[[str], bool] = lambda _path: False,
 ) -> Verdict:
     """Return the verdict. `expected` are test ids without parameters; one of a file or a class means what is in it.
 
     Passed = exit code 0, a whole report of a finished session, every expected test collected and none of them
     failed, at least one passed, none skipped by the code under test, and no module of the project from elsewhere.
     A skip that a test file raises itself is the decision of its author. `pytest.importorskip` is one only if
-    `may_be_made` says of the module that no stage can make it: else code could skip its tests by not being there.
+    `may_be_made` says of the module that no stage can make it: else code could skip its tests by not being there. A
+    file of tests that a stage makes, by `is_made`, cannot skip itself as a whole: nobody would notice that it is empty.
     """
     folded = _fold(report)
-    known = (*_skips(folded, expected, may_be_made), *_foreign(folded))
+    known = (*_skips(folded, expected, may_be_made, is_made), *_foreign(folded))
     diagnostics = (
         *_untrue(folded, exit_code),
         *_red(folded),
@@ -291,14 +293,19 @@ def _lost(folded: _Report, expected: Iterable[str]) -> list[str]:
     )
 
 
-def _skips(folded: _Report, expected: Iterable[str], may_be_made: Callable[[str], bool]) -> Iterator[Diagnostic]:
+def _skips(
+    folded: _Report,
+    expected: Iterable[str],
+    may_be_made: Callable[[str], bool],
+    is_made: Callable[[str], bool],
+) -> Iterator[Diagnostic]:
     """Yield an error for each expected test whose skip does not count, and one if no test has passed at all."""
     if not folded.begun:
         return  # E308 says it all
     lost = _lost(folded, expected)
     whole = [(name, skip) for name in lost if (skip := _skipped_with(name, folded)) is not None]
     refused = [(one.name, one, why) for one in folded.skipped if (why := _against(one, may_be_made))]
-    refused += [(name, one, why) for name, one in whole if (why := _against(one, may_be_made, whole=True))]
+    refused += [(name, one, why) for name, one in whole if (why := _against_whole(one, may_be_made, is_made))]
     for name, skip, why in refused[:_SHOWN]:
         yield Diagnostic("E305", why, _location(skip.place), hint=_SKIP_HINT, subject=name)
     if len(refused) > _SHOWN:
@@ -322,9 +329,18 @@ def _against(skip: _Skip, may_be_made: Callable[[str], bool], *, whole: bool = F
         return f"{skipped}{reason}. A stage of this pipeline may make `{skip.module}`: without it, tests fail"
     if _is_of_code(skip.place):
         return f"{skipped} at `{skip.place}`, which is not in a test file{reason}"
-    if whole and not skip.place:
-        return f"{skipped}{reason}. Where the skip comes from is not known"
     return ""
+
+
+def _against_whole(skip: _Skip, may_be_made: Callable[[str], bool], is_made: Callable[[str], bool]) -> str:
+    """Return why the skip of a whole module does not count, or an empty string."""
+    why = _against(skip, may_be_made, whole=True)
+    reason = f": {skip.reason}" if skip.reason else ""
+    if not why and not skip.place:
+        return f"was skipped with its whole module{reason}. Where the skip comes from is not known"
+    if not why and is_made(skip.place.rpartition(":")[0]):
+        return f"was skipped with its whole module{reason}. A stage of this pipeline makes that file"
+    return why
 
 
 def _skipped_with(name: str, folded: _Report) -> _Skip | None:

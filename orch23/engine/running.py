@@ -153,6 +153,7 @@ class Runner:
                 expected,
                 printed,
                 lambda module: self._may_be_made(step, module),
+                lambda path: self.may_write(os.path.normpath(f"{self.stage.cwd}/{path}")),
             )
             if verdict.passed:
                 return Ran(command, result, verdict)

@@ -36,7 +36,7 @@ def _checked(fields: Fields, name: str | None) -> str | None:
     if _NAME.fullmatch(name):
         return name
     hint = "use up to 64 characters out of A-Z a-z 0-9 . _ -"
-    fields.complain("promote", "E812", f"`promote` is {shown(name)}, which is no name of a group", hint)
+    fields.complain("promote", "E812", f"`promote` is {shown(name)}, which is not a valid name of a group", hint)
     return None
 
 

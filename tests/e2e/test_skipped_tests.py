@@ -78,6 +78,20 @@ def test_code_cannot_turn_its_tests_into_skips(project: Project, how: str) -> No
     assert said.rpartition(": ")[2] in outcome.err
 
 
+def test_a_test_file_that_the_stage_makes_cannot_skip_itself_as_a_whole(project: Project) -> None:
+    stages = """\
+  code:
+    inputs: [src/test_c.py]
+    outputs: [tests/test_c.py]
+    shell: cp src/test_c.py tests/test_c.py
+    verify: {inputs: [tests/test_a.py], steps: [{pytest: {paths: [tests]}}]}
+"""
+    files = {"src/test_c.py": AUTHORS["the module"], "tests/test_a.py": "def test_a(): pass\n"}
+    outcome = project.write(shell(stages, files)).build()
+    assert outcome.code == 1
+    assert "on Windows. A stage of this pipeline makes that file" in outcome.err
+
+
 def test_a_module_below_a_folder_that_a_stage_makes_may_be_one_of_its(project: Project) -> None:
     outcome = built(project, AUTHORS["importorskip"], output="app.py, lib/")
     assert outcome.code == 1

@@ -160,6 +160,9 @@ OTHER = [*passed(B)]
 def test_a_module_that_skips_itself_is_its_authors_decision() -> None:
     green = report(skipped_module(), *OTHER, ids=(B,))
     assert judge_pytest(0, green, {X, Y, B}, "").passed
+    assert judge_pytest(0, green, {X, Y, B}, "", is_made=lambda path: path == "test_b.py").passed
+    made = judge_pytest(0, green, {X, Y, B}, "", is_made=lambda path: path == "test_a.py")
+    assert codes(made) == ["E305", "E305"]
     for place in ("todo/models.py:7", ""):
         verdict = judge_pytest(0, report(skipped_module(place=place), *OTHER, ids=(B,)), {X, Y, B}, "")
         assert codes(verdict) == ["E305", "E305"]
