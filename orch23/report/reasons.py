@@ -77,6 +77,8 @@ def why(decision: Decision) -> tuple[str, ...]:
             return ()
         case Restore(reasons=reasons):
             return tuple(words(one) for one in reasons) or ("a later stage needs this version",)
+        case VerifyOnly(adopted=paths) if paths:
+            return (f"{_list(paths)} has a user's edit, committed or accepted",)
         case VerifyOnly(reasons=reasons) | Run(reasons=reasons):
             return tuple(words(one) for one in reasons)
         case Maybe(waiting_on=waiting):
