@@ -32,11 +32,12 @@ class Change:
 class Committer:
     """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
 
-    `left` is the lock file as it was written last.
+    `left` is the lock file as it was written last, `left_sha256` the digest of its bytes, in hex (empty if not known).
     """
 
     session: Session
     left: LockFile = field(default_factory=LockFile)
+    left_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
 
     def keep(self, resolved: Resolved, done: Attempted) -> Record:
@@ -144,7 +145,7 @@ class Committer:
             }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
         self.left = LockFile(records)
-        self.session.memory.write(self.left, self.session.pipeline.name)
+        self.left_sha256 = self.session.memory.write(self.left, self.session.pipeline.name)
 
     # ---- parts ----------------------------------------------------------------------------
 
@@ -227,7 +228,7 @@ class Committer:
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put_bytes(world.read(path, wanted))
         promoted = store.promoter.promote(change.new, change.old)
-        store.workspace.invalidate(change.new)
+        store.workspace.written(change.new)
         return replace(promoted, foreign=(*change.foreign, *promoted.foreign))
 
     def _may_replace(self, path: str, there: FileEntry) -> bool:
