@@ -145,7 +145,11 @@ class Committer:
             }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
         self.left = LockFile(records)
-        self.left_sha256 = self.session.memory.write(self.left, self.session.pipeline.name)
+        store = self.session.store
+        written = self.session.memory.write(self.left, self.session.pipeline.name)
+        self.left_sha256 = written.sha256
+        if written:
+            store.workspace.written([self.session.lock_path.relative_to(store.root).as_posix()])
 
     # ---- parts ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from orch23.model.record import LockFile
 from orch23.store.beneath import read_regular
 from orch23.store.codes import E_LOCK_DAMAGED
 from orch23.store.history import History, read_history
-from orch23.store.lock_file import lock_digest, read_lock, write_lock
+from orch23.store.lock_file import Written, lock_digest, read_lock, write_lock
 from orch23.store.lock_part import read_part, write_part
 
 
@@ -31,8 +31,8 @@ class Memory(Protocol):
 
         """
 
-    def write(self, lock: LockFile, pipeline_name: str) -> str:
-        """Let these be the records of the lock file; return the sha256 of its bytes, in hex, empty if not known."""
+    def write(self, lock: LockFile, pipeline_name: str) -> Written:
+        """Let these be the records of the lock file; the sha256 of the result is empty if its bytes are not known."""
 
 
 def lock_path(root: Path, pipeline_file: str) -> Path:
@@ -64,14 +64,14 @@ class WholeMemory:
         history = read_history(self.logs, self.pipeline_file, lock_digest(place))
         return read_lock(place), history
 
-    def write(self, lock: LockFile, pipeline_name: str) -> str:
-        """Let these be the records of the lock file; return the sha256 of its bytes, in hex.
+    def write(self, lock: LockFile, pipeline_name: str) -> Written:
+        """Let these be the records of the lock file.
 
         Raises:
             SafetyError: a directory of its path is a link.
 
         """
-        return write_lock(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name).sha256
+        return write_lock(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name)
 
 
 @dataclass(slots=True)
@@ -107,14 +107,14 @@ class PartialMemory:
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
         return read_part(place, self.stages, self._data), History()
 
-    def write(self, lock: LockFile, pipeline_name: str) -> str:
-        """Let these be the records of the stages; those of others stay. Return the sha256 of the file, in hex.
+    def write(self, lock: LockFile, pipeline_name: str) -> Written:
+        """Let these be the records of the stages; those of others stay.
 
-        It is empty if the file was changed since it was read.
+        The sha256 of the result is empty if the file was changed since it was read.
 
         Raises:
             SafetyError: a directory of its path is a link.
 
         """
         place = self.lock_path.relative_to(self.root).as_posix()
-        return write_part(self.root, place, lock, pipeline_name, self._data).sha256
+        return write_part(self.root, place, lock, pipeline_name, self._data)

@@ -92,7 +92,12 @@ class Worker:
             if store.contents.has(entry.digest):
                 continue
             if store.workspace.entry(path) != entry:
-                store.contents.put_bytes(world.read(path, entry))
+                try:
+                    store.contents.put_bytes(world.read(path, entry))
+                except MissingBytesError:
+                    if world.view(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
+                        raise
+                    changed.append(path)  # saved since it was resolved: nothing is lost
             elif store.contents.put_file(store.root / path) != entry.digest:
                 changed.append(path)
         if changed:
