@@ -16,10 +16,10 @@ from orch23.cli.part import part_of
 from orch23.cli.resting import Rest
 from orch23.engine.second_look import look_again
 from orch23.entry import main
+from orch23.load.pipeline import load_pipeline
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode
 from orch23.model.event import Event
-from orch23.load.pipeline import load_pipeline
 from orch23.report.fanout import Fanout
 from orch23.snapshot.looks import Looks
 from orch23.store.beneath import open_file
@@ -35,9 +35,10 @@ Edit = Callable[[], object]
 class Moments:
     """The moments of one run, counted by kind; at some of them the project is edited.
 
-    The kinds are `event` and each type of event, `look` (before each look at a file or folder), `read` (before each file
-    of the pipeline is opened), `loaded`, `compared` (after the comparison with a snapshot), `part` (after the stages
-    that an edit reaches were found), `end` (before the end of a build is recorded), `second look` (after it).
+    The kinds are `event` and each type of event, `look` (before each look at a file or folder), `read` (before the
+    pipeline and the file of vars are opened), `loaded`, `compared` (after the comparison with a snapshot), `part`
+    (after the stages that an edit reaches were found), `end` (before the end of a build is recorded), `second look`
+    (after everything was decided again there).
     """
 
     def __init__(self) -> None:
@@ -185,12 +186,33 @@ def outputs(folder: Path) -> dict[str, bytes]:
 
 
 def fresh_build(moments: Moments, *argv: str) -> tuple[Outcome, dict[str, bytes]]:
-    """Build a copy of the sources alone, with no store, lock file or output, and return its outcome and outputs."""
-    with tempfile.TemporaryDirectory(dir=Path.cwd().parent) as name:
-        folder = Path(name, "project")
-        shutil.copytree(".", folder, symlinks=True, ignore=_without_results)
-        with contextlib.chdir(folder):
-            return run(moments, "build", *argv), outputs(folder)
+    """Build a copy of the sources alone, with no store, lock file or output, and return its outcome and outputs.
+
+    The same sources are built once in this process.
+    """
+    key = (argv, tuple(_sources()))
+    if key not in _FRESH:
+        with tempfile.TemporaryDirectory(dir=Path.cwd().parent) as name:
+            folder = Path(name, "project")
+            shutil.copytree(".", folder, symlinks=True, ignore=_without_results)
+            with contextlib.chdir(folder):
+                _FRESH[key] = run(moments, "build", *argv), outputs(folder)
+    return _FRESH[key]
+
+
+_FRESH: dict[tuple[object, ...], tuple[Outcome, dict[str, bytes]]] = {}
+
+
+def _sources() -> Iterator[tuple[str, str | bytes]]:
+    for folder, folders, files in os.walk("."):
+        if folder == ".":
+            folders[:] = [name for name in folders if name not in NOT_SOURCES]
+        for name in sorted((*folders, *files)):
+            path = Path(folder, name)
+            if path.is_symlink():
+                yield f"{path}@", os.readlink(path)
+            elif path.is_file() and str(path) not in NOT_SOURCES:
+                yield f"{path}{'*' if os.access(path, os.X_OK) else ''}", path.read_bytes()
 
 
 def _without_results(folder: str, names: list[str]) -> list[str]:

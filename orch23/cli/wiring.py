@@ -117,7 +117,7 @@ def open_project(settings: Settings) -> Project:
     part = settings.part
     store = open_store(settings.root, settings.meter, part.records if part is not None else None)
     facts = FactFinder(settings.root, settings.environ)
-    files = AuthorFiles(settings.root, store.workspace)
+    files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: LLMStep) -> tuple[Diagnostic, ...]:
         return (*check(step, settings.environ, settings.root), *check_schema(files, step.schema))

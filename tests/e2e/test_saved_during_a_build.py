@@ -34,6 +34,16 @@ stages:
   "1": {shell: [cp, in.txt, out/1.txt], inputs: [in.txt], outputs: [out/1.txt]}
   "2": {shell: [cp, in.txt, out/2.txt], inputs: [in.txt], outputs: [out/2.txt]}
 """
+ASKING = """\
+version: 1
+name: asking
+stages:
+  ask:
+    inputs: [spec.md]
+    outputs: [out/ask.txt]
+    llm: {provider: scripted, model: scripted, answers: answers.yaml, prompt: p.md.j2, returns: text}
+"""
+READ_ONCE = {"in.txt": "new\n", "vars.yaml": "word: new\n", "t.j2": "{{ vars.word }}\n", "spec.md": "x\n"}
 MANY = 70
 DURING_A_BUILD = ("read", "loaded", "stage_decided", "run_finished", "second look")
 
@@ -113,7 +123,8 @@ def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 @pytest.mark.parametrize("idle", [True, False], ids=["nothing to do", "one stage to build"])
 @pytest.mark.parametrize(
-    ("path", "new"), {"in.txt": "new\n", "vars.yaml": "word: new\n", "t.j2": "{{ vars.word }}\n", "spec.md": "x\n"}.items()
+    ("path", "new"),
+    {"in.txt": "new\n", "vars.yaml": "word: new\n", "t.j2": "{{ vars.word }}\n", "spec.md": "x\n"}.items(),
 )
 def test_what_is_read_once(two: Moments, moment: str, idle: bool, path: str, new: str) -> None:
     """Case: an input, the file of vars, a template, the spec; each is read at another time."""
@@ -266,3 +277,24 @@ def test_a_link_in_the_place_of_a_missing_folder(two: Moments, link: str) -> Non
     check_nothing_is_missed(two, "pipeline.yaml")
     write({"opt/sub/more.txt": "more\n"})
     check_nothing_is_missed(two, "pipeline.yaml")
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [("p.md.j2", "one", "two"), ("answers.yaml", "said one", "said more")],
+    ids=["prompt", "answers"],
+)
+def test_what_a_model_is_asked_with_is_what_the_key_says(moments: Moments, path: str, old: str, new: str) -> None:
+    """Case: a prompt is saved between the decision and the request, and put back: its answer was kept for the old one."""
+    answers = "ask:\n  - {when: one, answers: [said one]}\n  - {when: two, answers: [said two]}\n"
+    write(
+        {"pipeline.yaml": ASKING, "p.md.j2": "one {{ inputs[0].text }}", "spec.md": "spec\n", "answers.yaml": answers}
+    )
+    build_until_at_rest(moments, "pipeline.yaml")
+    write({"spec.md": "other\n"})
+    age()
+    moments.at("stage_decided", replace(path, old, new))
+    moments.at("stage_finished", replace(path, new, old))
+    assert run(moments, "build", "pipeline.yaml").code == 0
+    assert not moments.forget()
+    check_nothing_is_missed(moments, "pipeline.yaml")

@@ -79,7 +79,7 @@ FILES = {
     "prompts/every.j2": TEXTS,
     "prompts/item.j2": "{{ item }} {{ inputs[0].text }}",
     "prompts/ask.md.j2": "{{ vars.word }} {{ inputs[0].text }}",
-    "answers.yaml": "ask:\n" + "".join(f"  - {{when: {word}, answers: [said {word}]}}\n" for word in ("second", "other")),
+    "answers.yaml": "ask:\n  - {when: second, answers: [said second]}\n  - {when: other, answers: [said other]}\n",
     "items.yaml": "[one, two]\n",
     "src/a.txt": "a\n",
     "src/sub/b.txt": "b\n",
@@ -95,7 +95,7 @@ PIPELINES = {
     "    outputs: [out/optional.txt]\n": "    outputs: [out/optional.txt]\n    salt: more\n",
     "name: items": "name: more",
     "inputs: [src/sub/b.txt], outputs: [out/after.txt]": "inputs: [src/a.txt], outputs: [out/after.txt]",
-    "    inputs: [src/a.txt, \"items.yaml#/0\"]": "    inputs: [spec.md]",
+    '    inputs: [src/a.txt, "items.yaml#/0"]': "    inputs: [spec.md]",
     "stages:\n": "stages: [\n",
 }
 VARIANTS = {
@@ -149,6 +149,7 @@ class Editor:
     kind: str
     aside: int = 0
     moments: Counter[str] = field(default_factory=Counter)
+    before: list[tuple[Path, str]] = field(default_factory=list)
 
     def prepare(self) -> None:
         """Put folders aside that may take the place of others, so that their files are not young then."""
@@ -172,8 +173,22 @@ class Editor:
             number = self.chance.choice([0, 1, 2, 3, 9, 10, 11, 40, 68, 69])
             put(f"in/{number}.txt", self.chance.choice([f"{number}\n", "new\n", "other\n"]))
             return
-        path = self.chance.choice(list(VARIANTS))
-        put(path, self.chance.choice(VARIANTS[path]))
+        self.save_at(self.chance.choice(list(VARIANTS)))
+
+    def save_at(self, path: str) -> None:
+        put(path, self.chance.choice(VARIANTS.get(path, ("new\n",))))
+
+    def save_for_a_while(self) -> None:
+        """Save a file that `put_back` lets be as it was."""
+        with contextlib.suppress(OSError):
+            path = self._some_source()
+            self.before.append((path, path.read_text()))
+            self.save_at(str(path))
+
+    def put_back(self) -> None:
+        for path, text in self.before:
+            put(str(path), text)
+        self.before.clear()
 
     def save_pipeline(self) -> None:
         text = PROJECTS[self.kind][0]["pipeline.yaml"]
@@ -233,8 +248,9 @@ class Editor:
             folder.symlink_to(self.chance.choice(["src", "nowhere"]))
 
     def _some_source(self) -> Path:
-        found = [path for path in (*VARIANTS, "in/1.txt", "in/10.txt", "in/40.txt") if Path(path).is_file()]
-        return Path(self.chance.choice(found))
+        known = [*VARIANTS, "in/1.txt", "in/10.txt", "in/40.txt"]
+        known.remove("answers.yaml")  # an answer that was recorded stays, where a fresh build needs the file
+        return Path(self.chance.choice([path for path in known if Path(path).is_file()]))
 
     def _give_another_text(self, path: Path, folder: str) -> None:
         texts = VARIANTS.get(folder + "/".join(path.parts[1:]), ("next\n",))
@@ -303,8 +319,11 @@ def step(editor: Editor, moments: Moments, argv: list[str], note: Callable[[str]
     if aged:
         age()
     for _ in range(chance.choice([1, 1, 2, 3])):
-        moment = chance.choice([*KINDS, *NAMED])
-        moments.at(moment, editor.edit, chance.randint(1, max(1, editor.moments[moment])))
+        for edit in chance.choice(
+            [[editor.edit], [editor.edit], [editor.edit], [editor.save_for_a_while, editor.put_back]]
+        ):
+            moment = chance.choice([*KINDS, *NAMED])
+            moments.at(moment, edit, chance.randint(1, max(1, editor.moments[moment])))
     names = [["2"], ["head"]] if editor.kind == "small" else [[]]
     selected = chance.choice([[], [], [], *names])
     done = run(moments, "build", *argv, *selected, f"-j{chance.choice([1, 2])}")
