@@ -285,7 +285,7 @@ def test_a_link_in_the_place_of_a_missing_folder(two: Moments, link: str) -> Non
     ids=["prompt", "answers"],
 )
 def test_what_a_model_is_asked_with_is_what_the_key_says(moments: Moments, path: str, old: str, new: str) -> None:
-    """Case: a prompt is saved between the decision and the request, and put back: its answer was kept for the old one."""
+    """Case: a prompt is saved after the decision and put back after the call: the answer was kept for the old one."""
     answers = "ask:\n  - {when: one, answers: [said one]}\n  - {when: two, answers: [said two]}\n"
     write(
         {"pipeline.yaml": ASKING, "p.md.j2": "one {{ inputs[0].text }}", "spec.md": "spec\n", "answers.yaml": answers}
