@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -177,8 +178,9 @@ def test_a_pipeline_that_is_named_by_a_link(two: Moments, moment: str) -> None:
 
 @pytest.mark.parametrize("moment", DURING_A_BUILD)
 def test_a_listed_folder_that_is_swapped_for_an_older_one(two: Moments, moment: str) -> None:
-    write({"all/src/a.txt": "a", "other/src/a.txt": "a", "other/src/b.txt": "b"})
-    replace("pipeline.yaml", "    inputs: [in.txt]\n", '    inputs: ["all/src/*.txt"]\n')()
+    """Case: no file of the first one matches, so that nothing but the folder tells that it is another."""
+    write({"all/src/a.md": "a", "other/src/a.md": "a", "other/src/b.txt": "b"})
+    replace("pipeline.yaml", "    inputs: [in.txt]\n", '    inputs: [in.txt, "all/src/*.txt"]\n')()
     replace("t.j2", "{{ inputs[0].text }}", "{{ inputs | length }}")()
     build_until_at_rest(two, "pipeline.yaml")
     shutil.rmtree(".orch23/snapshots")
@@ -298,3 +300,24 @@ def test_what_a_model_is_asked_with_is_what_the_key_says(moments: Moments, path:
     assert run(moments, "build", "pipeline.yaml").code == 0
     assert not moments.forget()
     check_nothing_is_missed(moments, "pipeline.yaml")
+
+
+@pytest.mark.parametrize("moment", ["look", "stage_decided", "run_finished"])
+def test_an_interpreter_behind_a_link(two: Moments, moment: str) -> None:
+    """Case: the link to an environment is led to another one that is as old."""
+    for name, version in (("old", "3.11.1"), ("new", "3.12.1")):
+        write({f"{name}/pyvenv.cfg": f"home = /usr/bin\nversion = {version}\n", f"{name}/bin/other": ""})
+        Path(name, "bin", "python").symlink_to(sys.executable)
+    Path("env").symlink_to("old")
+    replace("pipeline.yaml", "  second:\n", "  second:\n    python: env\n")()
+    build_until_at_rest(two, "pipeline.yaml")
+    shutil.rmtree(".orch23/snapshots")
+
+    def lead_elsewhere() -> None:
+        Path("env").unlink()
+        Path("env").symlink_to("new")
+
+    two.at(moment, lead_elsewhere, 30 if moment == "look" else 1)
+    assert run(two, "build", "pipeline.yaml").code == 0
+    assert not two.forget()
+    check_nothing_is_missed(two, "pipeline.yaml")
