@@ -117,6 +117,9 @@ VARIANTS = {
     "opt/sub/more.txt": ("more\n", "less\n"),
 }
 MANY = 70
+PROGRAMS = (5, 10, 40, 45)
+"""Stages of a wide project that run a program; the second and the last read what those before them wrote."""
+BEFORE = (9, 44)
 
 
 def wide() -> dict[str, str]:
@@ -163,14 +166,24 @@ class Editor:
 
     def edit(self) -> None:
         """Edit once; what cannot be done now is not done."""
-        deeds = [self.save] * 8 + [self.save_pipeline] * 3
+        deeds = [self.save] * (24 if self.kind == "wide" else 8) + [self.save_pipeline] * 3
         deeds += [self.stealthily, self.touch, self.remove, self.change_output, self.change_lock, self.swap, self.link]
         with contextlib.suppress(OSError):
             self.chance.choice(deeds)()
 
+    def begin(self) -> None:
+        """Give the next build something to do; in a wide project mostly one stage that runs a program.
+
+        What a stage that shows its inputs was given is too young then for the build to be remembered.
+        """
+        if self.kind == "wide" and self.chance.random() < 0.8:
+            put(f"in/{self.chance.choice(PROGRAMS)}.txt", f"{self.chance.random()}\n")
+        else:
+            self.edit()
+
     def save(self) -> None:
         if self.kind == "wide":
-            number = self.chance.choice([0, 1, 2, 3, 9, 10, 11, 40, 68, 69])
+            number = self.chance.choice([0, 0, *BEFORE, *BEFORE, *PROGRAMS, 11, 69])
             put(f"in/{number}.txt", self.chance.choice([f"{number}\n", "new\n", "other\n"]))
             return
         self.save_at(self.chance.choice(list(VARIANTS)))
@@ -294,7 +307,7 @@ NAMED = ("run_started", "stage_decided", "attempt_started", "attempt_finished", 
 def play(seed: int, note: Callable[[str], None] = lambda _what: None) -> None:
     """Play one history; `note` hears what was seen, to count it."""
     chance = random.Random(seed)
-    kind = chance.choice(["small"] * 6 + ["foreach"] * 2 + ["wide"])
+    kind = chance.choice(["small"] * 6 + ["foreach"] * 2 + ["wide"] * 2)
     with project(kind) as moments:
         editor = Editor(chance, kind)
         argv = ["pipeline.yaml", *chance.choice([[], ["--vars", "vars.yaml"]])]
@@ -312,7 +325,7 @@ def step(editor: Editor, moments: Moments, argv: list[str], note: Callable[[str]
     chance = editor.chance
     editor.prepare()
     if chance.random() < 0.8:
-        editor.edit()
+        editor.begin()
     elif chance.random() < 0.7:  # then a build decides everything, and finds nothing to do
         shutil.rmtree(".orch23/snapshots", ignore_errors=True)
     aged = chance.random() < 0.7
