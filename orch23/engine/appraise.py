@@ -182,7 +182,7 @@ class Appraiser:
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return what earlier items of the chain made of a path and started from, and the original, if they made any."""
+        """Return what earlier items of the chain started from at a path and made there, and the original."""
         world, link = self.world, stage.chain
         earlier = world.plan.chains[link.chain][: link.index] if link else ()
         results = [world.results[name] for name in earlier if name in world.results]
