@@ -184,6 +184,8 @@ class World:
         """Return whether a file with bytes of its own stays although its stage has ended."""
         if self._originals.get(path) is not None or path in self._literal_sources(path):
             return True
+        if any(path in record.bases for record in self.locked.owning(path)):  # a run started from a user's bytes
+            return True
         if self.claims is not None and self.claims.owner(path) is not None:
             return True
         self.ownership.look_up(self._of_ended_stages())
