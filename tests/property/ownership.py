@@ -203,6 +203,7 @@ class Rules:
         self.held: list[tuple[Stage, Made, str]] = []
         self.incoming: str | None = None
         self.gone: set[str] = set()
+        self.stale: set[str] = set()
         self.core_of: dict[str, tuple[Any, ...]] = {}
         self.versions: list[str | None] = []
         self.follows = True
@@ -237,6 +238,8 @@ class Rules:
             makers = [made for made in self.makers(path, text) if path in made.originals]
             if makers:
                 return makers[0].originals[path]
+            if self.makers(path, text):
+                return None
         return text
 
     def was_a_base(self, path: str) -> bool:
@@ -325,8 +328,13 @@ class Rules:
             undecided = edited
         if undecided and (made is not None or not new):
             self.ends[stage.name] = "edited"
+            self.stale |= {stage.name} if made is None else set()
         elif made is not None and edited:
-            self._decide_committed(stage, core, edited)
+            rest = {path: text for path, text in made.outputs.items() if path not in edited}
+            if any(self.disk.get(path) != text for path, text in rest.items()):
+                self.ends[stage.name] = "edited"
+            else:
+                self._decide_committed(stage, core, edited)
         elif made is not None:
             self._recall(stage, made)
         else:
@@ -436,6 +444,9 @@ class Rules:
             raise UnsureError(message)
         edited = [] if self.overwrite else [p for p in [path] if self._is_edited(p)]
         undecided = [p for p in edited if not self.is_head(p)]
+        if undecided and self._is_new(items[0]):
+            message = "a new chain on an edit"
+            raise UnsureError(message)
         self.incoming = self.original(path)
         self.versions = [self.incoming]
         stuck = ""
@@ -569,7 +580,9 @@ class Rules:
         originals = {path: self.original(path) for path in outputs}
         start = tuple(sorted(base.items()))
         instead = self._instead(stage, start)
-        return Made(stage.name, core, start, outputs, originals, failed=not passes(outputs), instead=instead)
+        return Made(
+            stage.name, core, start, outputs, originals, failed=not passes({**shown, **outputs}), instead=instead
+        )
 
     def _fail(self, stage: Stage, made: Made, *, keep: bool) -> None:
         self.ends[stage.name] = "failed"
@@ -629,8 +642,10 @@ class Rules:
         for stage, made, end in self.held:
             group = [one for one in self.declared if one.family == stage.family]
             failed = any(self.ends[one.name] == "failed" for one in group)
-            stands = end == "fresh" and self.lock.results.get(stage.name, made).key == made.key
-            if failed and not stands:
+            waits = any(self.ends[one.name] == "edited" and one.name in self.stale for one in group)
+            known = self.lock.results.get(stage.name)
+            stands = end == "fresh" and known is not None and known.key == made.key
+            if (failed or waits) and not stands:
                 self.ends[stage.name] = "held"
             else:
                 self._promote(stage, made, end)
