@@ -10,6 +10,7 @@ from orch23.cli.options import Wanted, hands_wanted, json_option, model_options,
 from orch23.model.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from orch23.cli.wiring import Project
@@ -69,7 +70,7 @@ def _compare(project: "Project", revision: "Revision", name: str) -> "Affected":
     place = lock_path(root, pipeline.file)
     lock, lock_then = read_lock(place), _lock_at(revision, place.relative_to(root).as_posix())
     before = _pipeline_at(project, revision)
-    settled = _settled(project)
+    settled, is_dead = _settled(project)
     lock = LockFile({**lock.records, **settled})
     keying = Keying(
         facts_of=machinery.facts_of,
@@ -81,7 +82,7 @@ def _compare(project: "Project", revision: "Revision", name: str) -> "Affected":
         made_by((before, pipeline), (lock, lock_then)),
         _bytes_of(project, revision),
     )
-    made_now = partial(Made, paths=paths, lock=lock, files=disk, bytes_of=bytes_of)
+    made_now = partial(Made, paths=paths, lock=lock, files=disk, bytes_of=bytes_of, is_dead=is_dead)
     now = keying.keyed(pipeline, lambda plan: Moment(disk, made_now(plan=plan)))
     made_then = partial(Made, paths=paths, lock=lock_then, files=revision, bytes_of=bytes_of, today=now.made)
     then = None if before is None else keying.keyed_then(before, lambda plan: Moment(revision, made_then(plan=plan)))
@@ -98,18 +99,23 @@ def _compare(project: "Project", revision: "Revision", name: str) -> "Affected":
     )
 
 
-def _settled(project: "Project") -> "dict[str, Record]":
-    """Return the results that a plan takes as today's, by stage; none where it would have complaints."""
+def _settled(project: "Project") -> "tuple[dict[str, Record], Callable[[str], bool]]":
+    """Return the results that a plan takes as today's, by stage, and whether a file is about to be removed.
+
+    Nothing of both where the plan has errors.
+    """
     from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
     from orch23.engine.preview import preview  # noqa: PLC0415 - heavy
     from orch23.model.decision import Fresh, Restore  # noqa: PLC0415 - heavy
     from orch23.model.errors import MissingBytesError, Orch23Error  # noqa: PLC0415 - heavy
 
     try:
-        decisions = preview(open_reading(project)).decisions
+        session = open_reading(project)
+        decisions = preview(session).decisions
     except (Orch23Error, MissingBytesError):
-        return {}
-    return {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
+        return {}, lambda _path: False
+    found = {name: one.record for name, one in decisions.items() if isinstance(one, Fresh | Restore)}
+    return found, session.world.dead
 
 
 def _bytes_of(project: "Project", revision: "Revision") -> "BytesOf":

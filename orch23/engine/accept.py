@@ -6,7 +6,7 @@ from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import Outlook
 from orch23.engine.running import Files
 from orch23.engine.user_edits import keep_edit
-from orch23.model.decision import Edited
+from orch23.model.decision import Decision, Edited, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, UsageError
@@ -33,7 +33,7 @@ def accept(build: Build, stage: str) -> int:
     names = [name for name in decisions if stage in (name, name.partition("@")[0])]
     if not names:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
-    edited = [name for name in names if isinstance(decisions[name], Edited)]
+    edited = [name for name in names if _is_edited(decisions[name])]
     if not edited:
         message = f"nothing of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"
         raise UsageError(Diagnostic("E642", message, hint="`accept` is for outputs that plan shows as `edited`"))
@@ -41,6 +41,11 @@ def accept(build: Build, stage: str) -> int:
     for name, paths in _owners(build, edited, names).items():
         code = max(code, _accept_one(build, name, paths))
     return code
+
+
+def _is_edited(decision: Decision) -> bool:
+    """Return whether a user edited outputs of a stage, committed or not."""
+    return isinstance(decision, Edited) or (isinstance(decision, VerifyOnly) and bool(decision.adopted))
 
 
 def _owners(build: Build, edited: list[str], names: list[str]) -> dict[str, tuple[str, ...]]:

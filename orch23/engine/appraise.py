@@ -12,7 +12,7 @@ from orch23.model.decision import Decision, Edited, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.manifest import Reason, core_of, identity_of
+from orch23.model.manifest import Manifest, Reason, core_of, identity_of
 from orch23.model.paths import is_glob, match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record, retained_key
@@ -60,7 +60,23 @@ class Appraiser:
             variables=self.world.plan.pipeline.vars,
             read_yaml=self.read_yaml,
         )
-        return replace(resolved, broken=(*resolved.broken, *map(_lost, sorted(tree.lost)))) if tree.lost else resolved
+        if not tree.lost:
+            return resolved
+        return self._as_recorded(resolved) or replace(
+            resolved, broken=(*resolved.broken, *map(_lost, sorted(tree.lost)))
+        )
+
+    def _as_recorded(self, resolved: Resolved) -> Resolved | None:
+        """Return a stage of which bytes are lost as a record has it, if nothing but the rendered prompt is unknown.
+
+        What the prompt is rendered from is the same by its digests, so the prompt is the same.
+        """
+        identity = identity_of(resolved.manifest)
+        for record in (*self.world.locked.of_identity(identity), *self.world.store.records.by_identity(identity)):
+            same = _unrendered(record.manifest) == _unrendered(resolved.manifest)
+            if same and record.texts and record.texts == resolved.texts and not record.failed:
+                return replace(resolved, manifest=record.manifest, key=record.key, core=core_of(record.manifest))
+        return None
 
     def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
         """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19)."""
@@ -69,7 +85,7 @@ class Appraiser:
         world.starts[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
-        if not known.todays and known.same_core is None and not known.waiting_on and not self._was_reset(resolved):
+        if self._may_start_anew(known, resolved):
             for start in self._other_bases(name, resolved, in_force):
                 world.starts[name] = start
                 other = self.resolve(name)
@@ -82,6 +98,12 @@ class Appraiser:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         return self._owned(resolved, decide(self._without_started(known)))
+
+    def _may_start_anew(self, known: Known, resolved: Resolved) -> bool:
+        """Return whether no record matches on the base in force, so that another base may be the stage's."""
+        if known.todays or known.same_core is not None or known.waiting_on:
+            return False
+        return bool(known.edited) or not self._was_reset(resolved)
 
     def _was_reset(self, resolved: Resolved) -> bool:
         """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
@@ -136,9 +158,19 @@ class Appraiser:
         moved = dict(in_force)
         for path in paths:
             there, start = world.store.workspace.entry(path), world.start(name, path)
-            if there is not None and there != start and self._starts_from(path, there, start, is_new=is_new):
+            if there is None or there == start or there in self._older_versions(stage, path):
+                continue
+            if self._starts_from(path, there, start, is_new=is_new):
                 moved[path] = there
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
+
+    def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
+        """Return the original and the versions of a path that earlier items of the chain made, if they made any."""
+        world, link = self.world, stage.chain
+        earlier = world.plan.chains[link.chain][: link.index] if link else ()
+        results = [world.results[name] for name in earlier if name in world.results]
+        versions = [record.outputs[path] for record in results if path in record.outputs]
+        return [world.original(path), *versions] if versions else []
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
@@ -167,17 +199,20 @@ class Appraiser:
     def _is_new(self, name: str, stage: Stage) -> bool:
         """Return whether the stage has never had a result; without any lock file the store may know one."""
         world = self.world
+        if self._kept_failure(name) is not None:
+            return False
         if name in world.former or any(item in world.former for item in world.plan.chains[_chain_of(stage)]):
             return False
         return bool(world.former) or not world.store.records.labelled(name)
 
     def _without_started(self, known: Known) -> Known:
         """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
-        start = self.world.starts.get(known.stage, {})
+        world, name = self.world, known.stage
         if not known.edited or known.todays:
             return known
-        left = tuple(p for p in known.edited if start.get(p) != self.world.store.workspace.entry(p))
-        return replace(known, edited=left)
+        there = {path: world.store.workspace.entry(path) for path in known.edited}
+        left = (p for p, entry in there.items() if entry is None or not world.has_started_from(name, p, entry))
+        return replace(known, edited=tuple(left))
 
     def _owned(self, resolved: Resolved, decision: Decision) -> Appraised:
         """Return the decision, unless it would write over accepted bytes, or over files of another pipeline."""
@@ -247,6 +282,8 @@ class Appraiser:
         edited = () if self.overwrite_edited else self._edits_of(stage)
         if todays:  # what a later item of the chain makes, is that one's to hold
             edited = tuple(path for path in edited if not world.made_later(name, path))
+            there = {path: world.store.workspace.entry(path) for path in edited}
+            edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in todays))
         disk = {path: world.on_disk(path) for path in (*paths, *edited)}
         return Known(
             stage=name,
@@ -258,7 +295,7 @@ class Appraiser:
             foreign=frozenset(p for p, e in disk.items() if e is not None and not world.known_bytes(p, e)),
             edited=edited,
             existed=frozenset(path for path in edited if not world.has_owner(path)),
-            decided=bool(edited) and stage.chain is not None and self._are_committed(edited),
+            decided=bool(edited) and stage.chain is not None and self._are_decided(edited),
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
@@ -314,18 +351,31 @@ class Appraiser:
 
     def _is_edited(self, path: str, *, chained: bool) -> bool:
         entry: FileEntry | None = self.world.store.workspace.entry(path)
-        if entry is None or self.world.known_bytes(path, entry):
+        if entry is None:
             return False
+        if self.world.known_bytes(path, entry):
+            return self._was_given_up(path, entry, chained=chained)
         return not chained or (entry != self.world.original(path) and not self._was_base(path, entry))
+
+    def _was_given_up(self, path: str, entry: FileEntry, *, chained: bool) -> bool:
+        """Return whether bytes of a record are the user's all the same: released, or committed as an ended item's."""
+        having = list(self.world.locked.having(path, entry))
+        if any(self.world.alive(record.stage) for record in having):
+            return False
+        if self.world.ownership.is_released(path, entry):
+            return True
+        return chained and bool(having) and self.world.ownership.equals_head(path, entry)
 
     def _was_base(self, path: str, entry: FileEntry) -> bool:
         """Return whether the result that the lock has of a path came from these bytes."""
         bases = (record.bases.get(path) for record in self.world.locked.owning(path))
         return any(base is not None and base.start == entry for base in bases)
 
-    def _are_committed(self, paths: tuple[str, ...]) -> bool:
+    def _are_decided(self, paths: tuple[str, ...]) -> bool:
+        """Return whether the user committed all of these edits, or had them accepted or released."""
+        ownership = self.world.ownership
         entries = ((path, self.world.store.workspace.entry(path)) for path in paths)
-        return all(entry is not None and self.world.ownership.equals_head(path, entry) for path, entry in entries)
+        return all(e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
 
     def _stage(self, name: str) -> Stage:
         stage = self.world.plan.nodes[name]
@@ -358,6 +408,11 @@ def _in_force(world: World, name: str, record: Record) -> dict[str, FileEntry]:
     """Return the moved bases of a record that hold today: what would be started from otherwise is the same still."""
     bases = record.bases.items()
     return {path: base.start for path, base in bases if world.incoming(name, path) == base.instead_of}
+
+
+def _unrendered(manifest: Manifest) -> Manifest:
+    """Return a manifest without what is rendered from contents, or cut out of them."""
+    return {aspect: value for aspect, value in manifest.items() if aspect not in ("prompt", "system")}
 
 
 def _chain_of(stage: Stage) -> str:

@@ -181,6 +181,7 @@ class Committer:
             originals=originals,
             bases=bases,
             accepted=accepted,
+            texts=resolved.texts,
             git=self._blob_ids((*done.outputs.items(), *originals.items(), *((p, b.start) for p, b in bases.items()))),
             failed=failed,
         )
@@ -245,7 +246,6 @@ class Committer:
         """Hold the targets against the workspace; what no record knows and is no version 0 is not replaced."""
         workspace = self.session.store.workspace
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
-        starts = [self.session.world.starts[name] for name in targets if name in self.session.world.starts]
         workspace.invalidate(whole)
         old = {path: workspace.entry(path) for path in whole}
         differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted}
@@ -253,7 +253,7 @@ class Committer:
             path
             for path in differing
             if (there := old[path]) is not None
-            and not any(start.get(path) == there for start in starts)
+            and not any(self.session.world.has_started_from(name, path, there) for name in targets)
             and not self._may_replace(path, there)
         }
         return Change(

@@ -34,7 +34,8 @@ class Made:
     """The made files of a moment, as the records of its stages say; `today` is None for today itself.
 
     Of a past moment a file is unknown where no record could tell of it, or where nobody can say what it is today: it is
-    taken as today's then, and is no change of its own.
+    taken as today's then, and is no change of its own. `is_dead` returns whether a file of a stage that has ended is
+    about to be removed; in a commit no file is.
     """
 
     paths: frozenset[str]
@@ -43,15 +44,16 @@ class Made:
     files: Files
     bytes_of: BytesOf
     today: "Made | None" = None
+    is_dead: Callable[[str], bool] = lambda _path: False
     _lost: dict[str, bool] = field(default_factory=dict)
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what was made at a path, or None if nothing was. A file of a stage that has ended counts as it is."""
+        """Return what was made at a path, or None if nothing was, or it is about to be removed."""
         if self.today is not None and path in self.unknown:
             return self.today.entry(path)
         if path in self._told:
             return self._told[path]
-        return self.files.entry(path)
+        return None if self.is_dead(path) else self.files.entry(path)
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes of what was made at a path; today's where those that were then are lost."""

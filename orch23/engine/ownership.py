@@ -51,6 +51,10 @@ class NoGit:
         return iter(())
 
 
+RELEASED = "released"
+"""The kind of a record that says whose bytes are by now: those of the user, who released them."""
+
+
 @dataclass(slots=True)
 class Ownership:
     """Answers by the records of the store and of one lock file, and by git where these do not decide."""
@@ -74,6 +78,10 @@ class Ownership:
     def is_accepted(self, path: str, entry: FileEntry) -> bool:
         """Return whether a user wrote these bytes and had them accepted, or took them over with `orch23 release`."""
         return any(path in self._accepted(record) for record in self.records_of(path, entry))
+
+    def is_released(self, path: str, entry: FileEntry) -> bool:
+        """Return whether these bytes were released by `orch23 release`."""
+        return any(record.manifest.get("kind") == RELEASED for record in self.store.records.having(path, entry))
 
     def is_committed(self, path: str) -> bool:
         """Return whether the path is in the tree of HEAD, with whatever bytes."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from orch23.engine.ownership import RELEASED
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.record import LockFile, Record
 from orch23.store.opening import Store
@@ -26,5 +27,5 @@ def release_files(store: Store, lock: LockFile, stage: str) -> tuple[str, ...]:
 
 def _released(record: Record, there: Mapping[str, FileEntry]) -> Record:
     key = digest_json({"released": {path: str(entry) for path, entry in there.items()}})
-    manifest = {"kind": "released"}
+    manifest = {"kind": RELEASED}
     return replace(record, key=key, manifest=manifest, outputs=there, deleted=(), accepted=tuple(there), failed=True)

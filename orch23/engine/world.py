@@ -149,7 +149,7 @@ class World:
             return True
         entry = self.store.workspace.entry(path)
         if owning and any(r.outputs[path] == entry for r in owning):
-            return self.dead(path)
+            return self._written_paths().may_be_written(path) or self.dead(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
         return self._written_paths().may_be_written(path)
@@ -234,6 +234,8 @@ class World:
         found: dict[str, str] = {}
         for path in self._of_ended_stages():
             owning = list(self.locked.owning(path))
+            if self._written_paths().is_named(path):  # another stage takes it over
+                continue
             if owning and self.store.workspace.entry(path) is not None and not self.dead(path):
                 found[path] = owning[0].stage
         return found
@@ -285,6 +287,13 @@ class World:
         """Return what a stage starts from at a path: its base if that has moved, else what comes to it."""
         moved = self.starts.get(name)
         return moved[path] if moved and path in moved else self.incoming(name, path)
+
+    def has_started_from(self, name: str, path: str, entry: FileEntry) -> bool:
+        """Return whether a stage, or an earlier item of its chain, starts from these bytes as its base."""
+        node = self.plan.nodes.get(name)
+        link = node.chain if isinstance(node, Stage) else None
+        names = self.plan.chains[link.chain][: link.index + 1] if link else (name,)
+        return any(self.starts.get(one, {}).get(path) == entry for one in names)
 
     def incoming(self, name: str, path: str) -> FileEntry | None:
         """Return the newest version of a path by an earlier item of the stage's chain, else the original."""

@@ -29,6 +29,7 @@ class Record:
     `bases` are the paths where the run started from other bytes than these.
     `accepted` are the outputs whose bytes a user wrote, not a run.
     `git` maps the sha256 of outputs, originals and bases to their git blob ids, so that git can give the bytes back.
+    `texts` is the digest of what the prompt was rendered from besides the contents of inputs.
     A kept failure, or what `reset` retained (`failed`), makes nothing fresh and restores nothing; its bytes are merely
     known.
     """
@@ -43,6 +44,7 @@ class Record:
     bases: Mapping[str, Base] = field(default_factory=dict)
     accepted: tuple[str, ...] = ()
     git: Mapping[str, str] = field(default_factory=dict)
+    texts: str = ""
     failed: bool = False
 
 

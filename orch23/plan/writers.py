@@ -89,6 +89,10 @@ class WrittenPaths:
         """Say whether a stage of no chain has this very path as its output: whatever is there is not a person's."""
         return path in self._outputs
 
+    def is_named(self, path: str) -> bool:
+        """Return whether some node declares to write this very path."""
+        return path in self._literal
+
     def may_be_written(self, path: str) -> bool:
         """Say whether some node may write a path."""
         return path in self._literal or match_any(self._globs, path)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json
+from orch23.model.digest import Json, digest_json
 from orch23.model.llm import Brief, Message, Request
 from orch23.model.pipeline import LLMStep, RenderStep, Stage
 from orch23.model.strict_json import StrictJsonError, parse
@@ -108,6 +108,18 @@ def key_texts(
     prompt, problems = _render(step.prompt, names, sources)
     system, more = _render(step.system, names, sources) if step.system else ("", ())
     return prompt or "", system or "", (*problems, *more)
+
+
+def texts_digest(
+    step: LLMStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+) -> str:
+    """Return the digest of all that a prompt is rendered from, but for the contents of the inputs and the item.
+
+    With an equal digest and equal other aspects of the manifest, the prompt is the same. It can be compared where bytes
+    of an input are lost, so that the prompt itself cannot be rendered.
+    """
+    files = [sources.text(path)[0] if path else None for path in (step.prompt, step.system, step.schema)]
+    return digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
 
 
 def render_template(

@@ -58,7 +58,8 @@ class Resolved:
 
     `files` are the inputs of its room, `base` the versions it starts from, `verify_files` what its verification
     sees besides; all by path. `given` is what a prompt or template sees, in declared order. `listings` are
-    the paths of each listing by its pattern, as the verification sees it.
+    the paths of each listing by its pattern, as the verification sees it. `texts` is the digest of what the prompt is
+    rendered from besides the contents of its inputs.
     """
 
     stage: Stage
@@ -73,6 +74,7 @@ class Resolved:
     rendered: bytes | None = None
     broken: tuple[Diagnostic, ...] = ()
     listings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    texts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +129,13 @@ def resolve_stage(
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     broken = [*inputs.broken, *verify.broken, *refused]
     rendered = None
+    texts = ""
     match stage.step:
         case LLMStep() as step:
             prompt, system, problems = prompts.key_texts(stage, step, tuple(given), sources, variables)
             aspects["prompt"] = digest_bytes(prompt.encode()).sha256
             aspects["system"] = digest_bytes(system.encode()).sha256
+            texts = prompts.texts_digest(step, tuple(given), sources, variables)
             broken += problems
             broken += _context_limits(stage.name, step, given)
             if step.schema is not None:
@@ -163,6 +167,7 @@ def resolve_stage(
         rendered=rendered,
         broken=tuple(broken),
         listings=inputs.listings | verify.listings,
+        texts=texts,
     )
 
 

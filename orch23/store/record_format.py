@@ -9,7 +9,7 @@ from orch23.store.strict_json import fields, mapping, text, texts, truth
 _ENTRY = re.compile(r"([0-9a-f]{64}):(0|[1-9][0-9]{0,15})(\+x)?", re.ASCII)
 _BLOB_ID = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _FIELDS = ("stage", "key", "manifest", "outputs", "deleted", "exchanges", "originals", "failed")
-_OPTIONAL_FIELDS = ("bases", "accepted", "git")
+_OPTIONAL_FIELDS = ("bases", "accepted", "git", "texts")
 """Written only where there is something to say: a record of an earlier version has none of them and keeps its text."""
 
 
@@ -64,6 +64,8 @@ def record_to_json(record: Record) -> dict[str, Json]:
         body["accepted"] = list(record.accepted)
     if record.git:
         body["git"] = dict(record.git)
+    if record.texts:
+        body["texts"] = record.texts
     return body
 
 
@@ -87,6 +89,7 @@ def record_from_json(value: object) -> Record:
         bases={path: _base(base) for path, base in mapping(found.get("bases", {})).items()},
         accepted=texts(found.get("accepted", [])),
         git={sha256: _blob_id(blob) for sha256, blob in mapping(found.get("git", {})).items()},
+        texts=text(found.get("texts", "")),
         failed=truth(found["failed"]),
     )
 

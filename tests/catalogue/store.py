@@ -111,6 +111,15 @@ def bytes_that_are_lost(project: Project) -> set[str]:
     return shown(project.build("--only", "b")) | told(project)
 
 
+@TRIGGERS.of("E712")
+def a_path_with_two_owners(project: Project) -> set[str]:
+    """Let two pipelines declare one output, and build both."""
+    stage = {"outputs": ["out.txt"], "shell": "echo x > out.txt"}
+    project.write(scripted({"one": stage}, {}, name="one")).write(scripted({"two": stage}, {}, name="two"))
+    assert project.build("one.yaml").code == 0
+    return shown(project.build("two.yaml"))
+
+
 @TRIGGERS.of("E711")
 def input_that_never_rests(project: Project) -> set[str]:
     """Let an input change each time that it is about to be read."""

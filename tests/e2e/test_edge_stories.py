@@ -75,7 +75,7 @@ def test_the_last_item_taken_away_leaves_the_version_of_the_one_before(project: 
     assert calls(project) == ["a", "b", "c"]
     project.edit("list.json", "[]")
     green(project.build())
-    assert project.read("app.py") == "# mine\n", "no item is left: what the person had"
+    assert project.read("app.py") == "# mine\n# a\n", "no item is left: the file existed before, and is released"
     project.edit("list.json", listed("a", "b", "c"))
     green(project.build())
     assert project.read("app.py") == "# mine\n# a\n# b\n# c\n"
@@ -157,25 +157,28 @@ def test_a_clone_of_a_chain_costs_nothing_and_knows_what_the_person_had(project:
     shutil.rmtree(project.root / "logs")
     assert project.plan() == {"edit@a": "fresh", "edit@b": "fresh"}
     project.edit("list.json", "[]")
-    green(project.build())
+    green(project.run("clean"))
     assert project.read("app.py") == "# mine\n"
     assert calls(project) == ["a", "b"]
 
 
-def test_a_dead_file_of_which_the_first_version_is_lost_is_left_and_told(project: Project) -> None:
+def test_a_released_file_of_which_the_first_version_is_lost_is_left_and_reported(project: Project) -> None:
     lines(project, "a")
     project.write({"app.py": "# mine\n"})
     green(project.build())
     for folder in (".orch23", "logs", "heard"):
         shutil.rmtree(project.root / folder)
     project.edit("list.json", "[]")
+    assert "would release app.py" in project.run("plan").out
     outcome = project.build()
     green(outcome)
     assert project.read("app.py") == "# mine\n# a\n"
+    assert "released" in outcome.err
     assert "app.py" in outcome.err
+    assert "up to date" in project.run("plan").out
 
 
-def test_an_accepted_edit_of_a_chain_lasts_until_what_it_rests_on_changes(project: Project) -> None:
+def test_an_accepted_edit_of_a_chain_is_the_base_of_what_changes_next(project: Project) -> None:
     lines(project, "a", "b")
     green(project.build())
     project.edit("app.py", "# by hand\n")
@@ -186,7 +189,9 @@ def test_an_accepted_edit_of_a_chain_lasts_until_what_it_rests_on_changes(projec
     assert calls(project) == ["a", "b"]
     project.edit("docs/a.md", "# a 2\n")
     green(project.build())
-    assert project.read("app.py") == "# a 2\n# b\n"
+    assert project.read("app.py") == "# by hand\n# a 2\n# b\n", "an accepted edit is what the next run starts from"
+    green(project.build())
+    assert project.ran() == []
 
 
 @pytest.mark.parametrize("text", [None, "# mine\n", "# by hand\n"])
@@ -279,7 +284,7 @@ DELETING = """\
 KEEP = "  keep: {outputs: [k.txt], shell: echo k > k.txt}\n"
 
 
-def test_a_model_deletes_what_it_may_and_the_file_comes_back_with_the_stage_gone(project: Project) -> None:
+def test_a_file_that_a_model_deleted_stays_deleted_when_its_stage_ends(project: Project) -> None:
     project.write(
         pipeline(
             DELETING + KEEP,
@@ -299,8 +304,7 @@ def test_a_model_deletes_what_it_may_and_the_file_comes_back_with_the_stage_gone
     assert calls(project) == ["clean"]
     project.edit("pipeline.yaml", pipeline(KEEP)["pipeline.yaml"])
     green(project.build())
-    assert sorted(project.files("src")) == ["src/old.py"]
-    assert project.read("src/old.py") == "# old\n"
+    assert sorted(project.files("src")) == [], "what the stage created is removed, and nothing is reverted"
 
 
 def test_an_input_is_never_deleted_and_the_model_is_told(project: Project) -> None:

@@ -1,5 +1,6 @@
 """Long walks through one project: what changes, what each next build costs, and what is on disk then."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_two_items_edit_one_file_then_a_person_does(project: Project) -> None:
     chained(project)
     green(project.build())
     project.edit("app.py", "# mine\n")
-    assert project.plan() == {"edit@one": "edited", "edit@two": "edited"}
+    assert project.plan() == {"edit@one": "fresh", "edit@two": "edited"}, "the file on disk is the last item's"
     assert project.build().code == 6
     assert project.read("app.py") == "# mine\n"
     green(project.run("accept", "edit@two"))
@@ -140,7 +141,7 @@ def test_a_removed_item_leaves_no_file_behind(project: Project) -> None:
     assert project.ran() == []
 
 
-def test_a_file_that_a_person_had_goes_back_to_what_it_was_when_its_stage_is_removed(project: Project) -> None:
+def test_a_file_that_existed_before_stays_as_it_is_when_its_stage_is_removed(project: Project) -> None:
     keep = "  keep: {outputs: [k.txt], shell: echo k > k.txt}\n"
     files = pipeline(
         f"{keep}  edit: {{outputs: [app.py], llm: {{prompt: edit.md.j2, returns: files}}}}\n",
@@ -150,10 +151,12 @@ def test_a_file_that_a_person_had_goes_back_to_what_it_was_when_its_stage_is_rem
     green(project.build())
     assert project.read("app.py") == "# mine\n# more\n"
     project.edit("pipeline.yaml", pipeline(keep)["pipeline.yaml"])
+    assert json.loads(project.run("plan", "--json").out)["released_files"] == {"app.py": "edit"}
     green(project.build())
-    assert project.read("app.py") == "# mine\n"
+    assert project.read("app.py") == "# mine\n# more\n"
     green(project.build())
-    assert project.read("app.py") == "# mine\n"
+    assert project.read("app.py") == "# mine\n# more\n"
+    assert "up to date" in project.run("plan").out
 
 
 # ---- verification --------------------------------------------------------------------------------
