@@ -143,6 +143,7 @@ class Store:
     retained: list[Made] = field(default_factory=list)
     responses: set[tuple[Any, ...]] = field(default_factory=set)
     contents: set[str] = field(default_factory=set)
+    released: set[tuple[str, str]] = field(default_factory=set)
     complete: bool = True
     """Whether it has all responses that today's results were made of: not in a clone without the store."""
 
@@ -155,7 +156,7 @@ class Store:
 
     def copy(self) -> "Store":
         """Return a copy, as of a folder that is copied."""
-        return Store([*self.records], [*self.retained], {*self.responses}, {*self.contents}, self.complete)
+        return Store([*self.records], [*self.retained], {*self.responses}, {*self.contents}, {*self.released}, self.complete)
 
 
 @dataclass
@@ -255,11 +256,28 @@ class Rules:
         return [path for path in sorted(paths) if self._is_edited(path, in_place=stage.kind == "llm")]
 
     def _is_edited(self, path: str, *, in_place: bool = True) -> bool:
-        if path not in self.disk or self.makers(path, self.disk[path]):
+        if path not in self.disk:
             return False
+        if self.makers(path, self.disk[path]):
+            return self._given_up(path, in_place=in_place)
         if not in_place:
             return True
         return self.disk[path] != self.original(path) and not self.was_a_base(path)
+
+    def _given_up(self, path: str, *, in_place: bool) -> bool:
+        """Return whether bytes of a run are the user's: released, or committed after their stage ended."""
+        names = {stage.name for stage in self.declared}
+        locked = {**self.lock.retained, **self.lock.results}
+        having = [name for name, made in locked.items() if made.outputs.get(path) == self.disk[path]]
+        if any(name in names for name in having):
+            return False
+        if (path, self.disk[path]) in self.store.released:
+            return True
+        return in_place and bool(having) and self.is_head(path)
+
+    def is_decided(self, path: str) -> bool:
+        """Return whether the user has decided on an edit: committed, accepted or released it."""
+        return self.is_head(path) or self.is_accepted(path)
 
     def core(self, stage: Stage, inputs: Mapping[str, str]) -> tuple[Any, ...]:
         """Return all of a stage's key but the base."""
@@ -321,22 +339,22 @@ class Rules:
         """Decide on one stage and do what is to be done."""
         core = self.core_of[stage.name] = self.core(stage, inputs)
         edited = [] if self.overwrite else self.edited(stage)
-        undecided = [path for path in edited if not self.is_head(path)]
         made = self._matching(stage, core)
-        new = stage.kind == "llm" and self._is_new(stage)
-        if stage.kind != "llm" and edited:
-            undecided = edited
-        if undecided and (made is not None or not new):
-            self.ends[stage.name] = "edited"
-            self.stale |= {stage.name} if made is None else set()
-        elif made is not None and edited:
-            rest = {path: text for path, text in made.outputs.items() if path not in edited}
-            if any(self.disk.get(path) != text for path, text in rest.items()):
-                self.ends[stage.name] = "edited"
-            else:
-                self._decide_committed(stage, core, edited)
-        elif made is not None:
+        if made is not None:
+            edited = [path for path in edited if made.outputs.get(path) != self.disk[path]]
+        in_place = stage.kind == "llm"
+        if made is not None and not edited:
             self._recall(stage, made)
+        elif made is not None:
+            rest = {path: text for path, text in made.outputs.items() if path not in edited}
+            at_rest = all(self.disk.get(path) == text for path, text in rest.items())
+            if in_place and at_rest and all(self.is_decided(path) for path in edited):
+                self._decide_committed(stage, core, edited)
+            else:
+                self.ends[stage.name] = "edited"
+        elif in_place and any(self._moved(stage).get(path) != self.disk[path] for path in edited):
+            self.ends[stage.name] = "edited"
+            self.stale.add(stage.name)
         else:
             self._run(stage, core, inputs)
 
@@ -392,10 +410,8 @@ class Rules:
         base = dict(force)
         known = self.lock.retained.get(stage.name)
         if stage.name not in self.lock.results and known is not None and known.core == self.core_of[stage.name]:
-            if self.edited(stage):
-                message = "a committed edit and a reset"
-                raise UnsureError(message)
-            if _same(known.start, force):
+            accepted = any(self.is_accepted(path) for path in base if path in self.disk)
+            if _same(known.start, force) and not self.edited(stage) and not accepted:
                 return base  # the same request again
         if not self.follows:
             return base
@@ -438,15 +454,9 @@ class Rules:
         if not items:
             return
         path = items[0].outputs[0]
-        former = [name for name in self.lock.results if name.partition("@")[0] == items[0].family]
-        if set(former) - {stage.name for stage in items}:
-            message = "a chain of which an item ended"
-            raise UnsureError(message)
-        edited = [] if self.overwrite else [p for p in [path] if self._is_edited(p)]
-        undecided = [p for p in edited if not self.is_head(p)]
-        if undecided and self._is_new(items[0]):
-            message = "a new chain on an edit"
-            raise UnsureError(message)
+        edited = not self.overwrite and self._is_edited(path)
+        decided = edited and self.is_decided(path)
+        started = False
         self.incoming = self.original(path)
         self.versions = [self.incoming]
         stuck = ""
@@ -457,13 +467,17 @@ class Rules:
             if stuck:
                 self.ends[stage.name] = stuck
                 continue
-            if undecided and (made is None or last):
-                stuck = self.ends[stage.name] = "edited"
-                continue
-            if made is not None and edited and last:
-                self._decide_committed(stage, core, edited)
+            if made is not None and edited and last and made.outputs[path] != self.disk[path]:
+                if not decided:
+                    self.ends[stage.name] = "edited"
+                else:
+                    self._decide_committed(stage, core, [path])
                 continue
             if made is None:
+                started = started or self._moved(stage).get(path) == self.disk.get(path)
+                if edited and not started:
+                    stuck = self.ends[stage.name] = "edited"
+                    continue
                 made = self._ask(stage, core, {})
                 if made.failed:
                     stuck = "blocked"
@@ -817,6 +831,7 @@ class Rules:
             there = {path: self.disk[path] for path in made.outputs if path in self.disk}
             if there:
                 found = True
+                self.store.released |= set(there.items())
                 self.store.retained.append(replace(made, outputs=there, accepted=frozenset(there), failed=True))
         if not found:
             return Forecast(66, self.disk, self.lock)
