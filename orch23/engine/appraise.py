@@ -280,6 +280,10 @@ class Appraiser:
         paths = {path for c in candidates for path in c.target} | set(previous.outputs if previous else ())
         stage = resolved.stage
         edited = () if self.overwrite_edited else self._edits_of(stage)
+        if not self.overwrite_edited and name not in world.former:  # nothing tells which files are its own, but these
+            chained = stage.chain is not None
+            wanted = sorted({path for c in candidates for path in c.target}.difference(edited))
+            edited = (*edited, *(path for path in wanted if self._is_edited(path, chained=chained)))
         if todays:  # what a later item of the chain makes, is that one's to hold
             edited = tuple(path for path in edited if not world.made_later(name, path))
             there = {path: world.store.workspace.entry(path) for path in edited}

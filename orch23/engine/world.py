@@ -292,8 +292,9 @@ class World:
         """Return whether a stage, or an earlier item of its chain, starts from these bytes as its base."""
         node = self.plan.nodes.get(name)
         link = node.chain if isinstance(node, Stage) else None
-        names = self.plan.chains[link.chain][: link.index + 1] if link else (name,)
-        return any(self.starts.get(one, {}).get(path) == entry for one in names)
+        if link is None:
+            return self.starts.get(name, {}).get(path) == entry
+        return any(self.start(one, path) == entry for one in self.plan.chains[link.chain][: link.index + 1])
 
     def incoming(self, name: str, path: str) -> FileEntry | None:
         """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
