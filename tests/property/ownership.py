@@ -156,7 +156,9 @@ class Store:
 
     def copy(self) -> "Store":
         """Return a copy, as of a folder that is copied."""
-        return Store([*self.records], [*self.retained], {*self.responses}, {*self.contents}, {*self.released}, self.complete)
+        return Store(
+            [*self.records], [*self.retained], {*self.responses}, {*self.contents}, {*self.released}, self.complete
+        )
 
 
 @dataclass
@@ -252,6 +254,7 @@ class Rules:
         """Return the outputs whose bytes a user wrote and nobody has decided on yet."""
         former = self.lock.of(stage.name)
         paths = {*stage.literal_outputs, *(former.outputs if former else ())}
+        paths |= {path for path, text in self.store.released if stage.covers(path) and self.disk.get(path) == text}
         paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}
         return [path for path in sorted(paths) if self._is_edited(path, in_place=stage.kind == "llm")]
 
@@ -411,7 +414,7 @@ class Rules:
         known = self.lock.retained.get(stage.name)
         if stage.name not in self.lock.results and known is not None and known.core == self.core_of[stage.name]:
             accepted = any(self.is_accepted(path) for path in base if path in self.disk)
-            if _same(known.start, force) and not self.edited(stage) and not accepted:
+            if _same(known.start, force) and (self.overwrite or not (self.edited(stage) or accepted)):
                 return base  # the same request again
         if not self.follows:
             return base
