@@ -345,6 +345,7 @@ class Rules:
         made = self._matching(stage, core)
         if made is not None:
             edited = [path for path in edited if made.outputs.get(path) != self.disk[path]]
+            edited = [p for p in edited if p in made.outputs or (p, self.disk[p]) not in self.store.released]
         in_place = stage.kind == "llm"
         if made is not None and not edited:
             self._recall(stage, made)
@@ -588,6 +589,9 @@ class Rules:
         """Call the model, unless its response is recorded."""
         base = self._moved(stage)
         shown = {path: text for path, text in base.items() if text is not None}
+        if any(not self._obtainable(text) for text in shown.values()):
+            message = "bytes of a base are lost"
+            raise UnsureError(message)
         question = (stage.item, tuple(sorted(inputs.items())), tuple(sorted(shown.items())))
         if question not in self.store.responses:
             self.calls.add(question)
@@ -743,6 +747,9 @@ class Rules:
             message = "accept of the output of a stage that reads by patterns"
             raise UnsureError(message)
         decided = all(self.is_head(p) for paths in edited.values() for p in paths) and found[0].kind == "llm"
+        if any((path, self.disk[path]) in self.store.released for paths in edited.values() for path in paths):
+            message = "accept of what is released"
+            raise UnsureError(message)
         if not any(edited.values()) or decided:
             if any(paths for paths in edited.values()) or self._holds_accepted(found):
                 message = "accept of what is committed, or accepted already"
