@@ -783,6 +783,8 @@ class Rules:
 
     def reset(self, *, outputs: bool) -> Forecast:
         """Forget the results, but not whose the files are."""
+        if outputs and self._missing_input():
+            return Forecast(65, self.disk, self.lock)
         if outputs:
             for path, original in self._to_take(force=False)[0].items():
                 self._put(path, original)
@@ -799,6 +801,8 @@ class Rules:
 
     def clean(self, *, force: bool) -> Forecast:
         """Take back what the stages made."""
+        if self._missing_input():
+            return Forecast(65, self.disk, self.lock)
         target, modified = self._to_take(force=force)
         if modified and not force:
             return Forecast(6, self.disk, self.lock)
@@ -832,6 +836,8 @@ class Rules:
 
     def release(self, name: str) -> Forecast:
         """Give the files of a stage to the user."""
+        if self._missing_input():
+            return Forecast(65, self.disk, self.lock)
         known = {
             n: m for n, m in {**self.lock.retained, **self.lock.results}.items() if name in (n, n.partition("@")[0])
         }
