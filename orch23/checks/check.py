@@ -1,6 +1,6 @@
 """What a check is: a pure function from a stage's outputs to complaints, with a name and a revision."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from orch23.model.diagnostic import Diagnostic
@@ -48,6 +48,14 @@ def unknown_options(check: str, options: Mapping[str, Json], known: tuple[str, .
 def wrong_option(check: str, name: str, what: str, hint: str) -> Diagnostic:
     """Return the complaint that an option of a check is not usable."""
     return Diagnostic(code="E315", message=f"option `{name}` {what}", hint=hint, subject=f"check `{check}`")
+
+
+def exclusion(check: str, name: str, values: Iterable[Json]) -> Diagnostic | None:
+    """Return an error if one of these patterns or words starts with `!`: it would have no effect in an option."""
+    for value in values:
+        if isinstance(value, str) and value.startswith("!"):
+            return wrong_option(check, name, f"has `{value}`, which excludes nothing here", "list only what is meant")
+    return None
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

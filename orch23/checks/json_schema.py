@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, exclusion, unknown_options, wrong_option
 from orch23.checks.patterns import PatternError
 from orch23.checks.schema_errors import complaints
 from orch23.model.diagnostic import Diagnostic, Location
@@ -48,6 +48,8 @@ def _files(options: Mapping[str, Json]) -> tuple[str, ...] | Diagnostic:
     files = options.get("files", _DEFAULT_FILES)
     listed = (files,) if isinstance(files, str) else files
     if isinstance(listed, Sequence) and listed and all(isinstance(pattern, str) for pattern in listed):
+        if excluding := exclusion(NAME, "files", listed):
+            return excluding
         return tuple(str(pattern) for pattern in listed)
     return wrong_option(NAME, "files", "is not a pattern or a list of patterns", "write `files: [build/*.json]`")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from orch23.checks.check import CheckInput, wrong_option
+from orch23.checks.check import CheckInput, exclusion, wrong_option
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.strict_json import StrictJsonError, parse
@@ -49,6 +49,8 @@ def words(check: str, options: Mapping[str, Json], name: str, default: tuple[str
     """Return an option that is a list of texts."""
     value = options.get(name, default)
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(word, str) for word in value):
+        if excluding := exclusion(check, name, value):
+            return excluding
         return tuple(str(word) for word in value)
     return wrong_option(check, name, "is not a list of texts", f"write `{name}: [a, b]`")
 

@@ -138,7 +138,7 @@ def _tied(pipeline: Pipeline, name: str) -> tuple[object, ...]:
         raise OutdatedError
     asked = (stage.step.provider, stage.step.model) if isinstance(stage.step, LLMStep) else ()
     reads = (stage.inputs, stage.verify.inputs, stage.requires, stage.needs)
-    return (stage.kind, reads, stage.outputs, stage.fence, stage.chain, stage.retry.max, asked)
+    return (stage.kind, reads, stage.outputs, stage.fence, stage.chain, stage.retry.max, stage.promote, asked)
 
 
 def keep_tied(looks: Looks, ties: Ties | None) -> None:

@@ -30,7 +30,9 @@ def ties_of(project: Project, build: Build, records: Mapping[str, Record], began
     part = project.settings.part
     if part is not None:
         return _renewed(project, part, plan, records, began)
-    flat = all(isinstance(stage, Stage) for stage in plan.pipeline.stages) and build.options.selection.is_all
+    # What an edit reaches may be some stages of a promotion group only: with groups everything is decided each time.
+    flat = not plan.groups and all(isinstance(stage, Stage) for stage in plan.pipeline.stages)
+    flat = flat and build.options.selection.is_all
     lines = block_lines(plan.pipeline, text) if flat else None
     if lines is None or len(plan.order) <= FEWEST or project.loaded.warnings:
         return None

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from orch23.decide.excerpt import normalise
@@ -12,6 +12,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 _SHOWN = 10
 _NOT_RUN = "not run"
 _NO_TESTS_COLLECTED = 5
+_SKIP_HINT = "make it run; a test may be skipped only by its own file. Or name in `expect` the tests that must run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,16 @@ class _Failure:
     when: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Skip:
+    """A test or a whole module that was skipped: where the skip was raised, why, and what `importorskip` wanted."""
+
+    name: str
+    place: str = ""
+    reason: str = ""
+    module: str = ""
+
+
 @dataclass(slots=True)
 class _Report:
     """The lines of a report, folded."""
@@ -50,33 +61,46 @@ class _Report:
     outcomes: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     failures: list[_Failure] = field(default_factory=list)
-    skipped_by_code: list[tuple[str, str]] = field(default_factory=list)
-    skipped_modules: list[str] = field(default_factory=list)
+    skipped: list[_Skip] = field(default_factory=list)
+    skipped_modules: list[_Skip] = field(default_factory=list)
     foreign: list[tuple[str, str]] = field(default_factory=list)
 
 
-def judge_pytest(exit_code: int, report: bytes | None, expected: Collection[str], output: str) -> Verdict:
+def judge_pytest(
+    exit_code: int,
+    report: bytes | None,
+    expected: Collection[str],
+    output: str,
+    may_be_made: Callable[[str], bool] = lambda _module: True,
+    is_made: Callable[[str], bool] = lambda _path: False,
+) -> Verdict:
     """Return the verdict. `expected` are test ids without parameters; one of a file or a class means what is in it.
 
     Passed = exit code 0, a whole report of a finished session, every expected test collected and none of them
     failed, at least one passed, none skipped by the code under test, and no module of the project from elsewhere.
+    A skip that a test file raises itself is the decision of its author. `pytest.importorskip` is one only if
+    `may_be_made` says of the module that no stage can make it: else code could skip its tests by not being there. A
+    file of tests that a stage makes, by `is_made`, cannot skip itself as a whole: nobody would notice that it is empty.
     """
     folded = _fold(report)
+    known = (*_skips(folded, expected, may_be_made, is_made), *_foreign(folded))
     diagnostics = (
         *_untrue(folded, exit_code),
         *_red(folded),
         *_missing(folded, expected),
-        *_foreign(folded),
+        *known,
     )
     if not diagnostics and exit_code != 0:
         diagnostics = (_other_exit(exit_code),)
     failing = tuple(sorted({f"{f.test} {f.error}" for f in folded.failures}))
+    # What is known to be wrong says all; the output of pytest would only add that so many tests passed.
+    shown = output if set(diagnostics) - set(known) else ""
     return Verdict(
         passed=not diagnostics,
         diagnostics=diagnostics,
         failing=failing,
         counts=dict(sorted(Counter(folded.outcomes.values()).items())),
-        excerpt="" if not diagnostics else _excerpt(folded, diagnostics, output),
+        excerpt="" if not diagnostics else _excerpt(folded, diagnostics, shown),
         tests=dict(sorted(folded.outcomes.items())),
     )
 
@@ -158,7 +182,12 @@ def _take_collect(folded: _Report, event: Mapping[str, object]) -> None:
     if event.get("outcome") == "failed":
         folded.failures.append(_failure(event, "collect"))
     else:
-        folded.skipped_modules.append(name)
+        folded.skipped_modules.append(_skip_of(name, event))
+
+
+def _skip_of(name: str, event: Mapping[str, object]) -> _Skip:
+    place, reason, module = (str(event.get(key) or "") for key in ("place", "reason", "module"))
+    return _Skip(name, place, " ".join(normalise(reason).split()), module)
 
 
 def _failure(event: Mapping[str, object], when: str) -> _Failure:
@@ -186,8 +215,7 @@ def _take_test(folded: _Report, event: Mapping[str, object]) -> None:
         folded.outcomes[name] = "failed" if when == "call" else "error"
     elif outcome == "skipped":
         folded.outcomes[name] = "xfailed" if xfail else "skipped"
-        if _is_of_code(str(event.get("place", ""))):
-            folded.skipped_by_code.append((name, str(event.get("place", ""))))
+        folded.skipped.append(_skip_of(name, event))
     elif when == "call" and outcome == "passed":
         folded.outcomes[name] = "xpassed" if xfail else "passed"
     if when == "teardown":
@@ -243,11 +271,10 @@ def _location(place: str) -> Location | None:
 def _missing(folded: _Report, expected: Iterable[str]) -> Iterator[Diagnostic]:
     if not folded.begun:
         return  # E308 says it all
-    have = {base_id(i) for i in folded.collected}
-    broken_files = {f.test.partition("::")[0] for f in folded.failures if f.when == "collect"}
-    lost = sorted(
-        e for e in set(expected) if e.partition("::")[0] not in broken_files and not any(_covers(e, h) for h in have)
-    )
+    lost = _lost(folded, expected)
+    if not folded.collected and not lost and not folded.failures and not folded.skipped_modules:
+        yield Diagnostic("E305", "no test was collected", hint="stage the test files as inputs of the step")
+    lost = [name for name in lost if _skipped_with(name, folded) is None]
     for name in lost[:_SHOWN]:
         yield Diagnostic(
             "E305", _why_lost(name, folded), hint="collect it, or name what is meant in `expect`", subject=name
@@ -255,15 +282,70 @@ def _missing(folded: _Report, expected: Iterable[str]) -> Iterator[Diagnostic]:
     if len(lost) > _SHOWN:
         more = f"{len(lost) - _SHOWN} more expected tests were not collected"
         yield Diagnostic("E305", more, hint="collect them, or name what is meant in `expect`")
-    for name, place in folded.skipped_by_code[:_SHOWN]:
-        message = "was skipped by the code under test"
-        yield Diagnostic("E305", message, _location(place), hint="only a test may skip itself", subject=name)
-    if lost or folded.failures:
+
+
+def _lost(folded: _Report, expected: Iterable[str]) -> list[str]:
+    """Return the expected tests that were not collected, sorted, but for those of files that cannot be."""
+    have = {base_id(i) for i in folded.collected}
+    broken_files = {f.test.partition("::")[0] for f in folded.failures if f.when == "collect"}
+    return sorted(
+        e for e in set(expected) if e.partition("::")[0] not in broken_files and not any(_covers(e, h) for h in have)
+    )
+
+
+def _skips(
+    folded: _Report,
+    expected: Iterable[str],
+    may_be_made: Callable[[str], bool],
+    is_made: Callable[[str], bool],
+) -> Iterator[Diagnostic]:
+    """Yield an error for each expected test whose skip does not count, and one if no test has passed at all."""
+    if not folded.begun:
+        return  # E308 says it all
+    lost = _lost(folded, expected)
+    whole = [(name, skip) for name in lost if (skip := _skipped_with(name, folded)) is not None]
+    refused = [(one.name, one, why) for one in folded.skipped if (why := _against(one, may_be_made))]
+    refused += [(name, one, why) for name, one in whole if (why := _against_whole(one, may_be_made, is_made))]
+    for name, skip, why in refused[:_SHOWN]:
+        yield Diagnostic("E305", why, _location(skip.place), hint=_SKIP_HINT, subject=name)
+    if len(refused) > _SHOWN:
+        yield Diagnostic("E305", f"{len(refused) - _SHOWN} more tests were skipped", hint=_SKIP_HINT)
+    if folded.failures or refused or len(whole) < len(lost):
         return
-    if not folded.collected:
-        yield Diagnostic("E305", "no test was collected", hint="stage the test files as inputs of the step")
-    elif not {"passed", "xpassed"} & set(folded.outcomes.values()):
-        yield Diagnostic("E305", "no test passed: all were skipped or failed as expected", hint="let one run at least")
+    if (folded.collected or folded.skipped_modules) and not {"passed", "xpassed"} & set(folded.outcomes.values()):
+        reasons = [
+            f"{name} ({one.reason})" for name, one in [*((s.name, s) for s in folded.skipped), *whole] if one.reason
+        ]
+        told = f": {', '.join(reasons[:_SHOWN])}" if reasons else ""
+        message = f"no test passed: all were skipped or failed as expected{told}"
+        yield Diagnostic("E305", message, hint="let one run at least")
+
+
+def _against(skip: _Skip, may_be_made: Callable[[str], bool], *, whole: bool = False) -> str:
+    """Return why a skip does not count, or an empty string where it is the decision of the test's author."""
+    reason = f": {skip.reason}" if skip.reason else ""
+    skipped = "was skipped with its whole module" if whole else "was skipped"
+    if skip.module and may_be_made(skip.module):
+        return f"{skipped}{reason}. A stage of this pipeline may make `{skip.module}`: without it, tests fail"
+    if _is_of_code(skip.place):
+        return f"{skipped} at `{skip.place}`, which is not in a test file{reason}"
+    return ""
+
+
+def _against_whole(skip: _Skip, may_be_made: Callable[[str], bool], is_made: Callable[[str], bool]) -> str:
+    """Return why the skip of a whole module does not count, or an empty string."""
+    why = _against(skip, may_be_made, whole=True)
+    reason = f": {skip.reason}" if skip.reason else ""
+    if not why and not skip.place:
+        return f"was skipped with its whole module{reason}. Where the skip comes from is not known"
+    if not why and is_made(skip.place.rpartition(":")[0]):
+        return f"was skipped with its whole module{reason}. A stage of this pipeline makes that file"
+    return why
+
+
+def _skipped_with(name: str, folded: _Report) -> _Skip | None:
+    """Return the skip of the whole module that a test is in."""
+    return next((one for one in folded.skipped_modules if _covers(one.name, name)), None)
 
 
 def _covers(expected: str, collected: str) -> bool:
@@ -273,8 +355,6 @@ def _covers(expected: str, collected: str) -> bool:
 def _why_lost(name: str, folded: _Report) -> str:
     if name in folded.deselected:
         return "was deselected"
-    if any(_covers(module, name) for module in folded.skipped_modules):
-        return "was skipped with its whole module"
     return "is expected, and was not collected"
 
 

@@ -9,7 +9,7 @@ from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.graph import reads_of
+from orch23.plan.graph import may_read, reads_of
 from orch23.plan.writers import writes_of
 
 Node = Stage | ForeachStage
@@ -103,10 +103,10 @@ def _reads(plan: Plan, name: str, writer: Node) -> bool:
         own = chains.get(node.chain.chain, ())
         if writer.name in own and node.chain.index < writer.chain.index:
             return False
-    reads = [*reads_of(node), *_list_of(plan, name)]
+    reads = [*_list_of(plan, name)]
     if isinstance(node, Stage) and node.chain is not None:
         reads += node.outputs
-    return _meet(reads, writes_of(writer))
+    return may_read(node, writes_of(writer)) or _meet(reads, writes_of(writer))
 
 
 def _meet(some: Collection[str], others: Collection[str]) -> bool:

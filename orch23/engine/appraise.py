@@ -1,6 +1,6 @@
 """Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -15,9 +15,10 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.manifest import Manifest, Reason, core_of, identity_of
 from orch23.model.paths import is_glob, match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Plan
 from orch23.model.record import Record, retained_key
-from orch23.plan.graph import reads_of
-from orch23.plan.writers import writes_of
+from orch23.plan.graph import may_read, reads_of
+from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Facts, Resolved, resolve_stage
 from orch23.resolve.slices import YamlReader
@@ -46,6 +47,7 @@ class Appraiser:
     failed_before: Mapping[str, str] = field(default_factory=dict)
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _index: tuple[Plan, Writers, dict[str, frozenset[str]]] | None = None
 
     def resolve(self, name: str) -> Resolved:
         """Return a stage with its manifest, as the world stands now."""
@@ -97,7 +99,10 @@ class Appraiser:
                 if world.starts[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
-        return self._owned(resolved, decide(self._without_started(known)))
+        decision = decide(self._without_started(known))
+        if isinstance(decision, Run) and not known.forced:
+            decision = self._accepted_before_reset(resolved) or decision
+        return self._owned(resolved, decision)
 
     def _may_start_anew(self, known: Known, resolved: Resolved) -> bool:
         """Return whether no record matches on the base in force, so that another base may be the stage's."""
@@ -109,6 +114,16 @@ class Appraiser:
         """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
         retained = self.world.lock.retained.get(resolved.stage.name)
         return retained is not None and retained.key == retained_key(resolved.key)
+
+    def _accepted_before_reset(self, resolved: Resolved) -> VerifyOnly | None:
+        """Return how an accepted result that `reset` dropped is recorded again: it is verified, and nothing runs."""
+        retained = self.world.lock.retained.get(resolved.stage.name)
+        if retained is None or not retained.accepted or not self._was_reset(resolved) or not resolved.stage.cache:
+            return None
+        if any(not self.world.has_bytes(path, entry) for path, entry in retained.outputs.items()):
+            return None
+        record = replace(retained, key=resolved.key, manifest=resolved.manifest, failed=False)
+        return VerifyOnly(record, (Reason("first_run"),), adopted=retained.accepted)
 
     def _base_in_force(self, name: str) -> Mapping[str, FileEntry]:
         """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""
@@ -259,13 +274,27 @@ class Appraiser:
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
         stage = self._stage(name)
-        reads = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
-        return tuple(
-            up
-            for up in self.world.plan.upstream[name]
-            if up in self.world.unsettled
-            and any(meets(r, w) for w in writes_of(self.world.plan.nodes[up]) for r in reads)
-        )
+        plan, unsettled = self.world.plan, self.world.unsettled
+        base = stage.outputs if stage.chain else ()
+        found = [up for up in plan.upstream[name] if up in unsettled and _may_read(plan, stage, base, up)]
+        earlier = [up for up in plan.earlier_items(name) if up in unsettled and up not in found]
+        if earlier:
+            makers = self._makers((*reads_of(stage), *base))
+            found += [up for up in earlier if up in makers and _may_read(plan, stage, base, up)]
+        return tuple(found)
+
+    def _makers(self, patterns: Iterable[str]) -> set[str]:
+        """Return the stages that may write what these patterns mean. Items of long chains often read the same ones."""
+        plan = self.world.plan
+        if self._index is None or self._index[0] is not plan:
+            self._index = (plan, Writers(plan.nodes), {})
+        _, writers, known = self._index
+        found: set[str] = set()
+        for pattern in patterns:
+            if pattern not in known:
+                known[pattern] = frozenset(writers.meeting(pattern))
+            found |= known[pattern]
+        return found
 
     def _known(self, resolved: Resolved, *, need_intermediate: bool) -> Known:
         name, world = resolved.stage.name, self.world
@@ -401,6 +430,12 @@ class _LossyTree(StageTree):
         except MissingBytesError:
             self.lost.add(path)
             return b""
+
+
+def _may_read(plan: Plan, stage: Stage, base: Collection[str], writer: str) -> bool:
+    """Return whether a stage may read a file of another, or may start from one of its files."""
+    written = writes_of(plan.nodes[writer])
+    return may_read(stage, written) or any(meets(one, other) for one in base for other in written)
 
 
 def _lost(path: str) -> Diagnostic:

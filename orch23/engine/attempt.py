@@ -4,21 +4,21 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, assert_never
 
 from orch23.decide.proposal_codes import DELETE
 from orch23.decide.secrets import Secrets
 from orch23.decide.verdict import report_json
 from orch23.engine.conversation import Answered, RecordedConversation
-from orch23.engine.failure import Failure, fit, likeness, refusal
+from orch23.engine.failure import Failure, Left, fit, likeness, refusal
 from orch23.engine.guarding import author_files, guard_manifest, guard_paths, guard_proposal, guard_request, watched
 from orch23.engine.question import ask, model_of
 from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.spending import NOTHING, Spent
 from orch23.engine.telling import Keep, Telling
-from orch23.engine.verification import Notice, Verifier, undeclared_writes
+from orch23.engine.verification import Notice, Verifier, may_change, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_json
 from orch23.model.errors import MissingBytesError, ProviderError
@@ -49,7 +49,8 @@ class Bytes(Protocol):
 class Attempted:
     """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's.
 
-    `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote.
+    `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote. `partial` says that
+    its program failed, so that what it did not write may only not have been written yet.
     """
 
     outputs: Files
@@ -61,11 +62,16 @@ class Attempted:
     note: str = ""
     took_s: float = 0.0
     accepted: tuple[str, ...] = ()
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What one run left: the tree of the stage's own files, the exchanges it rests on, what is wrong with it."""
+    """What one run left: the tree of the stage's own files, the exchanges it rests on, what is wrong with it.
+
+    `written` are the paths that the responses behind the tree wrote, also where the bytes are those of the base. `left`
+    is what a program had written when it failed: no attempt goes on from it, but `on_failure: keep` promotes it.
+    """
 
     tree: Files
     exchanges: tuple[str, ...]
@@ -73,6 +79,8 @@ class _Pass:
     answer: str | None = None
     proposal: str | None = None
     took_s: float = 0.0
+    written: frozenset[str] = frozenset()
+    left: Files | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,8 +106,11 @@ class Attempts:
     _asked: set[str] = field(default_factory=set)
     _spent: Spent = NOTHING
 
-    def run(self, start: tuple[Files, Failure] | None = None) -> Attempted:
-        """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief."""
+    def run(self, start: tuple[Files, Failure] | None = None, written: Iterable[str] = ()) -> Attempted:
+        """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief.
+
+        `written` are the paths of it that the stage wrote.
+        """
         stage, retry = self.resolved.stage, self.resolved.stage.retry
         if self.resolved.broken:
             return self._done(_Pass({}, ()), 0, refusal("preflight", self.resolved.broken, retryable=False))
@@ -108,7 +119,7 @@ class Attempts:
             return self._done(_Pass({}, ()), 0, refusal("preflight", unmet, retryable=False))
         base = self.resolved.base
         failure = fit(start[1], stage) if start else None
-        last = _Pass(start[0] if start else base, (), answer=None)
+        last = _Pass(start[0] if start else base, (), answer=None, written=frozenset(written))
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         for attempt in range(1, retry.max + 2):
@@ -116,8 +127,10 @@ class Attempts:
             self._begin(attempt)
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
             laid = last.exchanges if retry.start_from == "current" else ()
+            earlier: frozenset[str] = last.written if retry.start_from == "current" else frozenset()
             last = self._pass(attempt, from_tree, laid, failure, last.answer)
-            failure = last.failure or self.verifier.verify(self._owned(last.tree), last.tree, attempt)
+            last = replace(last, written=(earlier | last.written) & last.tree.keys())
+            failure = last.failure or self.verifier.verify(self._owned(last), last.tree, attempt)
             failure = fit(failure, stage) if failure else None
             self._end(attempt, failure)
             if failure is None:
@@ -183,7 +196,7 @@ class Attempts:
         stage = self.resolved.stage
         ran = self.runner.run(step, {**self.resolved.files, **start})
         if not isinstance(ran, Ran):
-            return _Pass(start, (), ran)
+            return _Pass(start, (), ran, left=self._left(step, start, ran))
         result = ran.result
         if result.output.text:
             self.keep(stage.name, attempt, "output.txt", result.output.text)
@@ -192,13 +205,27 @@ class Attempts:
         problems = undeclared_writes(stage, changed, inputs)
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if problems:
-            return _Pass(start, (), refusal("write_scope_violation", problems))
+            failure = replace(refusal("write_scope_violation", problems), left=Left(result.written, result.removed))
+            return _Pass(start, (), failure, left=self._left(step, start, failure))
         named = guard_paths(self.secrets, result.written)
         if named:
             return _Pass(start, (), refusal("write_scope_violation", named, retryable=False))
         if isinstance(step, PytestStep) and step.report is not None and ran.verdict is not None:
             tree[step.report] = FileEntry(self.contents.put_bytes(report_json(ran.verdict)))
         return _Pass(tree, (), took_s=result.duration_s)
+
+    def _left(self, step: ShellStep | PytestStep, start: Files, failure: Failure) -> Files | None:
+        """Return the stage's own files as a failed program left them: what it changed within its write scope."""
+        left = failure.left
+        if left is None or guard_paths(self.secrets, left.written):
+            return None
+        inputs = {path: e for path, e in self.resolved.files.items() if path not in start}
+        changed = {**left.written, **dict.fromkeys(left.removed)}
+        mine = {path: entry for path, entry in changed.items() if may_change(self.resolved.stage, path, inputs)}
+        tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
+        if isinstance(step, PytestStep) and step.report is not None and left.verdict is not None:
+            tree[step.report] = FileEntry(self.contents.put_bytes(report_json(left.verdict)))
+        return tree
 
     def _ask(
         self,
@@ -262,7 +289,8 @@ class Attempts:
         self._tell(
             "files_proposed", f"{len(judged.writes)} files proposed", {"files": sorted(w.path for w in judged.writes)}
         )
-        return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest())
+        written = frozenset(write.path for write in judged.writes)
+        return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest(), written=written)
 
     def _complete(self, step: LLMStep, conversation: RecordedConversation, request: Request, this: Round) -> Answered:
         telling = Telling(
@@ -312,11 +340,15 @@ class Attempts:
         )
         return (*declared, *own)
 
-    def _owned(self, tree: Files) -> Files:
-        """Return what a tree has of this stage's own: what differs from the base, and its literal outputs."""
+    def _owned(self, last: _Pass, tree: Files | None = None) -> Files:
+        """Return what a tree has of this stage's own: what differs from the base or was written as it is there already.
+
+        Literal outputs are its own in any case: a program leaves no trace where it writes the same bytes.
+        """
         stage, base = self.resolved.stage, self.resolved.base
-        literal = {path for path in stage.outputs if not is_glob(path)}
-        return {path: entry for path, entry in sorted(tree.items()) if base.get(path) != entry or path in literal}
+        certain = {path for path in stage.outputs if not is_glob(path)} | last.written
+        whole = last.tree if tree is None else tree
+        return {path: entry for path, entry in sorted(whole.items()) if base.get(path) != entry or path in certain}
 
     def _requirements(self) -> tuple[Diagnostic, ...]:
         manifest = self.resolved.manifest
@@ -324,16 +356,17 @@ class Attempts:
         return tuple(_unmet(c) for c in required if manifest.get(f"requires:{c.kind}:{c.path}") is not True)
 
     def _done(self, last: _Pass, attempts: int, failure: Failure | None, note: str = "") -> Attempted:
-        outputs = self._owned(last.tree)
+        tree = last.tree if failure is None or last.left is None else last.left
         return Attempted(
-            outputs=outputs,
-            deleted=tuple(sorted(path for path in self.resolved.base if path not in last.tree)),
+            outputs=self._owned(last, tree),
+            deleted=tuple(sorted(path for path in self.resolved.base if path not in tree)),
             exchanges=last.exchanges,
             attempts=attempts,
             spent=self._spent,
             failure=failure,
             note=note,
             took_s=last.took_s,
+            partial=tree is last.left,
         )
 
     def _shown(self, path: str, entry: FileEntry) -> str:

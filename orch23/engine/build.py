@@ -243,6 +243,7 @@ class Build:
         names = [stage.name for stage in expansion.stages]
         self._narrator.tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": list(names)})
         self._skip()
+        self._complete_groups()  # one may have waited for items of which there are none
 
     def _skip(self) -> None:
         """Tell of the stages and items that are switched off; nothing waits for them."""
@@ -285,6 +286,8 @@ class Build:
             name,
             StageEnd(status="edited", text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place),
         )
+        if in_place:
+            self._complete_groups()
 
     def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
         """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
@@ -417,6 +420,14 @@ class Build:
         for one, end in ends.items():
             self._end(one, end)
         self._frontier.let_pass(name)
+
+    def _complete_groups(self) -> None:
+        """Promote each group of which all members are waiting."""
+        plan = self.session.world.plan
+        waiting = {plan.group_of(name): name for name in self._together.waiting}
+        for name in waiting.values():
+            for one, end in self._together.complete(self._group(name)).items():
+                self._end(one, end)
 
     def _group(self, name: str) -> tuple[str, ...]:
         """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""

@@ -108,7 +108,11 @@ class Committer:
     def keep_failure(self, resolved: Resolved, done: Attempted) -> Promoted:
         """Promote the last attempt of a stage that failed, with a record that makes nothing fresh."""
         record = self._record(resolved, done, failed=True)
-        return self._make(self.change({resolved.stage.name: record}))
+        name = resolved.stage.name
+        target = self.session.world.target(name, record)
+        if done.partial:  # what a program had not written yet when it failed is not to be removed
+            target = {path: wanted for path, wanted in target.items() if path in (*record.outputs, *record.deleted)}
+        return self._make(self._compare({name: target}))
 
     def changed_inputs(self, resolved: Resolved) -> tuple[str, ...]:
         """Return the source inputs that are no longer what the stage was given."""

@@ -1,21 +1,31 @@
 """A failed pass of an attempt, as a value: what kind it is, and what the next attempt is told of it."""
 
 import os.path
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orch23.decide.excerpt import normalise, shorten
+from orch23.decide.verdict import Verdict
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
+from orch23.model.digest import FileEntry, Json
 from orch23.model.llm import Brief
 from orch23.model.pipeline import BriefLimits, LLMStep, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a program that failed had changed by then, and the verdict if it was pytest."""
+
+    written: Mapping[str, FileEntry]
+    removed: tuple[str, ...] = ()
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help.
 
-    `printed` is what a process printed, whole; None where none ran.
+    `printed` is what a process printed, whole; None where none ran. `left` are the files that it leaves.
     """
 
     brief: Brief
@@ -23,6 +33,7 @@ class Failure:
     safety: bool = False
     retryable: bool = True
     printed: str | None = None
+    left: Left | None = None
 
     @property
     def kind(self) -> str:

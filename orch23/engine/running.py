@@ -1,12 +1,13 @@
 """Run processes of a stage: spell the action out, have it run, turn what came of it into a value or a failure."""
 
+import os.path
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
 from orch23.decide.verdict import Verdict, judge_pytest
-from orch23.engine.failure import Failure, below, command_failed, refusal
+from orch23.engine.failure import Failure, Left, below, command_failed, refusal
 from orch23.model.action import (
     Action,
     ActionOutcome,
@@ -66,7 +67,10 @@ def _nothing_refused(_step: PytestStep, _files: Files) -> tuple[Diagnostic, ...]
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it."""
+    """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it.
+
+    `may_write` says of a pattern whether some stage of the pipeline may write a path that it means.
+    """
 
     stage: Stage
     facts: Facts
@@ -74,6 +78,7 @@ class Runner:
     tree: Tree
     redact: Callable[[str], str] = str
     refused: Callable[[PytestStep, Files], tuple[Diagnostic, ...]] = _nothing_refused
+    may_write: Callable[[str], bool] = lambda _pattern: True
 
     def run(self, step: ShellStep | PytestStep, files: Files) -> Ran | Failure:
         """Run a step on these files and judge how it ended.
@@ -99,7 +104,7 @@ class Runner:
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
-                return replace(failed, printed=text)
+                return replace(failed, printed=text, left=Left(outcome.written, outcome.removed))
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):
@@ -142,10 +147,17 @@ class Runner:
         printed = self.redact(result.output.text)
         if isinstance(step, PytestStep):
             expected = step.expect or self._expected(step, files)
-            verdict = judge_pytest(result.exit_code, self._reported(result.report), expected, printed)
+            verdict = judge_pytest(
+                result.exit_code,
+                self._reported(result.report),
+                expected,
+                printed,
+                lambda module: self._may_be_made(step, module),
+                lambda path: self.may_write(os.path.normpath(f"{self.stage.cwd}/{path}")),
+            )
             if verdict.passed:
                 return Ran(command, result, verdict)
-            return command_failed(
+            failed = command_failed(
                 "verify_failed",
                 command,
                 exit_code=result.exit_code,
@@ -153,10 +165,21 @@ class Runner:
                 failing=verdict.failing,
                 diagnostics=verdict.diagnostics,
             )
+            return replace(failed, left=Left(result.written, result.removed, verdict))
         if result.exit_code != 0:
             failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
-            return replace(failed, diagnostics=_not_there(command, result.exit_code))  # what was printed says it, too
+            left = Left(result.written, result.removed)
+            # What was printed says it, too.
+            return replace(failed, diagnostics=_not_there(command, result.exit_code), left=left)
         return Ran(command, result)
+
+    def _may_be_made(self, step: PytestStep, module: str) -> bool:
+        """Return whether a stage may make a module, by where the step looks for modules of the project."""
+        top = module.partition(".")[0]
+        cwd = self.stage.cwd
+        folders = {os.path.normpath(f"{cwd}/{one}") for one in (".", *step.pythonpath)}
+        places = [top if folder == "." else f"{folder}/{top}" for folder in folders]
+        return any(self.may_write(f"{place}.py") or self.may_write(f"{place}/**") for place in places)
 
     def _reported(self, report: bytes | None) -> bytes | None:
         """Return the lines of a report without secrets; the mark of one is sound in JSON."""

@@ -1,4 +1,4 @@
-"""Gather what succeeded until all that is promoted with it has: a stage by itself, or the items of one foreach."""
+"""Collect successful results until their promotion group is complete: a stage by itself, or all stages of a group."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -55,6 +55,12 @@ class Together:
         missing = [other for other in group if other not in self._waiting]
         if missing:
             self.narrator.held(name, success.end.key, missing)
+            return {}
+        return self.complete(group)
+
+    def complete(self, group: Collection[str]) -> Ends:
+        """Promote a group if all of its members are waiting; return the ends that are known by that."""
+        if not group or any(other not in self._waiting for other in group):
             return {}
         members = {other: self._waiting.pop(other) for other in group}
         change = self._change(members)

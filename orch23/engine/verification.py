@@ -17,6 +17,7 @@ from orch23.model.pipeline import (
     CommandsStep,
     Condition,
     EnsuresStep,
+    LLMStep,
     PytestStep,
     ShellStep,
     Stage,
@@ -56,7 +57,8 @@ class Verifier:
         what is verified is a recorded result, as it is.
         """
         stage = self.resolved.stage
-        missing = missing_outputs(stage, result)
+        # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
+        missing = missing_outputs(stage, result if isinstance(stage.step, LLMStep) else tree)
         if missing:
             return refusal("verify_failed", missing)
         inputs = {**self.resolved.files, **self.resolved.verify_files}
@@ -176,6 +178,12 @@ def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
             hint = "a stage must make every output that it declares; undeclare it, or mend the command"
             problems.append(Diagnostic("E303", what, hint=hint))
     return tuple(problems)
+
+
+def may_change(stage: Stage, path: str, inputs: Files) -> bool:
+    """Return whether a process of the stage may write or remove a path."""
+    inside = match_any((*stage.fence.write, *stage.outputs), path)
+    return inside and path not in inputs and not match_any(stage.fence.protect, path)
 
 
 def undeclared_writes(stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files) -> tuple[Diagnostic, ...]:

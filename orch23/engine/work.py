@@ -26,7 +26,7 @@ from orch23.model.record import Record
 from orch23.plan.graph import extend
 from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.plan.select import Selection
-from orch23.plan.writers import writes_of
+from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.expand import expand
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
@@ -88,7 +88,7 @@ class Worker:
                 note="verified",
             )
         base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
-        return attempts.run(({**base, **recorded.outputs}, failure))
+        return attempts.run(({**base, **recorded.outputs}, failure), recorded.outputs)
 
     def _adopt(self, resolved: Resolved, recorded: Record, adopted: Collection[str], attempts: Attempts) -> Attempted:
         """Verify a result with a user's committed edits, and keep it as accepted. The files stay either way."""
@@ -98,7 +98,7 @@ class Worker:
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
         done = Attempted(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, note="verified")
         if failure is not None:
-            note = f"the committed edit of {', '.join(adopted)} does not pass"
+            note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
         fingerprint = keep_edit(self.session, resolved, recorded.outputs)
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
@@ -132,7 +132,16 @@ class Worker:
         stage, session = resolved.stage, self.session
         tree = StageTree(session.world, stage.name)
         trust = Trust(session.world, resolved)
-        runner = Runner(stage, resolved.facts, self.executor, tree, self.secrets.redact, trust.refused)
+        plan = session.world.plan
+        runner = Runner(
+            stage,
+            resolved.facts,
+            self.executor,
+            tree,
+            self.secrets.redact,
+            trust.refused,
+            lambda pattern: bool(Writers(plan.nodes).meeting(pattern)),
+        )
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,

@@ -315,7 +315,7 @@ class World:
 
     def matching(self, name: str, pattern: str) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
-        return tuple(path for path in self._candidates(pattern) if self.view(name, path) is not None)
+        return tuple(path for path in self._candidates(name, pattern) if self.view(name, path) is not None)
 
     def listed(self, pattern: str) -> tuple[str, ...]:
         """Return the sorted paths of a listing: without what this pipeline made, with what was there before."""
@@ -331,7 +331,7 @@ class World:
         stage = self.plan.nodes[name]
         found: dict[str, FileEntry] = {}
         for pattern in stage.outputs if isinstance(stage, Stage) else ():
-            for path in self._candidates(pattern):
+            for path in self._candidates(name, pattern):
                 entry = self.view(name, path)
                 if entry is not None:
                     found[path] = entry
@@ -437,8 +437,9 @@ class World:
 
     # ---- small questions ------------------------------------------------------------------
 
-    def _candidates(self, pattern: str) -> Iterable[str]:
+    def _candidates(self, name: str, pattern: str) -> Iterable[str]:
         found = set(self.store.workspace.listing(pattern))
+        found.update(path for path in self.starts.get(name, ()) if match(pattern, path))
         found.update(path for path in self._owners if match(pattern, path))
         found.update(path for path, entry in self._originals.items() if entry is not None and match(pattern, path))
         return sorted(found)

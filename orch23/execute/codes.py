@@ -21,7 +21,9 @@ CODES: Mapping[str, tuple[str, str]] = {
         "tests are missing",
         "Nothing was collected, everything was skipped, or a test that stands in the staged test files (or in "
         "`pytest.expect`) was not collected or not run. Stage the tests as inputs, and do not deselect them; where "
-        "a selection is meant, name it in `pytest.expect`.",
+        "a selection is meant, name it in `pytest.expect`. A skip counts only if the test file raises it itself: by a "
+        "mark, `pytest.skip` or `pytest.importorskip` of a module that no stage may make. A skip out of other code, or "
+        "for a module that a stage may make, is a failure: else a model could switch tests off.",
     ),
     "E307": (
         "a module of the project was loaded from elsewhere",

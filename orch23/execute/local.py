@@ -197,9 +197,9 @@ class LocalExecutor:
         if end.end == "cancelled":
             return Cancelled()
         output = self._output(room, end)
-        if end.end == "timed_out":
-            return TimedOut(output, action.timeout_s)
         scan = self._scan(room, action, end)
+        if end.end == "timed_out":
+            return TimedOut(output, action.timeout_s, self._keep(scan), () if scan.violations else scan.removed)
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,

@@ -92,7 +92,9 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E850": (
         "a path that may not be used",
         "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the root: "
-        "not absolute, no `..`, no backslash, not empty. Where one file is meant, no wildcard either.",
+        "not absolute, no `..`, no backslash, not empty. Where one file is meant, no wildcard either. A path that "
+        "starts with `!` excludes files in `inputs` and `verify.inputs`, where a pattern or listing before it can "
+        "match them, and is refused where it would have no effect; `./!name` is a file of that name.",
     ),
     "E851": (
         "an output outside the fence",
@@ -172,5 +174,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "exit_codes names no diagnostic",
         "A name in `exit_codes` is the code of a diagnostic or its beginning, as in `{E201: 4, E2: 2}`. No code begins "
         "like this one, so it never decides. docs/diagnostics.md lists the codes.",
+    ),
+    "W804": (
+        "a promotion group with one stage",
+        "`promote` names a group whose stages are promoted at once, but no other stage names it. Correct the name, "
+        "give other stages the same `promote`, or remove it.",
     ),
 }

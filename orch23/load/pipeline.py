@@ -162,6 +162,7 @@ def parse_pipeline(
     limits = _limits(tree, reading, refused_keys)
     if "pools" not in refused_keys:
         _check_pools(stages, limits.pools, reading)
+    _check_groups(read, reading)
     noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
     name = tree.get("name")
@@ -274,6 +275,19 @@ def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _L
         for problem in top.problems:
             reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))
     return limits
+
+
+def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: Reading) -> None:
+    """Warn of each promotion group that has one stage alone: most often its name is misspelt."""
+    stages: dict[str, list[Stage | ForeachStage | SkippedStage]] = {}
+    for stage in read:
+        if stage.promote is not None:
+            stages.setdefault(stage.promote, []).append(stage)
+    for group, members in stages.items():
+        if len(members) == 1 and not isinstance(members[0], ForeachStage):
+            hint = did_you_mean(group, [other for other in stages if other != group]) or "name it at a second stage"
+            message = f"the promotion group `{group}` has one stage, so that it has no effect"
+            reading.note(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
 
 
 def _check_pools(stages: Sequence[Stage | ForeachStage], pools: Mapping[str, int], reading: Reading) -> None:

@@ -11,7 +11,8 @@ from orch23.model.digest import Json
 from orch23.model.pipeline import Foreach, ForeachStage, Kind, SkippedStage, Stage
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.stages import kept_alone, make_stage, render_foreach, written_at
+from orch23.resolve.promotion import clashing_groups, kept_alone, label, read_group, read_item_group
+from orch23.resolve.stages import make_stage, render_foreach, written_at
 from orch23.resolve.steps import STEP_KINDS
 from orch23.resolve.wild import WILD, Value
 
@@ -123,11 +124,12 @@ def _note_errors(rendered: Rendered, reading: Reading) -> bool:
 
 def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> ForeachStage | SkippedStage | None:
     at = f"stages/{name}"
-    rest = {key: value for key, value in body.items() if key != "foreach"}
+    rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
     header = render_watched(body["foreach"], {"vars": reading.variables}, f"{at}/foreach")
     failed = _note_errors(header, reading)
     fields = Fields(header.tree if isinstance(header.tree, Mapping) else {}, f"{at}/foreach")
-    foreach = _foreach(fields)
+    foreach, group_of_items = _foreach(fields)
+    group = _group_of_stage(body, foreach.name, fields, reading) or group_of_items
     if mentions(rest.get("needs"), foreach.name):
         fields.problems.append(Problem(f"{at}/needs", "E857", "an item may not decide `needs`", "use `foreach.needs`"))
     if mentions(rest.get("pools"), foreach.name):
@@ -145,23 +147,46 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     unknown = render_watched(rest, names, at, watch=foreach.name)
     if _note_errors(unknown, reading):
         return None
-    alone = kept_alone(foreach, cast("Mapping[str, Json]", unknown.tree).get("on_failure"), at)
+    on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
+    alone = kept_alone(label(foreach, group), on_failure, at)
     if alone is not None:
         reading.note(alone)
         return None
     unknown = reading.swapping.apply(name, unknown)
     body_left = reading.swapping.apply(name, render_watched(rest, names, at, defer=foreach.name))
-    stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree))
+    stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree), group)
     ok = _try_unknown(name, unknown, reading)
     if not of_items and not Fields(cast("Mapping[str, Json]", unknown.tree), at).condition("if"):
         condition = _as_written(body)
-        return SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes) if ok else None
+        skipped = SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
+        return skipped if ok else None
     if foreach.values:
         ok = _try_items(stage, reading) and ok
     return stage if ok else None
 
 
-def _foreach(fields: Fields) -> Foreach:
+def _group_of_stage(body: Mapping[str, Json], item: str, header: Fields, reading: Reading) -> str | None:
+    """Return the promotion group that the stage names itself, with errors noted in the header's fields.
+
+    It is read here and is no part of the body that items are rendered from: it is the same for all items.
+    """
+    given, at = body.get("promote"), header.path.removesuffix("/foreach")
+    if mentions(given, item):
+        way = "all items belong to one group: write its name out"
+        header.problems.append(Problem(f"{at}/promote", "E857", "an item may not decide `promote`", way))
+        return None
+    rendered = render_watched({"promote": given}, {"vars": reading.variables}, at)
+    if given is None or _note_errors(rendered, reading):
+        return None
+    fields = Fields(cast("Mapping[str, Json]", rendered.tree), at, header.problems)
+    group = read_group(fields)
+    clash = clashing_groups(group, header.body.get("promote"), at)
+    header.problems += [] if clash is None else [clash]
+    return group
+
+
+def _foreach(fields: Fields) -> tuple[Foreach, str | None]:
+    """Return a foreach, and the promotion group that it names."""
     fields.only(("from", "in", "key", "as", "order", "needs", "promote"))
     kind = fields.one_of(("from", "in"))
     source, pointer = None, ""
@@ -174,7 +199,8 @@ def _foreach(fields: Fields) -> Foreach:
     values = tuple(fields.items("in")) if kind == "in" else ()
     if kind == "in" and not values and isinstance(fields.body.get("in"), Sequence):
         fields.complain("in", "E812", "`in` is empty", "list the items, or remove the stage")
-    return Foreach(
+    together, group = read_item_group(fields)
+    foreach = Foreach(
         source=source,
         pointer=pointer,
         values=values,
@@ -182,11 +208,12 @@ def _foreach(fields: Fields) -> Foreach:
         name=fields.text("as") or "item",
         sequential=fields.choice("order", ("sequential", "parallel"), "parallel") == "sequential",
         needs_field=fields.text("needs"),
-        together=fields.choice("promote", ("each", "together"), "each") == "together",
+        together=together,
     )
+    return foreach, group
 
 
-def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json]) -> ForeachStage:
+def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json], group: str | None) -> ForeachStage:
     """Return the foreach as one node, with the patterns that it may turn out to read and write.
 
     What it writes is its fence: outputs lie within it.
@@ -205,6 +232,7 @@ def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Jso
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
         reads=wild_patterns([*_list(tree.get("inputs")), *_verified(verify), *_files(tree)]),
         writes=wild_patterns([*_list(tree.get("outputs")), *report] if writes is None else _list(writes)),
+        promote=group,
     )
 
 

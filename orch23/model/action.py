@@ -84,10 +84,12 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """The process was killed, with all of its children, when its time was up."""
+    """The process was killed, with all of its children, when its time was up. It left `written` and `removed`."""
 
     output: Output
     timeout_s: float
+    written: Mapping[str, FileEntry] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,17 @@ def match_any(patterns: tuple[str, ...], path: str) -> bool:
     return any(match(pattern, path) for pattern in patterns)
 
 
+def covers(wide: str, narrow: str) -> bool:
+    """Return whether `wide` surely means every path that `narrow` means; False where that is not certain."""
+    one, other = normal(wide), normal(narrow)
+    if _WILD.search(other) is None:
+        return match(one, other)
+    folder = one.removesuffix("**")
+    if one == other or not folder:
+        return True
+    return folder.endswith("/") and _WILD.search(folder) is None and static_prefix(other).startswith(folder)
+
+
 def static_prefix(pattern: str) -> str:
     """Return the directory (`""` or ending in `/`) below which everything lies that the pattern means."""
     pattern = normal(pattern)

@@ -49,16 +49,24 @@ class PathInput:
 
 @dataclass(frozen=True, slots=True)
 class GlobInput:
-    """Every file that a pattern matches; a directory `d/` is the pattern `d/**`. May match nothing."""
+    """Every file that a pattern matches, without those that `exclude` matches. A directory `d/` is `d/**`.
+
+    May match nothing.
+    """
 
     pattern: str
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ListInput:
-    """A listing: the sorted paths that a pattern matches, without what this pipeline made. No content."""
+    """A listing: the sorted paths that a pattern matches, without what this pipeline made and what `exclude` matches.
+
+    It has no content.
+    """
 
     pattern: str
+    exclude: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +291,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`."""
+    """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
+
+    `promote` names the promotion group of the stage: None where it is promoted by itself, or its foreach says it.
+    """
 
     name: str
     step: Step
@@ -311,6 +322,7 @@ class Stage:
     chain: ChainLink | None = None
     stop: StopConditions = StopConditions()
     pools: tuple[str, ...] = ()
+    promote: str | None = None
 
     @property
     def kind(self) -> Kind:
@@ -354,7 +366,8 @@ class Foreach:
 class ForeachStage:
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
-    `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides.
+    `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
+    to the promotion group `promote`, if there is one.
     """
 
     name: str
@@ -364,6 +377,7 @@ class ForeachStage:
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    promote: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +388,7 @@ class SkippedStage:
     kind: Kind
     condition: str = ""
     writes: tuple[str, ...] = ()
+    promote: str | None = None
 
     @property
     def family(self) -> str:

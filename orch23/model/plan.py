@@ -22,7 +22,8 @@ class Plan:
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
     each foreach was expanded to. `above` maps a node to the chains that it stands upstream of: it sees the files of
     those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
-    `groups` are the items of each expanded foreach that is promoted together, `unexpanded` the foreach among the nodes.
+    `groups` are the promotion groups, name -> nodes: a name that the pipeline gives, or that of an expanded foreach
+    that is promoted together (`NAME[*]` where a group has the same name). `unexpanded` are the foreach among the nodes.
     """
 
     pipeline: Pipeline
@@ -37,12 +38,33 @@ class Plan:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
     unexpanded: tuple[ForeachStage, ...] = field(init=False)
+    _group_of: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Find the nodes that are no stages yet."""
         found = tuple(node for node in self.nodes.values() if isinstance(node, ForeachStage))
         object.__setattr__(self, "unexpanded", found)
+        group_of = {name: group for group, names in self.groups.items() for name in names}
+        object.__setattr__(self, "_group_of", group_of)
+
+    def earlier_items(self, name: str) -> tuple[str, ...]:
+        """Return the items before a node in its chain, in order. It may read any of their files.
+
+        The graph has an edge from the item directly before it alone: that one comes after all others already.
+        """
+        node = self.nodes[name]
+        if isinstance(node, ForeachStage) or node.chain is None:
+            return ()
+        return self.chains.get(node.chain.chain, ())[: node.chain.index]
+
+    def group_of(self, name: str) -> str | None:
+        """Return the name of a node's promotion group, or None if the node is promoted by itself."""
+        return self._group_of.get(name)
 
     def promoted_with(self, name: str) -> tuple[str, ...]:
-        """Return the nodes that are promoted in one transaction with a node, itself among them."""
-        return self.groups.get(name.partition("@")[0], (name,))
+        """Return the nodes that are promoted in one transaction with a node, itself among them.
+
+        A foreach that is not expanded yet stands for its items: the group is not complete without them.
+        """
+        group = self._group_of.get(name)
+        return (name,) if group is None else self.groups[group]

@@ -43,4 +43,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The field that `foreach.needs` names lists keys of other items of the same foreach. Correct the key in the "
         "list, or add the item.",
     ),
+    "E829": (
+        "a stage between two members of a promotion group",
+        "All results of a promotion group reach the workspace at once, so a stage that reads one member waits for all "
+        "of them. Here a member waits for such a stage in turn, so neither can start. Add the stages in between to the "
+        "group (`promote: GROUP`), take a member out of it, or remove one of the edges that are listed.",
+    ),
 }

@@ -12,11 +12,20 @@ from enum import IntEnum
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.nearest import nearest
-from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SkippedStage, Stage
+from orch23.model.paths import covers, is_glob, meets
+from orch23.model.pipeline import (
+    ForeachStage,
+    GlobInput,
+    Input,
+    ListInput,
+    Pipeline,
+    SkippedStage,
+    Stage,
+)
 from orch23.model.plan import Edge, Plan
 from orch23.plan.network import Network
-from orch23.plan.writers import Writers
+from orch23.plan.promotion import between_members
+from orch23.plan.writers import Writers, writes_of
 
 Node = Stage | ForeachStage
 
@@ -57,8 +66,12 @@ def build_plan(
     candidates += list(_file_edges(nodes, writers))
     groups = _groups(pipeline, expansions)
     graph, dropped = _settle(nodes, candidates)
-    _wait_for_all(graph, groups)
-    _gather_before_chains(graph, chains)
+    named = {stage.promote for stage in pipeline.stages}
+    between = between_members(pipeline, graph, {group: names for group, names in groups.items() if group in named})
+    problems += between
+    if not between:
+        _wait_for_all(graph, groups, frozenset(named))
+        _gather_before_chains(graph, chains)
     order = graph.order()
     if len(order) < len(nodes):
         problems += _cycle(pipeline, graph)
@@ -114,6 +127,33 @@ def _read_pattern(one: Input) -> str | None:
     if isinstance(one, ListInput):
         return None
     return one.pattern if isinstance(one, GlobInput) else one.path
+
+
+def may_read(node: Node, written: Collection[str]) -> bool:
+    """Return whether a node may read a file that is written under one of these patterns."""
+    return any(_meets_rest(pattern, exclude, other) for pattern, exclude in _reads(node) for other in written)
+
+
+def _reads(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
+    limited = _limited_reads(node)
+    for pattern in reads_of(node):
+        yield from ((pattern, exclude) for exclude in limited.get(pattern, ((),)))
+
+
+def _limited_reads(node: Node) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return what is excluded from each glob of a node, if anything is, as often as the glob is listed."""
+    if isinstance(node, ForeachStage):
+        return {}
+    globs = [one for one in (*node.inputs, *node.verify.inputs) if isinstance(one, GlobInput)]
+    if not any(one.exclude for one in globs):
+        return {}
+    return {one.pattern: tuple(other.exclude for other in globs if other.pattern == one.pattern) for one in globs}
+
+
+def _meets_rest(pattern: str, exclude: tuple[str, ...], written: str) -> bool:
+    """Return whether a written path may be one that the pattern means and no exclusion removes."""
+    return meets(pattern, written) and not any(covers(one, written) for one in exclude)
 
 
 def _nodes(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> Iterator[Node]:
@@ -219,9 +259,16 @@ def _same_list(one: ForeachStage, other: ForeachStage) -> bool:
 
 def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candidate]:
     for name, node in nodes.items():
+        limited = _limited_reads(node)
         for pattern in reads_of(node):
             for producer in writers.meeting(pattern):
                 if producer == name or _one_chain(node, nodes[producer]):
+                    continue
+                if pattern in limited and not any(
+                    _meets_rest(pattern, exclude, written)
+                    for exclude in limited[pattern]
+                    for written in writes_of(nodes[producer])
+                ):
                     continue
                 firmness = _firmness(node, nodes[producer], pattern)
                 yield _Candidate(Edge(producer, name, pattern), firmness)
@@ -265,18 +312,26 @@ def _settle(nodes: Mapping[str, Node], candidates: list[_Candidate]) -> tuple[Ne
 
 
 def _groups(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return the items of each expanded foreach that is promoted together."""
-    together = [s.name for s in pipeline.stages if isinstance(s, ForeachStage) and s.foreach.together]
-    return {name: tuple(item.name for item in expansions[name]) for name in together if name in expansions}
+    """Return the promotion groups, name -> nodes."""
+    found: dict[str, list[str]] = {}
+    named = {stage.promote for stage in pipeline.stages}
+    for stage in pipeline.stages:
+        nodes = [item.name for item in expansions[stage.name]] if stage.name in expansions else [stage.name]
+        if stage.promote is not None:
+            found.setdefault(stage.promote, []).extend(nodes)
+        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:
+            found[stage.name if stage.name not in named else f"{stage.name}[*]"] = nodes
+    return {group: tuple(names) for group, names in found.items()}
 
 
-def _wait_for_all(graph: Network, groups: Mapping[str, tuple[str, ...]]) -> None:
-    """Let whatever comes after one item that is promoted with others come after all of them."""
+def _wait_for_all(graph: Network, groups: Mapping[str, tuple[str, ...]], named: Collection[str | None]) -> None:
+    """Let a stage that comes after one member of a promotion group come after all of them."""
     for group, items in groups.items():
+        why = f"promote: {group}" if group in named else f"promote: together of {group.removesuffix('[*]')}"
         inside = set(items)
         for reader in sorted({after for item in items for after in graph.after(item)} - inside):
             for item in items:
-                graph.add(item, reader, f"promote: together of {group}")
+                graph.add(item, reader, why)
 
 
 def _gather_before_chains(graph: Network, chains: Mapping[str, tuple[str, ...]]) -> None:

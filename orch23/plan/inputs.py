@@ -15,6 +15,7 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, 
     names = sorted(
         {path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_}
     )
+    writers: Writers | None = None  # made when it is first needed: most inputs exist, or are made right before
     problems = []
     for name, node in plan.nodes.items():
         if isinstance(node, ForeachStage):
@@ -22,7 +23,12 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, 
         for where, position, path in _required(node):
             if exists.get(path) or _is_made(plan, name, path) or _own_base(node, path) or _above_made(plan, name, path):
                 continue
-            problems.append(_missing(plan.pipeline, name, (*where, position), path, names))
+            writers = writers or Writers(plan.nodes)
+            makers = writers.meeting(path)
+            if not set(makers).isdisjoint(plan.earlier_items(name)):
+                continue
+            later = _made_later(plan, node, makers)
+            problems.append(_missing(plan.pipeline, name, (*where, position), path, names, later))
     return tuple(problems)
 
 
@@ -45,13 +51,33 @@ def literal_reads(plan: Plan) -> tuple[str, ...]:
     return tuple(sorted({path for stage in stages for _, _, path in _required(stage)}))
 
 
-def _missing(pipeline: Pipeline, name: str, where: tuple[str | int, ...], path: str, names: list[str]) -> Diagnostic:
+def _made_later(plan: Plan, stage: Stage, makers: tuple[str, ...]) -> str | None:
+    """Return the first later item of the stage's chain that is among the makers of a file."""
+    items = plan.chains.get(stage.chain.chain, ())[stage.chain.index + 1 :] if stage.chain is not None else ()
+    return next((item for item in items if item in makers), None)
+
+
+def _missing(
+    pipeline: Pipeline,
+    name: str,
+    where: tuple[str | int, ...],
+    path: str,
+    names: list[str],
+    later: str | None = None,
+) -> Diagnostic:
     off = [one.name for one in pipeline.skipped if any(meets(pattern, path) for pattern in one.writes)]
-    otherwise = closest(path, names, "give it to the outputs of the stage that makes it")
+    place = pipeline.locate("stages", name, *where)
+    if later is not None:
+        message = (
+            f"input `{path}` of stage `{name}` does not exist: `{later}`, which makes it, comes later in its chain"
+        )
+        return Diagnostic("E822", message, place, f"put `{later}` before `{name}` in the list, or remove the input")
+    others = [one for one in names if one != path]  # a hint that repeats the path helps nobody
+    otherwise = closest(path, others, "give it to the outputs of the stage that makes it")
     return Diagnostic(
         "E822",
         f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
-        pipeline.locate("stages", name, *where),
+        place,
         f"`{off[0]}`, which makes it, is skipped: give this stage the same `if`" if off else otherwise,
     )
 

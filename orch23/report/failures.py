@@ -86,11 +86,13 @@ def _edited(pipeline: Pipeline, event: Event, style: Style) -> str:
 
 
 def _held(pipeline: Pipeline, ends: Sequence[Event], style: Style) -> list[str]:
-    """Return, for each foreach that is promoted together and was not, which of its items wait, for whom, and how."""
+    """Return, for each promotion group that was held back, which of its stages wait, for which, and what to do."""
+    named = {stage.name: stage.promote for stage in pipeline.stages if stage.promote is not None}
     groups: dict[str, list[Event]] = {}
     for event in ends:
         if text_of(event.data, "status") == "held":
-            groups.setdefault(event.role.partition("@")[0], []).append(event)
+            family = event.role.partition("@")[0]
+            groups.setdefault(named.get(family) or family, []).append(event)
     mark, tone = sign("held", style.marks)
     build = " ".join(["orch23 build", *pipeline_words(pipeline.file)])
     blocks = []

@@ -16,6 +16,7 @@ def graph_json(plan: Plan) -> str:
             "stage": name,
             "kind": plan.nodes[name].kind,
             "expanded": not isinstance(plan.nodes[name], ForeachStage),
+            "promote": plan.group_of(name),
             "needs": list(plan.upstream.get(name, ())),
             "location": place_document(plan.pipeline.locate("stages", name)),
         }

@@ -11,7 +11,9 @@ def graph_text(plan: Plan) -> str:
     lines = []
     width = max((len(visible(name)) for name in plan.order), default=0)
     for name in plan.order:
-        lines.append(f"{visible(name):<{width}}  {plan.nodes[name].kind}".rstrip())
+        group = plan.group_of(name)
+        grouped = f"  promote: {visible(group)}" if group is not None else ""
+        lines.append(f"{visible(name):<{width}}  {plan.nodes[name].kind}{grouped}".rstrip())
         for up in plan.upstream.get(name, ()):
             why = list(dict.fromkeys(edge.why for edge in plan.edges if (edge.producer, edge.reader) == (up, name)))
             more = f" +{len(why) - _MOST_REASONS}" if len(why) > _MOST_REASONS else ""

@@ -35,6 +35,7 @@ def plan_document(view: PlanView) -> dict[str, Json]:
         "max_cost_usd": _amount(view.max_cost),
         "dead_files": list(view.dead),
         "released_files": dict(view.released),
+        "groups": {group: list(names) for group, names in view.groups.items()},
         "stages": [stage_document(line) for line in view.lines],
     }
 

@@ -108,7 +108,17 @@ def _footer(view: PlanView) -> list[str]:
     writes = " ".join(part for part in (_in_part(sure), f"({_in_part(maybe)})" if maybe else "") if part)
     if writes:
         out.append(f" would write {writes}")
-    return [*out, *_open_doors(view), *_dead(view), *_released(view)]
+    return [*out, *_groups(view), *_open_doors(view), *_dead(view), *_released(view)]
+
+
+def _groups(view: PlanView) -> list[str]:
+    """Name the stages of each promotion group in which something would be done."""
+    stale = {line.stage for line in view.stale}
+    return [
+        f" promoted together as `{visible(group)}`: {_in_part(list(names))}"
+        for group, names in view.groups.items()
+        if not stale.isdisjoint(names)
+    ]
 
 
 def _open_doors(view: PlanView) -> list[str]:

@@ -45,7 +45,8 @@ class PlanLine:
 class PlanView:
     """A whole plan. `dead` are files of ended stages that a green build removes, `released` those that stay as sources.
 
-    Of so many stages besides those of `lines` it is known that they are fresh, or skipped.
+    Of so many stages besides those of `lines` it is known that they are fresh, or skipped. `groups` are the promotion
+    groups that the pipeline names, each with its stages among `lines`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class PlanView:
     released: Mapping[str, str] = field(default_factory=dict)
     fresh_besides: int = 0
     skipped_besides: int = 0
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def skip_count(self) -> int:
@@ -152,7 +154,17 @@ def plan_view(
         max_cost=pipeline.stop.max_cost_usd,
         dead=dead,
         released=released or {},
+        groups=_named_groups(plan, decisions),
     )
+
+
+def _named_groups(plan: Plan, decisions: Mapping[str, Decision]) -> dict[str, tuple[str, ...]]:
+    """Return the groups that the pipeline names, each with those of its stages that are planned, sorted."""
+    named = {stage.promote for stage in plan.pipeline.stages if stage.promote is not None}
+    found = {
+        group: tuple(sorted(set(plan.groups[group]) & decisions.keys())) for group in sorted(named & set(plan.groups))
+    }
+    return {group: names for group, names in found.items() if names}
 
 
 def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:

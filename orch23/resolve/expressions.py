@@ -85,8 +85,8 @@ def wild_patterns(values: Iterable[Json]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for value in values:
         text = value.get("path") if isinstance(value, Mapping) else value
-        if not isinstance(text, str) or not text:
-            continue
+        if not isinstance(text, str) or not text or text.startswith("!"):
+            continue  # an exclusion reads nothing
         path = text.partition("#")[0]
         if MARK in path:
             head = path[: path.index(MARK)]

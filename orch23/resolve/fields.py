@@ -248,6 +248,11 @@ class Fields:
 
         A `file` is one literal file; a `place` may also be a directory (ending in `/`); a `pattern` may have wildcards.
         """
+        if value.startswith("!"):
+            message = f"the path `{value}` starts with `!`, which excludes nothing here"
+            hint = f'only a string in `inputs` or `verify.inputs` excludes; a file of this name is written "./{value}"'
+            self.complain(key, "E850", message, hint)
+            return None
         why = path_fault(value)
         if why is not None:
             self.complain(key, "E850", f"the path `{value}` {why}", "paths are relative to the root of the project")

@@ -1,21 +1,56 @@
 """Turn the entries of `inputs` into their values: files, globs, listings, slices."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from orch23.model.digest import Json
-from orch23.model.paths import is_glob, normal
+from orch23.model.paths import is_glob, match_any, meets, normal
 from orch23.model.pipeline import GlobInput, Input, ListInput, PathInput, SliceInput
 from orch23.resolve.fields import Fields
+from orch23.resolve.wild import MARK
 
 
 def read_inputs(owner: Fields, key: str) -> tuple[Input, ...]:
-    """Return the inputs listed at a key, each once."""
-    found: dict[Input, None] = {}
-    for number, entry in enumerate(owner.items(key)):
-        value = _read(owner, f"{key}/{number}", entry)
-        if value is not None:
-            found[value] = None
-    return tuple(found)
+    """Return the inputs listed at a key, each once.
+
+    An entry `!PATTERN` removes files from the patterns and listings before it; entries after it may add them again.
+    """
+    found: list[Input] = []
+    items = owner.items(key)
+    for number, entry in enumerate(items):
+        at = f"{key}/{number}"
+        if isinstance(entry, str) and entry.startswith("!"):
+            unknown = any(MARK in str(one) for one in items[:number])  # what an item will say may be a pattern
+            found = _without(owner, at, entry, found, unknown=unknown)
+        elif (value := _read(owner, at, entry)) is not None:
+            found.append(value)
+    return tuple(dict.fromkeys(found))
+
+
+def _without(owner: Fields, at: str, entry: str, found: list[Input], *, unknown: bool) -> list[Input]:
+    """Return the inputs with an exclusion added to those that it concerns, or complain that it has no effect."""
+    text = entry.removeprefix("!")
+    if "#" in text:
+        hint = f'write "!{text.partition("#")[0]}", or remove the slice from the list'
+        owner.complain(at, "E850", f"`{entry}` excludes a slice; only whole files can be excluded", hint)
+        return found
+    path = owner.path_at(at, text, "pattern")
+    if path is None:
+        return found
+    exclude = (normal(path),) if is_glob(path) else (path, f"{path}/**")
+    literal = [one.path for one in found if isinstance(one, PathInput | SliceInput) and match_any(exclude, one.path)]
+    if literal:
+        message = f"`{entry}` excludes `{literal[0]}`, which is listed before it as a single file"
+        owner.complain(at, "E850", message, "remove one of the two")
+        return found
+    patterns = [one for one in found if isinstance(one, GlobInput | ListInput)]
+    concerned = [one for one in patterns if any(meets(one.pattern, other) for other in exclude)]
+    if not concerned and not unknown:
+        shown = ", ".join(f"`{one.pattern}`" for one in patterns)
+        message = f"`{entry}` excludes nothing: " + (f"{shown} cannot match it" if shown else "no pattern is before it")
+        hint = f'write it after the pattern that it limits, or remove it; a file of this name is written "./{entry}"'
+        owner.complain(at, "E850", message, hint)
+    return [replace(one, exclude=(*one.exclude, *exclude)) if one in concerned else one for one in found]
 
 
 def _read(owner: Fields, at: str, entry: Json) -> Input | None:

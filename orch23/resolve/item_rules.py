@@ -76,6 +76,10 @@ def _fault(
         return None
     if kind == _ARGUMENT:
         return _argument_fault(place, value, source, body)
+    if kind == _SLICE and value.startswith("!"):
+        if not source.startswith("!"):
+            return "E857", f"the item gives `{value}`: an item may not exclude inputs", "write the `!` in the pipeline"
+        value, source = value.removeprefix("!"), source.removeprefix("!")
     path = _path_of(kind, value, source)
     if path is None:
         return None

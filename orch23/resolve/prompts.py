@@ -110,9 +110,7 @@ def key_texts(
     return prompt or "", system or "", (*problems, *more)
 
 
-def texts_digest(
-    step: LLMStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
-) -> str:
+def texts_digest(step: LLMStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]) -> str:
     """Return the digest of all that a prompt is rendered from, but for the contents of the inputs and the item.
 
     With an equal digest and equal other aspects of the manifest, the prompt is the same. It can be compared where bytes

@@ -10,6 +10,7 @@ from typing import assert_never
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
 from orch23.model.manifest import ACTION_FORMAT, Manifest, core_of, key_of
+from orch23.model.paths import match_any
 from orch23.model.pipeline import (
     CheckStep,
     CommandsStep,
@@ -289,11 +290,11 @@ def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, p
                     out.broken.append(_missing(one.path))
             case GlobInput():
                 for path in tree.matching(one.pattern):
-                    found = tree.entry(path)
+                    found = None if match_any(one.exclude, path) else tree.entry(path)
                     if found is not None:
                         _add_file(out, path, found, tree, prefix=prefix, given=given)
             case ListInput():
-                paths = tree.listed(one.pattern)
+                paths = tuple(path for path in tree.listed(one.pattern) if not match_any(one.exclude, path))
                 out.aspects[f"{prefix}list:{one.pattern}"] = list(paths)
                 out.listings[one.pattern] = paths
                 text = "".join(f"{path}\n" for path in paths)

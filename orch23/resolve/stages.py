@@ -17,7 +17,6 @@ from orch23.model.pipeline import (
     CommandsStep,
     FailureKind,
     Fence,
-    Foreach,
     ForeachStage,
     Input,
     Item,
@@ -37,12 +36,12 @@ from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.item_rules import item_faults
 from orch23.resolve.limits import read_stage_limits
 from orch23.resolve.nearest import did_you_mean
+from orch23.resolve.promotion import kept_alone, label, read_group
 from orch23.resolve.steps import read_conditions, read_step, read_verify
-from orch23.resolve.wild import Value
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout env python tools scratch cache network sandbox salt stop_conditions pools if
+    timeout env python tools scratch cache network sandbox salt stop_conditions pools if promote
 """
 STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
@@ -77,6 +76,7 @@ def make_stage(
     outputs = _outputs(fields, step)
     fence = _fence(fields, outputs)
     network = fields.flag("network", default=False)
+    group = read_group(fields)
     stage = Stage(
         name=name,
         step=step if step is not None else RenderStep(""),  # never seen: without a step there is an error
@@ -95,24 +95,30 @@ def make_stage(
         env=_env(fields),
         python=fields.text("python"),
         tools=fields.texts("tools"),
-        scratch=fields.texts("scratch") if fields.has("scratch") else DEFAULT_SCRATCH,
+        scratch=_scratch(fields) if fields.has("scratch") else DEFAULT_SCRATCH,
         cache=fields.flag("cache", default=not network),
         network=network,
         sandbox=fields.choice("sandbox", ("on", "off"), "on") == "on",
         salt=_salt(fields),
         pools=fields.texts("pools"),
+        promote=group,
         item=item,
         stop=read_stage_limits(fields),
         chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
     )
     holds = fields.condition("if")
+    alone = kept_alone(group, stage.on_failure, fields.path)
+    if alone is not None:
+        fields.problems.append(alone)
     _check_outputs(fields, step, outputs, fence)
     _check_own_inputs(fields, step, inputs, outputs)
     _check_own_commands(fields, stage)
     problems = tuple(fields.problems)
     broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
-        return Built(None, problems, SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write)))
+        return Built(
+            None, problems, SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
+        )
     return Built(None if broken else stage, problems)
 
 
@@ -172,18 +178,10 @@ def _render_item(
         return Built(None, tuple(_unmoved(problems, rendered.moved)))
     built = make_stage(f"{stage.name}@{key}", body, item=Item(key=key, name=name, value=value), chain=link)
     errors = tuple(problem for problem in built.problems if problem.severity is Severity.ERROR)
-    alone = kept_alone(stage.foreach, body.get("on_failure"), f"stages/{stage.name}")
+    alone = kept_alone(label(stage.foreach, stage.promote), body.get("on_failure"), f"stages/{stage.name}")
     if alone is not None:
         return Built(None, tuple(_unmoved((*errors, alone), rendered.moved)))
     return Built(built.stage, tuple(_unmoved(errors, rendered.moved)))
-
-
-def kept_alone(foreach: Foreach, on_failure: Value, at: str) -> Problem | None:
-    """Complain of a foreach that is promoted together, and of which a failed item would reach the workspace alone."""
-    if not foreach.together or on_failure != "keep":
-        return None
-    message = "`on_failure: keep` and `foreach.promote: together` contradict each other"
-    return Problem(f"{at}/on_failure", "E856", message, "write `on_failure: rollback`, or promote each item by itself")
 
 
 def _unmoved(problems: Sequence[Problem], moved: Mapping[str, str]) -> list[Problem]:
@@ -346,6 +344,16 @@ def _cwd(fields: Fields) -> str:
         return "."
     path = fields.path_at("cwd", value, "place")
     return "." if path is None else path.rstrip("/")
+
+
+def _scratch(fields: Fields) -> tuple[str, ...]:
+    """Return the name patterns of files that are thrown away."""
+    found = fields.texts("scratch")
+    for number, pattern in enumerate(found):
+        if pattern.startswith("!"):
+            message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
+            fields.complain(f"scratch/{number}", "E850", message, "list only what is to be thrown away")
+    return found
 
 
 def _salt(fields: Fields) -> str | None:

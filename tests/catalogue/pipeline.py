@@ -43,6 +43,12 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
         {"l.json": '[{"id": "a", "after": ["z"]}]'},
     ),
     "E828": (S + OK + "    outputs: [a]\n    verify: [{check: json_shema}]\n", {}),
+    "E829": (
+        V
+        + "stages:\n  a: {promote: g, outputs: [a], shell: x}\n  b: {inputs: [a], outputs: [b], shell: x}\n"
+        + "  c: {promote: g, inputs: [b], shell: x}\n",
+        {},
+    ),
     "E831": (S + LLM, {}),
     "E840": (S + "    shell: ['${{ vars.x }}']\n", {}),
     "E841": (S + "    shell: ['${{ 1 + }}']\n", {}),
@@ -62,6 +68,7 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     ),
     "E859": (S + OK + "    env: {LD_PRELOAD: x}\n", {}),
     "W801": (S + OK + "    retry: 99\n", {}),
+    "W804": (S + OK + "    promote: app\n", {}),
     "W803": ("exit_codes: {E299: 4}\n" + S + OK, {}),
 }
 

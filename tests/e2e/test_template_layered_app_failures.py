@@ -116,7 +116,7 @@ def unstable(how: str) -> str:
 @pytest.mark.parametrize("how", ["E340", "E342", "E343", "E344", "E345", "E346"])
 def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Project, how: str) -> None:
     green(app.build(PIPELINE))
-    before, planned = code(app), app.read(ARCHITECTURE)
+    before = app.files("workspace")
     feedback(app)
     answered(app, {"architecture": [unstable(how), unstable(how) + " ", unstable(how) + "\n"]})
     outcome = app.build(PIPELINE)
@@ -124,8 +124,8 @@ def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Pro
     assert f"[{how}]" in outcome.err
     assert attempts(app, "architecture") == ["verify_failed"] * 3
     assert asked(app) == ["intent", *["architecture"] * 3]
-    assert (code(app), app.read(ARCHITECTURE)) == (before, planned)
-    assert json.loads(app.read(INTENT)) == value("intent", after_feedback=True), "the intent is good, and stays"
+    assert app.files("workspace") == before, "the new intent is withheld, since no architecture fits it"
+    assert ends(app)["intent"] == "held"
 
 
 def test_what_its_owner_released_may_change_its_place_once(app: Project) -> None:
@@ -176,7 +176,9 @@ def test_a_layer_is_asked_three_times_and_then_the_build_ends(app: Project) -> N
     finished = ends(app)
     assert [finished[f"layers@{name}"] for name in LAYERS] == ["held", "held", "failed", "blocked", "blocked"]
     assert (finished["code_map"], finished["acceptance"]) == ("blocked", "blocked")
-    assert code(app) == {}, "no layer reaches the workspace before all are green"
+    assert set(app.files("workspace")) == {f"{APP}/README.md"}, (
+        "no result of the group is promoted before all are green"
+    )
 
     answered(app, {ROUTES: [answer(ROUTES)]})
     green(app.build(PIPELINE))
@@ -215,14 +217,14 @@ def test_a_layer_that_leaves_a_file_out_is_refused(app: Project) -> None:
     assert "`workspace/layered_app/todo/src/backend/routes/more.py` was not written" in outcome.err
 
 
-def test_feedback_that_fails_in_one_layer_leaves_the_code_of_all_as_it_was(app: Project) -> None:
+def test_feedback_that_fails_in_one_layer_leaves_everything_as_it_was(app: Project) -> None:
     green(app.build(PIPELINE))
-    before = code(app)
+    whole, before = app.files("workspace"), code(app)
     feedback(app)
     answered(app, {ROUTES: [broken(ROUTES, f" {number}") for number in range(3)]})
     assert app.build(PIPELINE).code == 1
     assert asked(app).count(ROUTES) == 3
-    assert code(app) == before, "models and services are green, and are held"
+    assert app.files("workspace") == whole, "intent, architecture, models and services are green, and are withheld"
     again = app.build(PIPELINE)
     assert (again.code, asked(app), code(app)) == (1, [], before)
     answered(app, {ROUTES: [answer(ROUTES, after_feedback=True)]})
@@ -240,3 +242,24 @@ def test_an_app_that_a_persons_tests_refuse_is_a_failed_build(app: Project) -> N
     assert outcome.code == 1
     assert "test_more.py::test_a" in outcome.err
     assert ends(app)["acceptance"] == "failed"
+    assert set(app.files("workspace")) == {f"{APP}/README.md"}
+
+
+def test_feedback_that_the_users_tests_refuse_changes_no_file_and_is_not_paid_for_twice(app: Project) -> None:
+    green(app.build(PIPELINE))
+    before = app.files("workspace")
+    feedback(app)
+    refusing = "def test_b():\n    from pathlib import Path\n    import backend.app as a\n"
+    refusing += "    assert 'due' not in (Path(a.__file__).parent / 'models/task.py').read_text()\n"
+    test = "specs/layered_app/todo/tests/test_more.py"
+    app.write({test: refusing})
+    assert app.build(PIPELINE).code == 1
+    finished = ends(app)
+    assert finished["acceptance"] == "failed", "it was given the new code, not that of the workspace"
+    assert {finished[name] for name in ("intent", "architecture", "changes", "code_map")} == {"held"}
+    assert app.files("workspace") == before
+    app.delete(test)
+    green(app.build(PIPELINE))
+    assert asked(app) == []
+    assert "due" in app.read(f"{APP}/src/backend/models/task.py")
+    assert set(app.plan(PIPELINE).values()) == {"fresh"}

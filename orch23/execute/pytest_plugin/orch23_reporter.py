@@ -80,15 +80,16 @@ class _Reporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collectreport(self, report: Any) -> None:
         if report.outcome != "passed":
-            call = getattr(report, "call", None)
-            excinfo = getattr(call, "excinfo", None)
+            seen = getattr(report, "orch23_seen", None) or {}
             self.send(
                 {
                     "event": "collect",
                     "id": report.nodeid,
                     "outcome": report.outcome,
-                    "error": excinfo.typename if excinfo is not None else _error_in(str(report.longrepr)),
-                    "place": self.place(excinfo),
+                    "error": _error_in(str(report.longrepr)),
+                    "place": seen.get("place", ""),
+                    "reason": _reason_of(report),
+                    "module": seen.get("module", ""),
                     "text": _cut(str(getattr(report, "longreprtext", "") or report.longrepr or "")),
                 }
             )
@@ -116,7 +117,7 @@ class _Reporter:
         seen = getattr(report, "orch23_seen", None)
         if report.when == "setup" and report.outcome == "passed" and seen is not None:
             return
-        event = dict(seen or {"raised": "", "place": "", "made": ""})
+        event = dict(seen or {"raised": "", "place": "", "made": "", "module": ""})
         event.update(
             event="test",
             id=report.nodeid,
@@ -124,6 +125,7 @@ class _Reporter:
             outcome=report.outcome,
             xfail=hasattr(report, "wasxfail"),
             text=_cut(report.longreprtext) if report.outcome == "failed" else "",
+            reason=_reason_of(report),
         )
         self.send(event)
 
@@ -173,10 +175,21 @@ class _Reporter:
 
 
 class _Witness:
-    """Note on each report what was raised, before any other hook can change it; in xdist's workers too."""
+    """Note on each report what was raised, before any other hook can change it; in xdist's workers too.
+
+    What a collector raised is noted here, too: pytest drops it before it tells of the report.
+    """
 
     def __init__(self, place: Callable[[Any], str]) -> None:
         self.place = place
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self) -> Generator[None, Any, None]:
+        answer = yield
+        report = answer.get_result()
+        raised = getattr(getattr(report, "call", None), "excinfo", None)
+        if raised is not None:
+            report.orch23_seen = {"place": self.place(raised), "module": _wanted_module(raised)}
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, call: Any) -> Generator[None, Any, None]:
@@ -187,6 +200,7 @@ class _Witness:
             "raised": raised.typename if raised is not None else "",
             "place": self.place(raised) if raised is not None else "",
             "made": report.outcome,
+            "module": _wanted_module(raised),
         }
 
 
@@ -223,6 +237,24 @@ def _error_in(text: str) -> str:
         if word.replace(".", "").isidentifier() and word.endswith(("Error", "Exception", "Exit", "Interrupt")):
             return word.rpartition(".")[2]
     return "Error"
+
+
+def _reason_of(report: Any) -> str:
+    """Return why pytest says that something was skipped, or an empty string where it was not."""
+    longrepr = report.longrepr
+    if report.outcome != "skipped" or not isinstance(longrepr, tuple) or len(longrepr) != len(("path", "line", "why")):
+        return ""
+    why = str(longrepr[2])
+    prefix = "Skipped: "  # Python 3.8 has no removeprefix
+    return _cut(why[len(prefix) :] if why.startswith(prefix) else why)  # noqa: FURB188
+
+
+def _wanted_module(excinfo: Any) -> str:
+    """Return the module that `pytest.importorskip` could not import, or an empty string for any other exception."""
+    for entry in reversed(list(getattr(excinfo, "traceback", None) or ())):
+        if entry.name == "importorskip" and os.path.basename(str(entry.path)) == "outcomes.py":
+            return str(entry.frame.f_locals.get("modname", ""))
+    return ""
 
 
 def _cut(text: str) -> str:

@@ -66,7 +66,9 @@ def test_what_is_no_json_is_told_as_that() -> None:
     assert found(b"{") == ["E313"]
 
 
-@pytest.mark.parametrize("options", [{"list": 1}, {"field": ""}, {"inputs": "x"}, {"file": 3}, {"strange": 1}])
+@pytest.mark.parametrize(
+    "options", [{"list": 1}, {"field": ""}, {"inputs": "x"}, {"inputs": ["!x"]}, {"file": 3}, {"strange": 1}]
+)
 def test_an_option_that_is_wrong_is_told(options: dict[str, Any]) -> None:
     assert found(listed(*RIGHT), **options) == ["E315"]
 

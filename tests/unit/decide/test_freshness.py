@@ -122,6 +122,36 @@ def test_an_edit_goes_before_everything():
     assert decide(facts) == Edited(("o",))
 
 
+def test_an_edit_leaves_the_stage_in_place_if_there_is_a_record_of_todays_key():
+    one = record(outputs={"o": A, "p": A})
+    decision = decide(known(edited=("o",), todays=(candidate(one),), disk={"o": B, "p": A}))
+    assert decision == Edited(("o",), record=one)
+
+
+@pytest.mark.parametrize("facts", [{"forced": True}, {"cacheable": False}, {"disk": {"o": B, "p": None}}])
+def test_an_edited_stage_that_has_more_to_do_is_not_in_place(facts):
+    one = record(outputs={"o": A, "p": A})
+    decision = decide(known(**{"edited": ("o",), "todays": (candidate(one),), "disk": {"o": B, "p": A}, **facts}))
+    assert decision == Edited(("o",))
+
+
+def test_a_decided_edit_is_verified_as_it_is_on_disk():
+    one = record(outputs={"o": A, "p": A})
+    decision = decide(known(edited=("o",), decided=True, todays=(candidate(one),), disk={"o": B, "p": A}))
+    assert isinstance(decision, VerifyOnly)
+    assert decision.adopted == ("o",)
+    assert decision.record.outputs == {"o": B, "p": A}
+
+
+def test_a_decided_edit_of_a_stage_that_has_to_run_is_not_verified():
+    assert decide(known(edited=("o",), decided=True, disk={"o": B})) == Edited(("o",))
+
+
+def test_a_file_that_no_stage_has_written_is_not_called_an_edit():
+    decision = decide(known(edited=("o", "p"), existed=frozenset({"p"})))
+    assert decision.clauses == ("edited by hand: o", "existed before the stage first ran: p")
+
+
 def test_a_stage_is_maybe_where_upstream_may_give_it_a_recorded_key():
     one = record({**MANIFEST, "input:x": "2"})
     facts = known(waiting_on=("up",), uncertain=("x",), others=(one,), previous=one)

@@ -149,6 +149,53 @@ def test_a_skip_by_the_test_itself_is_its_own_affair_one_by_the_code_is_not() ->
     assert codes(judge_pytest(0, xfail, {X, Y}, "")) == ["E305"]
 
 
+def skipped_module(name: str = "test_a.py", place: str = "test_a.py:2", **more: str) -> dict[str, object]:
+    return {"event": "collect", "id": name, "outcome": "skipped", "place": place, "reason": "no server", **more}
+
+
+B = "test_b.py::test_b"
+OTHER = [*passed(B)]
+
+
+def test_a_module_that_skips_itself_is_its_authors_decision() -> None:
+    green = report(skipped_module(), *OTHER, ids=(B,))
+    assert judge_pytest(0, green, {X, Y, B}, "").passed
+    assert judge_pytest(0, green, {X, Y, B}, "", is_made=lambda path: path == "test_b.py").passed
+    made = judge_pytest(0, green, {X, Y, B}, "", is_made=lambda path: path == "test_a.py")
+    assert codes(made) == ["E305", "E305"]
+    for place in ("todo/models.py:7", ""):
+        verdict = judge_pytest(0, report(skipped_module(place=place), *OTHER, ids=(B,)), {X, Y, B}, "")
+        assert codes(verdict) == ["E305", "E305"]
+        assert {d.subject for d in verdict.diagnostics} == {X, Y}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_importorskip_counts_only_for_modules_that_no_stage_makes(*, whole: bool) -> None:
+    one = [skipped_module(module="todo")] if whole else skipped(X, module="todo", reason="no todo")
+    events = report(*one, *OTHER, ids=(B,) if whole else (X, B))
+    assert judge_pytest(0, events, {X, B}, "", lambda _module: False).passed
+    assert codes(judge_pytest(0, events, {X, B}, "", lambda module: module == "todo")) == ["E305"]
+
+
+def test_a_run_that_fails_by_a_skip_says_which_test_and_why_and_not_the_summary_of_pytest() -> None:
+    events = report(*passed(X), *skipped(Y, "todo/models.py:7", reason="Nah"))
+    verdict = judge_pytest(0, events, {X, Y}, "1 passed, 1 skipped in 0.01s")
+    assert Y in verdict.excerpt
+    assert "at `todo/models.py:7`, which is not in a test file: Nah" in verdict.excerpt
+    assert "1 passed" not in verdict.excerpt
+    both = judge_pytest(0, report(*skipped(X, reason="later"), *skipped(Y)), {X, Y}, "2 skipped in 0.01s")
+    assert f"{X} (later)" in both.excerpt
+    assert "2 skipped" not in both.excerpt
+
+
+def test_of_many_skips_the_first_are_named_and_the_others_counted() -> None:
+    ids = tuple(f"test_a.py::test_{n}" for n in range(30))
+    events = report(*OTHER, *(e for i in ids for e in skipped(i, "m.py:1")), ids=(B, *ids))
+    verdict = judge_pytest(0, events, {B, *ids}, "")
+    assert len(verdict.diagnostics) == 11
+    assert verdict.diagnostics[-1].message == "20 more tests were skipped"
+
+
 def test_an_expected_failure_counts_as_such() -> None:
     verdict = judge_pytest(0, report(*passed(X), *skipped(Y, xfail=True)), {X, Y}, "")
     assert (verdict.passed, verdict.counts) == (True, {"passed": 1, "xfailed": 1})

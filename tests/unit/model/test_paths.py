@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from orch23.model.paths import (
     MAX_DEPTH,
     MAX_NAME_BYTES,
+    covers,
     is_glob,
     is_ignored,
     match,
@@ -147,6 +148,34 @@ def test_a_wildcard_enters_no_ignored_name_that_the_pattern_does_not_name(
 def test_two_patterns_meet_where_one_path_is_meant_by_both(one: str, other: str, expected: bool) -> None:
     assert meets(one, other) is expected
     assert meets(other, one) is expected
+
+
+COVERED = ("**", "src/**", "src/x/**", "src/*.py", "src/a.py", "src/x/*", "src/[ax]*", "*/x/**", "src/x/a.py", "x/")
+PATHS = ("src/a.py", "src/b.py", "src/x/a.py", "src/x/y/a.py", "src/xy.py", "x/a", "a.py", "lib/x/a.py")
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        ("src/**", "src/x/", True),
+        ("src/x/", "src/x/**", True),
+        ("src/x/**", "src/x/y/*.py", True),
+        ("src/x/**", "src/**", False),
+        ("src/x/**", "src/xy/**", False),
+        ("src/*.py", "src/a.py", True),
+        ("src/*.py", "src/*.py", True),
+        ("**", "a/b*", True),
+    ],
+)
+def test_a_pattern_covers_another(wide: str, narrow: str, expected: bool) -> None:
+    assert covers(wide, narrow) is expected
+
+
+def test_what_a_pattern_covers_is_all_that_the_other_means() -> None:
+    for wide in COVERED:
+        for narrow in COVERED:
+            if covers(wide, narrow):
+                assert all(match(wide, path) for path in PATHS if match(narrow, path)), (wide, narrow)
 
 
 def test_long_patterns_meet_without_running_out_of_stack_or_time() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError, ExitCode
-from orch23.model.record import LockFile, Record
+from orch23.model.record import Base, LockFile, Record
 from orch23.store.lock_file import lock_text, parse_lock, read_lock, write_lock
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).filter(lambda name: name != "~")
@@ -19,6 +19,7 @@ ENTRIES = st.builds(
     st.builds(Digest, st.binary(min_size=32, max_size=32).map(bytes.hex), st.integers(0, 10**12)),
     st.booleans(),
 )
+BLOB_IDS = st.binary(min_size=20, max_size=20).map(bytes.hex)
 RECORDS = st.builds(
     Record,
     stage=NAMES,
@@ -26,6 +27,10 @@ RECORDS = st.builds(
     manifest=st.dictionaries(NAMES, NAMES | st.integers() | st.lists(NAMES, max_size=3), max_size=4),
     outputs=st.dictionaries(NAMES, ENTRIES, max_size=4),
     originals=st.dictionaries(NAMES, st.none() | ENTRIES, max_size=3),
+    bases=st.dictionaries(NAMES, st.builds(Base, ENTRIES, st.none() | ENTRIES), max_size=2),
+    accepted=st.lists(NAMES, max_size=2).map(tuple),
+    git=st.dictionaries(st.binary(min_size=32, max_size=32).map(bytes.hex), BLOB_IDS, max_size=2),
+    texts=st.just("") | NAMES,
 )
 
 
@@ -43,9 +48,9 @@ def lock(*records: Record) -> LockFile:
     return LockFile({one.stage: one for one in records})
 
 
-@given(st.dictionaries(NAMES, RECORDS, max_size=4))
-def test_records_survive_the_lock_file(records: dict[str, Record]) -> None:
-    made = LockFile(records)
+@given(st.dictionaries(NAMES, RECORDS, max_size=4), st.dictionaries(NAMES, RECORDS, max_size=2))
+def test_records_survive_the_lock_file(records: dict[str, Record], retained: dict[str, Record]) -> None:
+    made = LockFile(records, {name: dataclasses.replace(one, failed=True) for name, one in retained.items()})
     text = lock_text(made, "todo")
     assert parse_lock(text.encode(), "x.lock") == made
     assert lock_text(parse_lock(text.encode(), "x.lock"), "todo") == text
@@ -173,3 +178,45 @@ def test_after_a_fault_at_any_call_the_lock_file_is_old_or_new(tmp_path: Path, d
         return lambda: write_lock(path.parent, path.name, new, "p")
 
     disk.every_point(make, fault, lambda: read_lock(path) in (old, new) or pytest.fail("torn"))
+
+
+def test_a_record_of_an_earlier_version_keeps_its_text() -> None:
+    body = json.loads(lock_text(lock(record("a")), "p"))["records"]["a"]
+    assert not {"bases", "accepted", "git", "texts"} & set(body)
+
+
+def test_what_is_retained_is_no_result(tmp_path: Path) -> None:
+    made = LockFile({}, {"a": dataclasses.replace(record("a"), failed=True)})
+    write_lock(tmp_path, "p.lock", made, "p")
+    read = read_lock(tmp_path / "p.lock")
+    assert not read.records
+    assert read.owning()["a"].outputs == record("a").outputs
+    assert read.originals() == {"a.py": None}
+
+
+@pytest.mark.parametrize("part", ["records", "retained"])
+def test_a_result_and_what_is_retained_cannot_stand_in_the_place_of_the_other(part: str) -> None:
+    one = dataclasses.replace(record("a"), failed=part == "records")
+    made = LockFile({"a": one}) if part == "records" else LockFile({}, {"a": one})
+    with pytest.raises(ValueError, match="BUG"):
+        lock_text(made, "p")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("bases", {"a.py": ["x"]}),
+        ("bases", {"a.py": "x"}),
+        ("accepted", "a.py"),
+        ("git", {"0": "no blob id"}),
+        ("texts", 1),
+    ],
+)
+def test_a_damaged_field_is_reported_with_the_stage(tmp_path: Path, field: str, value: object) -> None:
+    document = json.loads(lock_text(lock(record("a")), "p"))
+    body = {**document["records"]["a"], field: value}
+    body.pop("sum")
+    document["records"]["a"] = {**body, "sum": digest_json(body)}
+    (tmp_path / "p.lock").write_text(json.dumps(document))
+    with pytest.raises(CorruptStateError, match="`a`"):
+        read_lock(tmp_path / "p.lock")
