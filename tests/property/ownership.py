@@ -498,7 +498,7 @@ class Rules:
             locked = self.lock.of(stage.name)
             self.follows &= locked is not None and locked.outputs == made.outputs
             self.incoming = made.outputs[path]
-            self.versions.append(self.incoming)
+            self.versions += [dict(made.start).get(path), self.incoming]
             self.results[stage.name] = replace(made, stage=stage.name)
             if last:
                 self.disk[path] = self.incoming
