@@ -356,11 +356,27 @@ class Rules:
                 self._decide_committed(stage, core, edited)
             else:
                 self.ends[stage.name] = "edited"
+        elif in_place and not edited and (known := self._before_reset(stage, core)) is not None:
+            self._adopt(stage, known)
         elif in_place and any(self._moved(stage).get(path) != self.disk[path] for path in edited):
             self.ends[stage.name] = "edited"
             self.stale.add(stage.name)
         else:
             self._run(stage, core, inputs)
+
+    def _before_reset(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
+        """Return the accepted result that a reset dropped, if the stage is as it was then."""
+        known = self.lock.retained.get(stage.name)
+        if known is None or stage.name in self.lock.results or not known.accepted:
+            return None
+        same = known.core == core and _same(known.start, self.in_force(stage))
+        return known if same and all(self._obtainable(text) for text in known.outputs.values()) else None
+
+    def _adopt(self, stage: Stage, known: Made) -> None:
+        if passes(known.outputs):
+            self._settle(stage, replace(known, failed=False), "verified")
+        else:
+            self.ends[stage.name] = "failed"
 
     # ---- the base ----
 
@@ -414,8 +430,7 @@ class Rules:
         base = dict(force)
         known = self.lock.retained.get(stage.name)
         if stage.name not in self.lock.results and known is not None and known.core == self.core_of[stage.name]:
-            accepted = any(self.is_accepted(path) for path in base if path in self.disk)
-            if _same(known.start, force) and (self.overwrite or not (self.edited(stage) or accepted)):
+            if _same(known.start, force) and (self.overwrite or not self.edited(stage)):
                 return base  # the same request again
         if not self.follows:
             return base
@@ -429,6 +444,8 @@ class Rules:
 
     def _is_new(self, stage: Stage) -> bool:
         """Return whether the stage never had a result; an item of a chain that had one is no new chain."""
+        if not self.lock.all() and any(made.stage == stage.name for made in self._everything()):
+            return False  # the lock file is lost
         names = {one.name for one in self.declared if one.family == stage.family} if stage.chain else {stage.name}
         return all(self.lock.of(name) is None for name in names) and not self._failure_on_disk(stage)
 
@@ -477,7 +494,11 @@ class Rules:
                 else:
                     self._decide_committed(stage, core, [path])
                 continue
-            if made is None:
+            if made is None and not edited and (known := self._before_reset(stage, core)) is not None:
+                made = replace(known, failed=False)
+                self.store.add(made)
+                self.ends[stage.name] = "verified"
+            elif made is None:
                 started = started or self._moved(stage).get(path) == self.disk.get(path)
                 if edited and not started:
                     stuck = self.ends[stage.name] = "edited"
