@@ -2,16 +2,17 @@
 
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from orch23.engine.memory import lock_path
 from orch23.load.pipeline import document_keys
 from orch23.load.yaml_text import decode
 from orch23.model.digest import Json
 from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline
-from orch23.snapshot.looks import Looks
+from orch23.snapshot.looks import Looks, detail_from
 from orch23.snapshot.reply import TIES, Unrest, keep, place, put
 from orch23.snapshot.ties import Reach, Ties, ties_from
 from orch23.store.beneath import read_regular
@@ -49,6 +50,12 @@ class Part:
         return self.reach.ties
 
     @property
+    def lock_sha256(self) -> str:
+        """Return the digest of the lock file that the last build left, in hex; empty where it left none."""
+        looks, file = self.unrest.looks, lock_path(Path(), self.unrest.looks.facts["pipeline"]).as_posix()
+        return detail_from(looks.detail(looks.paths.index(file))).sha256.hex() if file in looks.paths else ""
+
+    @property
     def began(self) -> Mapping[str, Json]:
         """Give what a build of the whole says of itself."""
         return cast("Mapping[str, Json]", self.ties.began)
@@ -64,13 +71,26 @@ class Part:
         found = {"fresh": len(self.ties.stages) - len(self.reach.reached), "skipped": len(self.ties.skipped)}
         return {status: number for status, number in found.items() if number}
 
-    def renewed(self, looks: Looks, **facts: str) -> Looks:
-        """Return what was looked at before, with what was looked at again, and with these facts in place of the old."""
+    def renewed(self, looks: Looks, written: Collection[str], **facts: str) -> Looks:
+        """Return the looks of the last build, with those of this one at what it decided on or wrote, and these facts.
+
+        `written` are the paths that it wrote, or that it compared with what it read.
+        """
         before = self.unrest.looks
-        before.renew(looks, self.unrest.difference)
+        before.renew(looks, self.unrest.difference, written)
         before.environ = looks.environ
         before.facts |= facts
         return before
+
+    def check_text(self, text: str) -> None:
+        """Do nothing if the pipeline reads as it did when its stages were told apart.
+
+        Raises:
+            OutdatedError: it was saved since.
+
+        """
+        if text != self.ties.text:
+            raise OutdatedError
 
     def check_stages(self, pipeline: Pipeline, load: Callable[[str], Pipeline]) -> None:
         """Do nothing if a pipeline has these stages and no other, tied as they were; `load` reads another text of it.

@@ -16,7 +16,8 @@ from orch23.engine.build import Build
 from orch23.engine.ledger import spent_nothing
 from orch23.engine.second_look import look_again
 from orch23.model.decision import Decision, Fresh
-from orch23.model.digest import Json
+from orch23.model.digest import Json, digest_bytes
+from orch23.model.errors import SafetyError
 from orch23.model.event import Event, Observer
 from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
@@ -25,8 +26,8 @@ from orch23.report.plan_view import models_of, plan_view
 from orch23.snapshot.looks import EMPTY, THERE, Looks, signature
 from orch23.snapshot.reply import drop, environment, program, question
 from orch23.store.journal import timestamp, unsealed_line
-from orch23.store.lock_file import lock_digest
-from orch23.store.opening import FOLDER
+from orch23.store.opening import FOLDER, STORE_VERSION
+from orch23.store.workspace import Workspace
 
 _DULL = frozenset({"run_started", "stage_decided", "stages_added", "stage_finished", "warning", "run_finished"})
 _AT_REST = frozenset({"fresh", "skipped"})
@@ -76,14 +77,15 @@ class Rest:
         root, here = self.project.settings.root, Path.cwd()
         workspace = self.project.store.workspace
         workspace.ask_for("")
-        for file in (f"{FOLDER}/VERSION", self.project.pipeline.file):
-            workspace.entry(file)
-        workspace.entry(build.session.lock_path.relative_to(root).as_posix())
+        read_once = self._read_once(build)
+        if any(not _is_still(workspace, file, sha256) for file, sha256 in read_once.items()):
+            return
         if not self._look_back(looks, here) or not workspace.look_back(looks):
             return
         looks.environ = environment(os.environ)
         if part is not None:
-            looks = part.renewed(looks, **_journal(rest.began, rest.ended))
+            written = {*read_once, *workspace.written_paths}
+            looks = part.renewed(looks, written, **_journal(rest.began, rest.ended))
         else:
             looks.facts = {
                 "root": str(root),
@@ -105,8 +107,10 @@ class Rest:
         finally:
             os.chdir(here)
 
-    def _as_it_was(self, build: Build) -> "_AtRest":
-        """Return what this build said and decided: the next one does the same."""
+    def _as_it_was(self, build: Build) -> "_AtRest | None":
+        """Return what this build said and decided: the next one does the same, unless git has a say in it."""
+        if build.session.world.git.was_asked:
+            return None
         world, selection = build.session.world, build.options.selection
         wanted = selection.nodes(world.plan)
         fresh: dict[str, Decision] = {name: Fresh(world.results[name]) for name in world.plan.order if name in wanted}
@@ -116,11 +120,13 @@ class Rest:
         """Return what the next build will say and decide; None where it has something to do, or that is not known."""
         if self._warned or self.screen_at_rest is None:
             return None
+        git = build.session.world.git
+        git.was_asked = False
         self.project.store.contents.read_from.clear()
         self.project.store.workspace.forget_askers()  # threads of stages looked for whom they did not know
         decisions = look_again(build.session, build.committer.left, build.options.selection)
-        if not all(isinstance(decision, Fresh) for decision in decisions.values()):
-            return None
+        if git.was_asked or not all(isinstance(decision, Fresh) for decision in decisions.values()):
+            return None  # what git has may be another thing without a change of any file that is looked at
         began, ended = self._events_at_rest(build)
         told = [self._warnings()]
         screen = self.screen_at_rest(told.append)
@@ -128,11 +134,21 @@ class Rest:
         screen.notice(ended)
         return _AtRest(self.console.plain("".join(told)), decisions, began, ended)
 
+    def _read_once(self, build: Build) -> dict[str, str]:
+        """Return the sha256, in hex, of the files that were read or written outside of `Workspace`, by their path.
+
+        They were read long ago: what is there now may be an edit on which nothing was decided.
+        """
+        lock = build.session.lock_path.relative_to(self.project.settings.root).as_posix()
+        digests = {file: digest.sha256 for file, digest in self.project.loaded.digests.items()}
+        version = digest_bytes(STORE_VERSION).sha256
+        return {**digests, f"{FOLDER}/VERSION": version, lock: build.committer.left_sha256}
+
     def _events_at_rest(self, build: Build) -> tuple[Event, Event]:
         """Return what the next build says when it begins and when it ends."""
         began, ended = (self._events[kind] for kind in ("run_started", "run_finished"))
-        lock: Json = lock_digest(build.session.lock_path)
-        spec: Json = spec_hash(self.project.store, str(began.data["spec_file"]))
+        lock: Json = build.committer.left_sha256
+        spec = self._spec_hash(str(began.data["spec_file"]))
         data = {name: value for name, value in began.data.items() if name != "at_rest"}
         selection, plan, part = build.options.selection, build.session.world.plan, self.project.settings.part
         counts = Counter(part.at_rest if part is not None else {})
@@ -144,17 +160,25 @@ class Rest:
             replace(ended, data={**ended.data, **nothing}),
         )
 
+    def _spec_hash(self, file: str) -> Json:
+        """Return the digest of the spec on which the stages were decided."""
+        part = self.project.settings.part
+        if part is None or file in part.unrest.difference.changed or file in self.project.store.workspace.written_paths:
+            return spec_hash(self.project.store, file)
+        return part.began["spec_hash"]
+
     def _warnings(self) -> str:
         return render(self.project.loaded.warnings, self.project.loaded.sources)
 
     def _look_back(self, looks: Looks, here: Path) -> bool:
         """Add what was looked at outside of the workspace; False if some of it is too young to be believed."""
         settings, store = self.project.settings, self.project.store
-        files = [*sorted(self.project.facts.looked_at)]
-        if settings.pipeline_path != settings.root / self.project.pipeline.file:  # by a link
-            files.append(settings.pipeline_path)
-        files += [settings.vars_file] if settings.vars_file is not None else []
-        files += [store.folder / "promote.json"]
+        files = [store.folder / "promote.json"]
+        named = [settings.pipeline_path, *([settings.vars_file] if settings.vars_file is not None else [])]
+        read = {settings.root / file for file in self.project.loaded.digests}
+        files += [path for path in named if path not in read]  # by a link
+        if any(path.resolve() not in read for path in named):  # it leads elsewhere by now
+            return False
         libraries = [*_libraries()]
         modules = {name: not _is_beneath(name, libraries) for name in _program()}
         files += [*sorted(store.contents.read_from), Path(sys.executable), *libraries]
@@ -164,6 +188,9 @@ class Rest:
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
         looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
         if not all(looks.take(str(path)) for path in files):
+            return False
+        facts = self.project.facts.looked_at
+        if not all(looks.take(str(path)) and looks.outside[str(path)] == was for path, was in facts.items()):
             return False
         return all(looks.take_as_it_is(name) for name, edited in modules.items() if edited)
 
@@ -197,6 +224,15 @@ def _journal(began: Event, ended: Event) -> dict[str, str]:
         "began": unsealed_line(began, 1, moment),
         "ended": unsealed_line(ended, 2, moment),
     }
+
+
+def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
+    """Return whether a file has these bytes."""
+    try:
+        entry = workspace.entry(file)
+    except SafetyError:  # a folder became a link
+        return False
+    return entry is not None and entry.digest.sha256 == sha256
 
 
 def _program() -> Iterator[str]:

@@ -40,7 +40,7 @@ from orch23.load.data import parse_yaml_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
 from orch23.load.swap import Swap
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json, digest_bytes
+from orch23.model.digest import Json
 from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Observer
 from orch23.model.paths import match_any
@@ -107,7 +107,7 @@ class Project:
         """Give what earlier builds left."""
         root, file = self.settings.root, self.pipeline.file
         if self.settings.part is not None:
-            return PartialMemory(root, file, self.settings.part.stages)
+            return PartialMemory(root, file, self.settings.part.stages, self.settings.part.lock_sha256)
         return WholeMemory(root, self.store.logs, file)
 
 
@@ -122,7 +122,7 @@ def open_project(settings: Settings) -> Project:
     part = settings.part
     store = open_store(settings.root, settings.meter, part.records if part is not None else None)
     facts = FactFinder(settings.root, settings.environ)
-    files = AuthorFiles(settings.root, store.workspace)
+    files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
 
     def check_provider(step: LLMStep) -> tuple[Diagnostic, ...]:
         return (*check(step, settings.environ, settings.root), *check_schema(files, step.schema))
@@ -141,6 +141,7 @@ def open_project(settings: Settings) -> Project:
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
     if part is not None:
+        part.check_text(loaded.sources[loaded.pipeline.file])
         part.check_stages(loaded.pipeline, lambda text: load(narrowed=lambda _: text).pipeline)
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts)
@@ -261,8 +262,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         session = open_again()
         check_claims(session)
         check_input_schemas(pipeline, store.workspace, sources)
-        source = project.settings.pipeline_path.read_bytes()
-        run_id = new_run_id(project.settings.clock(), digest_bytes(source).sha256[:8])
+        run_id = new_run_id(project.settings.clock(), project.loaded.digests[pipeline.file].sha256[:8])
         journal = Journal(store.logs, run_id, project.settings.clock)
         stack.callback(journal.close)
         folder = store.logs / journal.run_id
@@ -430,9 +430,10 @@ def run_build(
 
 def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> Event:
     pipeline, plan = project.pipeline, session.world.plan
-    key, lock = run_id.split("-")[1], lock_digest(session.lock_path)
+    key = run_id.split("-")[1]
     if (part := project.settings.part) is not None:
-        own: dict[str, Json] = {"run_id": run_id, "key": key, "lock": lock, "jobs": jobs, "at_rest": part.at_rest}
+        own: dict[str, Json] = {"run_id": run_id, "key": key, "lock": part.lock_sha256, "jobs": jobs}
+        own["at_rest"] = part.at_rest
         own["spec_hash"] = spec_hash(project.store, str(part.began["spec_file"]))
         return Event("run_started", f"building {pipeline.file}", data={**part.began, **own})
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
@@ -446,7 +447,7 @@ def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox
             "name": pipeline.name,
             "run_id": run_id,
             "key": key,
-            "lock": lock,
+            "lock": lock_digest(session.lock_path),
             "spec_file": spec or "",
             "spec_hash": spec_hash(project.store, spec or ""),
             "stages": len(plan.order),

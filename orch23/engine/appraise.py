@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from orch23.decide.freshness import Candidate, Known, decide
-from orch23.engine.ends import LOST_HINT
+from orch23.engine.ends import LOST_BYTES, LOST_HINT
 from orch23.engine.lay import lay
 from orch23.engine.world import StageTree, World
 from orch23.model.decision import Decision, Edited, Restore, Run, VerifyOnly
@@ -108,7 +108,9 @@ class Appraiser:
         """Return whether no record matches on the base in force, so that another base may be the stage's."""
         if known.todays or known.same_core is not None or known.waiting_on:
             return False
-        return bool(known.edited) or not self._was_reset(resolved)
+        if known.edited or resolved.stage.name not in self.world.lock.retained:
+            return True
+        return not self._was_reset(resolved) and not any(problem.code == LOST_BYTES for problem in resolved.broken)
 
     def _was_reset(self, resolved: Resolved) -> bool:
         """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""
@@ -180,12 +182,12 @@ class Appraiser:
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
 
     def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return the original and the versions of a path that earlier items of the chain made, if they made any."""
+        """Return what earlier items of the chain started from at a path and made there, and the original."""
         world, link = self.world, stage.chain
         earlier = world.plan.chains[link.chain][: link.index] if link else ()
         results = [world.results[name] for name in earlier if name in world.results]
         versions = [record.outputs[path] for record in results if path in record.outputs]
-        return [world.original(path), *versions] if versions else []
+        return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
@@ -440,7 +442,7 @@ def _may_read(plan: Plan, stage: Stage, base: Collection[str], writer: str) -> b
 
 def _lost(path: str) -> Diagnostic:
     text = f"the bytes of `{path}` that are needed are in neither the store, the transcripts, the project nor git"
-    return Diagnostic("E710", text, hint=LOST_HINT)
+    return Diagnostic(LOST_BYTES, text, hint=LOST_HINT)
 
 
 def _in_force(world: World, name: str, record: Record) -> dict[str, FileEntry]:

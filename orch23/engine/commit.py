@@ -36,11 +36,12 @@ class Change:
 class Committer:
     """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
 
-    `left` is the lock file as it was written last.
+    `left` is the lock file as it was written last, `left_sha256` the digest of its bytes, in hex (empty if not known).
     """
 
     session: Session
     left: LockFile = field(default_factory=LockFile)
+    left_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
 
     def keep(self, resolved: Resolved, done: Attempted) -> Record:
@@ -157,7 +158,11 @@ class Committer:
             if name not in records and (world.alive(name) or not complete)
         }
         self.left = LockFile(records, retained)
-        self.session.memory.write(self.left, self.session.pipeline.name)
+        store = self.session.store
+        written = self.session.memory.write(self.left, self.session.pipeline.name)
+        self.left_sha256 = written.sha256
+        if written:
+            store.workspace.written([self.session.lock_path.relative_to(store.root).as_posix()])
 
     # ---- parts ----------------------------------------------------------------------------
 
@@ -277,7 +282,7 @@ class Committer:
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put_bytes(world.read(path, wanted))
         promoted = store.promoter.promote(change.new, change.old)
-        store.workspace.invalidate(change.new)
+        store.workspace.written(change.new)
         return replace(promoted, foreign=(*change.foreign, *promoted.foreign))
 
     def _may_replace(self, path: str, there: FileEntry) -> bool:

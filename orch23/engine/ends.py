@@ -9,6 +9,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 
+LOST_BYTES = "E710"
 LOST_HINT = (
     "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
 )
@@ -123,7 +124,7 @@ def blocked_by(names: tuple[str, ...]) -> StageEnd:
 def lost_bytes(name: str, key: str, lost: MissingBytesError) -> StageEnd:
     """Return the end of a stage that wants bytes which nobody has any more."""
     text = f"the bytes of {lost.sha256} are in neither the store, the transcripts, the project nor git"
-    return stopped_by(key, Diagnostic("E710", text, hint=LOST_HINT, subject=name))
+    return stopped_by(key, Diagnostic(LOST_BYTES, text, hint=LOST_HINT, subject=name))
 
 
 def verdict(ends: Mapping[str, StageEnd], stopped: Stopped | None) -> Stopped:

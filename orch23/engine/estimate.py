@@ -80,6 +80,8 @@ def calls_of(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) 
     match decision:
         case Run():
             return Calls(0 if recorded else 1, attempts)
+        case VerifyOnly(adopted=paths) if paths:  # if it fails, nothing runs
+            return Calls()
         case VerifyOnly() | Maybe():
             return Calls(0, attempts)
         case Expand(last_count=last):

@@ -1,6 +1,6 @@
 """Look up, once for each interpreter, what is true of the machine: versions, tools, what providers take."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,20 +19,22 @@ from orch23.model.on_demand import OnDemand
 from orch23.model.pipeline import CommandsStep, LLMStep, PytestStep, RenderStep, ShellStep, Stage
 from orch23.providers.registry import api, endpoint, parameters
 from orch23.resolve.resolution import Facts
+from orch23.snapshot.looks import signature
 
 
 @dataclass(slots=True)
 class FactFinder:
     """Finds the facts of stages; starts no process. The environment is the caller's.
 
-    `looked_at` are the paths, there or not, from which the facts found so far are taken.
+    `looked_at` are the paths, there or not, from which the facts found so far are taken, with their `signature` from
+    before that.
     """
 
     root: Path
     environ: Mapping[str, str]
     _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
-    looked_at: set[Path] = field(default_factory=set)
+    looked_at: dict[Path, str] = field(default_factory=dict)
     _checks: Mapping[str, int] = field(default_factory=lambda: OnDemand(CHECKS, lambda name: CHECKS[name].revision))
 
     def facts_of(self, stage: Stage) -> Facts:
@@ -57,9 +59,10 @@ class FactFinder:
 
     def _interpreter(self, declared: str | None) -> tuple[str, str, str]:
         if declared not in self._interpreters:
+            self._look_at(interpreter_candidates(declared, self.root, self.environ))
             path = find_interpreter(declared, self.root, self.environ)
+            self._look_at(interpreter_files(path))
             facts = interpreter_facts(path)
-            self.looked_at |= {*interpreter_candidates(declared, self.root, self.environ), *interpreter_files(path)}
             self._interpreters[declared] = (str(path), facts.version, facts.pytest_major or "")
         return self._interpreters[declared]
 
@@ -68,13 +71,17 @@ class FactFinder:
         if key not in self._tools:
             own = (str(Path(interpreter).parent),) if interpreter else ()
             folders = (*own, *SYSTEM_PATH)
+            self._look_at(Path(folder, name) for folder in folders)
             identity = tool_identity(name, folders)
-            self.looked_at |= {Path(folder, name) for folder in folders}
             if identity is None:
                 hint = "install it; PATH is set by orch23 and not inherited"
                 raise ConfigurationError(Diagnostic("E482", f"the declared tool `{name}` was not found", hint=hint))
             self._tools[key] = identity
         return self._tools[key]
+
+    def _look_at(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self.looked_at.setdefault(path, signature(str(path)))
 
 
 def has_process(stage: Stage) -> bool:

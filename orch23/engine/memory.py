@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import digest_bytes
+from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile
+from orch23.store.beneath import read_regular
+from orch23.store.codes import E_LOCK_DAMAGED
 from orch23.store.history import History, read_history
-from orch23.store.lock_file import lock_digest, read_lock, write_lock
+from orch23.store.lock_file import Written, lock_digest, read_lock, write_lock
 from orch23.store.lock_part import read_part, write_part
 
 
@@ -26,8 +31,8 @@ class Memory(Protocol):
 
         """
 
-    def write(self, lock: LockFile, pipeline_name: str) -> None:
-        """Let these be the records of the lock file."""
+    def write(self, lock: LockFile, pipeline_name: str) -> Written:
+        """Let these be the records of the lock file; the sha256 of the result is empty if its bytes are not known."""
 
 
 def lock_path(root: Path, pipeline_file: str) -> Path:
@@ -59,23 +64,28 @@ class WholeMemory:
         history = read_history(self.logs, self.pipeline_file, lock_digest(place))
         return read_lock(place), history
 
-    def write(self, lock: LockFile, pipeline_name: str) -> None:
+    def write(self, lock: LockFile, pipeline_name: str) -> Written:
         """Let these be the records of the lock file.
 
         Raises:
             SafetyError: a directory of its path is a link.
 
         """
-        write_lock(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name)
+        return write_lock(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PartialMemory:
-    """The records of some stages, where the build before found nothing to do: it left nothing else."""
+    """The records of some stages, where the build before found nothing to do: it left nothing else.
+
+    `sha256` is that of the lock file that the build before left, in hex. `_data` are its bytes, once it was read.
+    """
 
     root: Path
     pipeline_file: str
     stages: Collection[str]
+    sha256: str
+    _data: bytes = b""
 
     @property
     def lock_path(self) -> Path:
@@ -86,16 +96,25 @@ class PartialMemory:
         """Return the records of the stages.
 
         Raises:
-            CorruptStateError: the lock file does not hold each of them once, as it was written.
+            CorruptStateError: the lock file is not the one that the build before left.
 
         """
-        return read_part(self.lock_path, self.stages), History()
+        place = self.lock_path
+        self._data = read_regular(place) or b""
+        if digest_bytes(self._data).sha256 != self.sha256:
+            message = "the lock file was changed since the last build"
+            hint = "build again: the whole of it is read then"
+            raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
+        return read_part(place, self.stages, self._data), History()
 
-    def write(self, lock: LockFile, pipeline_name: str) -> None:
+    def write(self, lock: LockFile, pipeline_name: str) -> Written:
         """Let these be the records of the stages; those of others stay.
+
+        The sha256 of the result is empty if the file was changed since it was read.
 
         Raises:
             SafetyError: a directory of its path is a link.
 
         """
-        write_part(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name)
+        place = self.lock_path.relative_to(self.root).as_posix()
+        return write_part(self.root, place, lock, pipeline_name, self._data)

@@ -155,7 +155,7 @@ def needs_intermediate(appraiser: Appraiser, stage: Stage) -> bool:
     stale = False
     for name in world.plan.chains[stage.chain.chain][stage.chain.index :]:
         decision = appraiser.appraise(name).decision
-        if not isinstance(decision, Fresh | Restore):
+        if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.adopted):
             stale = True
             break
         world.settle(name, decision.record)

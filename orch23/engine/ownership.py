@@ -16,9 +16,8 @@ from orch23.store.opening import Store
 class Git(Protocol):
     """What git has of the project."""
 
-    @property
-    def was_asked(self) -> bool:
-        """Return whether any of the questions below was asked."""
+    was_asked: bool
+    """Whether any of the questions below was asked since this was set to false."""
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return the blob ids that HEAD has at these paths; a path that is not in its tree is left out."""
@@ -33,7 +32,7 @@ class Git(Protocol):
 class NoGit:
     """A project without git: nothing is committed."""
 
-    was_asked = False
+    was_asked: bool = False
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
         """Return nothing."""

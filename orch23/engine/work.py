@@ -72,7 +72,7 @@ class Worker:
         forbidden = attempts.forbidden()
         if forbidden is not None:
             return forbidden
-        self._take_in(resolved)
+        self._take_in(resolved, recorded.outputs if recorded is not None and adopted else {})
         if recorded is None:
             return attempts.run()
         self._hold(recorded)
@@ -103,15 +103,24 @@ class Worker:
         fingerprint = keep_edit(self.session, resolved, recorded.outputs)
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
 
-    def _take_in(self, resolved: Resolved) -> None:
-        """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing."""
+    def _take_in(self, resolved: Resolved, unneeded: Collection[str] = ()) -> None:
+        """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing.
+
+        `unneeded` are paths of the base that nothing starts from, since only a result that has them is verified.
+        """
         store, world = self.session.store, self.session.world
         changed = []
-        for path, entry in {**resolved.verify_files, **resolved.files, **resolved.base}.items():
+        base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
+        for path, entry in {**resolved.verify_files, **resolved.files, **base}.items():
             if store.contents.has(entry.digest):
                 continue
             if store.workspace.entry(path) != entry:
-                store.contents.put_bytes(world.read(path, entry))
+                try:
+                    store.contents.put_bytes(world.read(path, entry))
+                except MissingBytesError:
+                    if world.view(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
+                        raise
+                    changed.append(path)  # saved since it was resolved: nothing is lost
             elif store.contents.put_file(store.root / path) != entry.digest:
                 changed.append(path)
         if changed:

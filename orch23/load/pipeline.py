@@ -11,7 +11,7 @@ from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
 from orch23.load.yaml_text import PIPELINE, ParsedText, UpperPlaces, decode, parse, too_large
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
-from orch23.model.digest import Json
+from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.resolve.expressions import render_watched
@@ -44,12 +44,16 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A valid pipeline, its warnings, where each var came from, and the texts that were read, by file."""
+    """A valid pipeline, its warnings, where each var came from, and the texts that were read, by file.
+
+    `digests` are those of the bytes that were read, by the name of the file below the root.
+    """
 
     pipeline: Pipeline
     warnings: tuple[Diagnostic, ...]
     origins: Mapping[str, str]
     sources: Mapping[str, str]
+    digests: Mapping[str, Digest]
 
 
 class InvalidPipelineError(InvalidInputError):
@@ -80,15 +84,19 @@ def load_pipeline(
         InvalidInputError: everything that is wrong with the pipeline (an InvalidPipelineError, with the texts).
 
     """
-    file, text, refused = _read(path, root)
-    vars_name, vars_text, vars_refused = ("", None, ()) if vars_file is None else _read(vars_file, root)
-    sources = {file: text} if vars_text is None else {file: text, vars_name: vars_text}
+    file, text, digest, refused = _read(path, root)
+    sources, digests = {file: text}, {file: digest}
+    vars_name, vars_text = "", None
+    vars_refused: tuple[Diagnostic, ...] = ()
+    if vars_file is not None:
+        vars_name, vars_text, vars_digest, vars_refused = _read(vars_file, root)
+        sources[vars_name], digests[vars_name] = vars_text, vars_digest
     if refused or vars_refused:
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
     parsed = parse_pipeline(narrowed(text), file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
-    return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources)
+    return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 
 
 def document_keys(pipeline: Pipeline) -> dict[str, Location]:
@@ -97,8 +105,8 @@ def document_keys(pipeline: Pipeline) -> dict[str, Location]:
     return {key: place for key, place in places.items() if place is not None}
 
 
-def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
-    """Return a file's name below the root, its text, and what is wrong with its bytes.
+def _read(path: Path, root: Path) -> tuple[str, str, Digest, tuple[Diagnostic, ...]]:
+    """Return a file's name below the root, its text, the digest of its bytes, and what is wrong with them.
 
     A link in the project that leads to another place of it is followed once, here; what is opened is opened below the
     root without any, so that nothing that changes meanwhile leads out of it.
@@ -127,9 +135,9 @@ def _read(path: Path, root: Path) -> tuple[str, str, tuple[Diagnostic, ...]]:
         reason = "" if isinstance(error, FileNotFoundError) else f" ({error.strerror})"
         raise NotFoundError(Diagnostic("E862", f"{what} `{path}`{reason}", hint=hint)) from None
     if len(data) > PIPELINE.size_bytes + _MARK_BYTES:
-        return name, "", (too_large(name, PIPELINE),)
+        return name, "", digest_bytes(data), (too_large(name, PIPELINE),)
     text, refused = decode(data, name)
-    return name, text, refused
+    return name, text, digest_bytes(data), refused
 
 
 def parse_pipeline(

@@ -17,6 +17,7 @@ RACY_NS = 2_000_000_000
 ABSENT = "-"
 THERE = "+"
 EMPTY = "0"
+NOTHING = "/"
 YOUNG = "?"
 """Stands for what is too young to be believed: the next look finds it changed."""
 _GONE = -1  # and not 0, which stands for what is too young
@@ -157,26 +158,34 @@ class Looks:
             pairs = zip(paths, ctimes, strict=True)
             return [number for number, (path, then) in enumerate(pairs, start) if _ctime(path) != then]
 
-    def renew(self, newer: "Looks", difference: Difference) -> None:
-        """Take over what was looked at again since a difference was found; what differs and was not is forgotten."""
+    def renew(self, newer: "Looks", difference: Difference, written: "Iterable[str]") -> None:
+        """Take over what a partial build looked at since a difference was found.
+
+        Only what differed, what that build wrote (`written`) and what nobody looked at before is as `newer` says: on
+        all of that it decided. Everything else is kept as the last build of the whole found it, since the stages that
+        look at it were not decided: an edit that was saved meanwhile is then a difference the next time.
+        """
         self.since_ns = max(self.since_ns, newer.since_ns)
         self.touch(difference)
+        decided = {*difference.changed, *written}
         details = {path: (newer.ctimes[number], newer.detail(number)) for number, path in enumerate(newer.paths)}
-        gone = {*difference.changed, *newer.absent} - details.keys()
+        absent = {*self.absent} - decided
+        known = {path for path in self.paths if path not in decided} | absent
         kept = [
-            (path, *details.pop(path, (self.ctimes[number], self.detail(number))))
+            (path, self.ctimes[number], self.detail(number))
             for number, path in enumerate(self.paths)
-            if path not in gone
+            if path not in decided
         ]
-        kept += [(path, *known) for path, known in details.items()]
+        kept += [(path, *found) for path, found in details.items() if path not in known]
         self.paths = [path for path, _, _ in kept]
         self.ctimes = [ctime for _, ctime, _ in kept]
         self.details = bytearray(b"".join(detail for _, _, detail in kept))
-        self.absent = sorted(({*self.absent} - {*difference.changed} - {*self.paths}) | {*newer.absent})
-        inodes = {**self._inodes(), **newer._inodes()}  # noqa: SLF001 - of another of its kind
+        self.absent = sorted(absent | ({*newer.absent} - known))
+        inodes = {**newer._inodes(), **self._inodes()}  # noqa: SLF001 - of another of its kind
         self.folders = list(inodes)
         self.inodes = [number for pair in inodes.values() for number in pair]
-        self.outside = {path: known for path, known in self.outside.items() if path not in gone} | newer.outside
+        outside = {path: was for path, was in self.outside.items() if path not in decided}
+        self.outside = {**{path: was for path, was in newer.outside.items() if path not in known}, **outside}
 
     def _inodes(self) -> dict[str, tuple[int, int]]:
         return {folder: (self.inodes[2 * i], self.inodes[2 * i + 1]) for i, folder in enumerate(self.folders)}
@@ -268,13 +277,16 @@ def _parsed(body: memoryview) -> Looks:
 def signature(path: str, kind: str = "") -> str:
     """Return what stat says of what a path leads to: that it is not there, a stamp, or, if so asked, that it is there.
 
-    Of a folder that has to be empty that it is, or is not there, or that something is.
+    Of a folder that has to be empty that it is, or is not there, or that something is. Of a path at which nothing may
+    be (`NOTHING`), that nothing is there, or that something is: also a link that leads nowhere.
 
     Equal stamps mean equal bytes, and of a folder equal names, unless the times are racy.
     """
     try:
         if kind == EMPTY:
             return THERE if os.listdir(path) else EMPTY
+        if kind == NOTHING:
+            return THERE if os.path.lexists(path) else NOTHING
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return EMPTY if kind == EMPTY else ABSENT

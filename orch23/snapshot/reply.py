@@ -79,17 +79,41 @@ def question(here: str, argv: list[str]) -> str:
 
     With how many jobs something would be done, and whether it would go on after a failure, is no part of it.
     """
-    return "\n".join((here, *_asked(argv[1:])))
+    return "\n".join((here, *(word.replace("\\", "\\\\").replace("\n", "\\n") for word in _asked(argv[1:]))))
 
 
 def _asked(words: list[str]) -> list[str]:
+    """Return the words of a command line without those options that do not matter to a build with nothing to do.
+
+    An option is kept where it may be the value of the option before it.
+    """
     kept: list[str] = []
-    for word in words:
-        if kept and kept[-1] in ("-j", "--jobs") and _is_number(word):
-            kept.pop()
-        elif word not in ("-k", "--keep-going") and not _is_number(word.removeprefix("-j").removeprefix("--jobs=")):
-            kept.append(word)
+    number, may_take_value = 0, False
+    while number < len(words):
+        length = 0 if may_take_value else _unimportant(words[number : number + 2])
+        if length:
+            number += length
+            continue
+        word = words[number]
+        if word == "--":
+            return kept + words[number:]
+        kept.append(word)
+        may_take_value = not may_take_value and word.startswith("-") and "=" not in word
+        number += 1
     return kept
+
+
+def _unimportant(words: list[str]) -> int:
+    """Return how many words the option takes that these begin with, if it is --jobs or --keep-going; else 0."""
+    first, following = words[0], words[1:]
+    if first in ("-k", "--keep-going"):
+        return 1
+    if first in ("-j", "--jobs"):
+        return 2 if following and _is_number(following[0]) else 0
+    for prefix in ("-j", "--jobs="):
+        if first.startswith(prefix):
+            return int(_is_number(first[len(prefix) :]))
+    return 0
 
 
 def _is_number(text: str) -> bool:

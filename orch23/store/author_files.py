@@ -1,6 +1,7 @@
 """Read the files that the author of a pipeline wrote beside it: prompts, templates, schemas."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,14 +19,23 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AuthorFiles:
-    """The author's files of one project; a link out of it is not followed."""
+    """The author's files of one project; a link out of it is not followed.
+
+    Of each file the text that was read first is returned each time: a stage is keyed by a prompt and asked with it
+    later, and a file that is saved in between must not be kept as the answer to the text before. A file that a stage
+    of this build wrote (`is_written`) is returned as it is.
+    """
 
     root: Path
     workspace: Readable
+    is_written: Callable[[str], bool] = lambda _path: False
+    _first: dict[str, bytes | None] = field(default_factory=dict)
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
         """Return a file's text, or None and what is wrong."""
-        data = self.workspace.read(path)
+        data = self.workspace.read(path)  # each time: it notes which stage looks at the file, and whether it changed
+        if not self.is_written(path):
+            data = self._first.setdefault(path, data)
         if data is None:
             hint = "paths are relative to the root of the project; a link or a directory does not count"
             return None, Diagnostic("E831", f"`{path}` does not exist, or is no regular file", hint=hint)

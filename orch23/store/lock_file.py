@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
@@ -39,8 +40,22 @@ def read_lock(path: Path) -> LockFile:
     return LockFile()
 
 
-def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> bool:
-    """Write a lock file below the root, unless it has this text already; say whether it was written.
+class Written(NamedTuple):
+    """A lock file as it was left: whether it was written, and the sha256 of its bytes, in hex.
+
+    It is true if the file was written.
+    """
+
+    changed: bool
+    sha256: str
+
+    def __bool__(self) -> bool:
+        """Return whether the file was written."""
+        return self.changed
+
+
+def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> Written:
+    """Write a lock file below the root, unless it has this text already.
 
     Raises:
         SafetyError: a directory of its path is a link.
@@ -49,9 +64,9 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> boo
     data = lock_text(lock, pipeline_name).encode("utf-8")
     source = open_file(root, path)
     if source is not None and read_all(source) == data:
-        return False
+        return Written(changed=False, sha256=digest_bytes(data).sha256)
     replace_file(root, path, data, 0o644)
-    return True
+    return Written(changed=True, sha256=digest_bytes(data).sha256)
 
 
 def lock_digest(path: Path) -> str:

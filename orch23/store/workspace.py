@@ -12,7 +12,7 @@ from pathlib import Path
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES, is_glob, matcher, normal, static_prefix
-from orch23.snapshot.looks import YOUNG, Detail, Looks, is_racy
+from orch23.snapshot.looks import NOTHING, YOUNG, Detail, Looks, is_racy, signature
 from orch23.store.beneath import leaves, open_file, read_all, split
 from orch23.store.clone import hash_file
 from orch23.store.durable import is_temp
@@ -41,9 +41,13 @@ class Workspace:
         self._seen: dict[str, Seen] | None = None
         self._lock = threading.Lock()
         self._changed = False
-        self._asked: dict[str, bool] = {}
-        self._opened: set[str] = set()
-        self._walked: set[str] = set()
+        self._there: dict[str, bool] = {}
+        self._entries: dict[str, FileEntry] = {}
+        self._opened: dict[str, Stamp | None] = {}
+        self._walked: dict[str, str] = {}
+        self._missing: set[str] = set()
+        self._unsettled: set[str] = set()
+        self._written: set[str] = set()
         self._asker = ""
         self._askers: dict[str, set[str]] = {}
 
@@ -60,7 +64,13 @@ class Workspace:
         seen = (self._seen if self._seen is not None else self._loaded()).get(path)
         if seen is None or seen.stamp != stamp or self._is_racy(seen):
             seen = self._hash(path)
-        return None if seen is None else seen.entry
+        if seen is None:
+            self._unsettled.add(path)
+            return None
+        first = self._entries.setdefault(path, seen.entry)
+        if first is not seen.entry and first != seen.entry:
+            self._unsettled.add(path)
+        return seen.entry
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file.
@@ -79,9 +89,13 @@ class Workspace:
             SafetyError: as for `entry`.
 
         """
-        self._opened.add(path)
         self._askers.setdefault(self._asker, set()).add(path)
-        return open_file(self._root, path)
+        descriptor = open_file(self._root, path)
+        stamp = None if descriptor is None else _stamp_of(os.fstat(descriptor))
+        self._note_presence(path, is_there=stamp is not None)
+        if self._opened.setdefault(path, stamp) != stamp:
+            self._unsettled.add(path)
+        return descriptor
 
     def listing(self, pattern: str) -> tuple[str, ...]:
         """Return the paths of the regular files that a pattern means, sorted.
@@ -110,6 +124,27 @@ class Workspace:
                 if seen.pop(path, None) is not None:
                     self._changed = True
 
+    def written(self, paths: Iterable[str]) -> None:
+        """Take what is at these paths from now on for the work of this build, not for an edit; invalidate them."""
+        changed = tuple(paths)
+        self.invalidate(changed)
+        for path in changed:
+            self._there.pop(path, None)
+            self._entries.pop(path, None)
+            self._opened.pop(path, None)
+            self._unsettled.discard(path)
+            for folder in _with_above(path.rpartition("/")[0]):
+                if f"{folder}/" in self._walked:
+                    self._walked[f"{folder}/"] = ""  # what it is now is found when it is listed again
+            if "" in self._walked:
+                self._walked[""] = ""
+        self._written.update(changed)
+
+    @property
+    def written_paths(self) -> Collection[str]:
+        """Return the paths that were passed to `written` so far."""
+        return self._written
+
     def save_cache(self) -> None:
         """Write what was seen and may be believed by a later process. Read-only commands do not call this."""
         if self._cache is None or not self._changed:
@@ -133,48 +168,73 @@ class Workspace:
         return self._askers
 
     def look_back(self, looks: Looks) -> bool:
-        """Add all that was looked at since this process began to what is remembered; False if some of it changed since.
+        """Add all that was looked at since this process began to `looks`; return False if some of it changed since.
 
-        Of files that were hashed the digests count. What was only read, and folders that were listed, must have been
-        at rest since before the time that the looks began at.
+        What is added is what was found first, on which decisions rest: a path at which something else was found later
+        makes the whole unusable, unless this build wrote it (`written`). Of files that were hashed the digests count.
+        A file that was only read must be the one that was opened, and at rest since before the time that the looks
+        began at. A folder that was listed and is not the same any more is added as changed.
         """
         self.ask_for("")
+        self._missing.clear()  # some may have been made since; those that are still missing are found again
+        try:
+            return self._add_files(looks) and self._add_folders(looks)
+        except SafetyError:  # a folder became a link
+            return False
+
+    def _add_files(self, looks: Looks) -> bool:
         seen, since = self._loaded(), looks.since_ns
-        folders = {path.rstrip("/") for path in self._walked}
-        for path, was_there in sorted({**dict.fromkeys(self._opened), **self._asked}.items()):
-            folders.add(path.rpartition("/")[0])
+        for path in sorted(self._there):
             stamp = self._stamp(path)
-            if was_there is not None and was_there is not (stamp is not None):
+            if path in self._unsettled:
                 return False
             if stamp is None:
                 looks.absent.append(path)
                 continue
-            if path in self._opened and (path not in seen or seen[path].stamp != stamp):
+            opened = self._opened.get(path)
+            if opened is not None and (opened != stamp or is_racy(newest(stamp), since)):
+                return False
+            if opened is not None and (path not in seen or seen[path].stamp != stamp):
                 self._hash(path)
             known = seen.get(path)
-            if known is None or known.stamp != stamp or (path in self._opened and is_racy(newest(stamp), since)):
+            if known is None or known.stamp != stamp or self._entries.get(path, known.entry) != known.entry:
                 return False
             looks.paths.append(path)
             looks.ctimes.append(0 if self._is_racy(known) else stamp.ctime_ns)
             digest = known.entry.digest
             detail = Detail(bytes.fromhex(digest.sha256), digest.size_bytes, executable=known.entry.executable)
             looks.details += detail.to_bytes()
+        return True
+
+    def _add_folders(self, looks: Looks) -> bool:
+        folders = {path.rstrip("/") for path in self._walked}
+        folders.update(path.rpartition("/")[0] for path in self._there)
         for folder in sorted({above for path in folders for above in _with_above(path)}):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 found = os.lstat(self._base + folder)
                 looks.folders.append(folder)
                 looks.inodes.extend((found.st_dev, found.st_ino))
-        for folder in sorted(self._walked):
-            whole = f"{self._base}{folder}".rstrip("/")
-            if not looks.take(whole):
+        for folder, found_first in sorted(self._walked.items()):
+            whole = self._whole(folder)
+            if not looks.take(whole) or looks.outside[whole] != found_first:
                 looks.outside[whole] = YOUNG
+        for folder in self._missing:
+            looks.outside[self._whole(folder)] = NOTHING
         return True
 
     def _stamp(self, path: str) -> Stamp | None:
         stamp = self._look(path)
-        self._asked[path] = stamp is not None
+        self._note_presence(path, is_there=stamp is not None)
         self._askers.setdefault(self._asker, set()).add(path)
         return stamp
+
+    def _note_presence(self, path: str, *, is_there: bool) -> None:
+        """Remember whether a file is at a path when that is asked first; a different answer later unsettles it."""
+        if self._there.setdefault(path, is_there) is not is_there:
+            self._unsettled.add(path)
+
+    def _whole(self, folder: str) -> str:
+        return f"{self._base}{folder}".rstrip("/")
 
     def _look(self, path: str) -> Stamp | None:
         names, name = split(path)
@@ -187,7 +247,12 @@ class Workspace:
                     raise leaves(path)
                 above += "/"
             found = os.lstat(f"{self._base}{above}{name}")
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
+            if above and not above.endswith("/"):  # a link that is put there later is an error, wherever it leads to
+                self._missing.add(above)
+                self._askers.setdefault(self._asker, set()).add(self._whole(above))
+            return None
+        except NotADirectoryError:
             return None
         return _stamp_of(found) if stat.S_ISREG(found.st_mode) else None
 
@@ -240,8 +305,10 @@ class Workspace:
 
     def _scan(self, folder: str) -> Iterator[tuple[str, bool]]:
         """Give the names of directories and regular files in a folder, with whether they are directories."""
-        self._walked.add(folder)
-        self._askers.setdefault(self._asker, set()).add(f"{self._base}{folder}".rstrip("/"))
+        whole = self._whole(folder)
+        if not self._walked.get(folder):
+            self._walked[folder] = signature(whole)  # before it is listed: a file that comes meanwhile changes it
+        self._askers.setdefault(self._asker, set()).add(whole)
         try:
             entries = os.scandir(self._base + folder)
         except (FileNotFoundError, NotADirectoryError):

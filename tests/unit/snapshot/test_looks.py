@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.snapshot.looks import EMPTY, FORMAT, RACY_NS, Detail, Looks, looks_from
+from orch23.snapshot.looks import EMPTY, FORMAT, NOTHING, RACY_NS, Detail, Difference, Looks, detail_from, looks_from
 
 LATER = 10 * RACY_NS
 
@@ -267,3 +267,55 @@ def test_whatever_is_wrong_with_the_file_it_is_none_and_no_error(root: Path) -> 
         assert looks_from(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]) is None
     assert looks_from(b"") is None
     assert looks_from(FORMAT + b"\0\0\0\0") is None
+
+
+def renewed(old: Looks, newer: Looks, *, changed: list[str], written: tuple[str, ...] = ()) -> Looks:
+    old.renew(newer, Difference({}, changed), written)
+    return old
+
+
+def at(*paths: str, ctime: int, absent: tuple[str, ...] = (), outside: dict[str, str] | None = None) -> Looks:
+    """Return looks at these files, all of which changed at one time."""
+    looks = Looks(0)
+    looks.paths, looks.ctimes, looks.absent = [*paths], [ctime] * len(paths), [*absent]
+    looks.details = bytearray(Detail(bytes([ctime] * 32), ctime, executable=False).to_bytes() * len(paths))
+    looks.outside = outside or {}
+    return looks
+
+
+def known(looks: Looks) -> dict[str, tuple[int, int]]:
+    details = [detail_from(looks.detail(number)).size for number in range(len(looks.paths))]
+    return dict(zip(looks.paths, zip(looks.ctimes, details, strict=True), strict=True))
+
+
+def test_only_what_a_partial_build_decided_on_is_renewed() -> None:
+    """Case: an input of a stage beside the edited one was saved before it was looked at, and so never decided on."""
+    newer = at("edited", "beside", "made", "new", ctime=2)
+    looks = renewed(at("edited", "beside", "made", "far", ctime=1), newer, changed=["edited"], written=("made",))
+    assert known(looks) == {"edited": (2, 2), "made": (2, 2), "new": (2, 2), "beside": (1, 1), "far": (1, 1)}
+
+
+def test_what_came_or_went_beside_a_partial_build_is_a_difference_the_next_time() -> None:
+    newer = at("came", ctime=2, absent=("went", "changed", "never"))
+    looks = renewed(at("went", "changed", ctime=1, absent=("came",)), newer, changed=["changed"])
+    assert known(looks) == {"went": (1, 1)}
+    assert looks.absent == ["came", "changed", "never"]
+
+
+def test_folders_and_programs_that_a_partial_build_did_not_decide_on_are_kept() -> None:
+    newer = at(ctime=2, outside={"listed": "2", "other": "2", "new": "2"})
+    looks = renewed(at(ctime=1, outside={"listed": "1", "other": "1"}), newer, changed=["listed"])
+    assert looks.outside == {"listed": "2", "other": "1", "new": "2"}
+
+
+@pytest.mark.parametrize("aim", ["elsewhere", "nowhere", None])
+def test_a_link_where_nothing_may_be_is_seen(tmp_path: Path, aim: str | None) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    looks = Looks(0)
+    looks.outside[str(tmp_path / "missing")] = NOTHING
+    assert seen(looks)[0] == []
+    if aim is None:
+        (tmp_path / "missing").mkdir()
+    else:
+        (tmp_path / "missing").symlink_to(aim)
+    assert seen(looks)[0] == [str(tmp_path / "missing")]

@@ -311,3 +311,40 @@ def test_what_went_away_since_it_was_looked_at_is_not_remembered_as_absent(tmp_p
     assert workspace.entry("a") is not None
     (tmp_path / "a").unlink()
     assert not workspace.look_back(Looks(tmp_path.stat().st_ctime_ns + 10 * RACY_NS))
+
+
+def is_remembered(workspace: Workspace, root: Path) -> bool:
+    """Return whether what was looked at can be kept, at a time when nothing is young."""
+    return workspace.look_back(Looks(root.stat().st_ctime_ns + 10 * RACY_NS))
+
+
+def test_a_file_that_was_another_for_a_while_is_not_remembered(tmp_path: Path) -> None:
+    """Case: a stage was decided on the text in between, which is not there any more."""
+    put(tmp_path, "a", "one")
+    workspace = Workspace(tmp_path, None)
+    for text in ("one", "two", "one"):
+        put(tmp_path, "a", text)
+        workspace.entry("a")
+    assert not is_remembered(workspace, tmp_path)
+
+
+def test_a_file_that_this_build_wrote_is_remembered(tmp_path: Path) -> None:
+    put(tmp_path, "a", "one")
+    workspace = Workspace(tmp_path, None)
+    assert (workspace.entry("a"), workspace.entry("new")) == (FileEntry(digest_bytes(b"one")), None)
+    put(tmp_path, "a", "two")
+    put(tmp_path, "new", "new")
+    workspace.written(["a", "new"])
+    assert [workspace.entry(path) for path in ("a", "new")] == [FileEntry(digest_bytes(t)) for t in (b"two", b"new")]
+    assert is_remembered(workspace, tmp_path)
+    put(tmp_path, "a", "three")
+    workspace.entry("a")
+    assert not is_remembered(workspace, tmp_path)
+
+
+def test_a_folder_that_became_a_link_is_not_remembered(tmp_path: Path) -> None:
+    put(tmp_path, "real/a")
+    workspace = Workspace(tmp_path, None)
+    assert workspace.entry("gone/a") is None
+    (tmp_path / "gone").symlink_to("real")
+    assert not is_remembered(workspace, tmp_path)
