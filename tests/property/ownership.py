@@ -451,6 +451,8 @@ class Rules:
 
     def _starts_from(self, stage: Stage, path: str, start: str | None, *, new: bool) -> bool:
         """Return whether a run starts from the bytes on disk instead of from its base so far."""
+        if len(self.versions) > 1 and self.disk[path] in self.versions:
+            return False  # older than the results of earlier items
         if self.is_accepted(path):
             return True
         own = bool(self.makers(path, self.disk[path]))
@@ -458,8 +460,6 @@ class Rules:
             return False
         if new and not (own and self._has_owner_today(path)):
             return True
-        if stage.chain and self.disk[path] in self.versions:
-            return False
         return not (own and start is None) and self.is_head(path)
 
     def _has_owner_today(self, path: str) -> bool:
@@ -516,6 +516,7 @@ class Rules:
                     message = "bytes are lost"
                     raise UnsureError(message)
                 self.ends[stage.name] = "fresh" if at_rest else "restored"
+                started = started or dict(made.start).get(path) == self.disk.get(path)
             locked = self.lock.of(stage.name)
             self.follows &= locked is not None and locked.outputs == made.outputs
             self.incoming = made.outputs[path]
