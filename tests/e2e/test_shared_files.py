@@ -141,6 +141,19 @@ def test_without_git_the_base_is_the_original_until_an_edit_is_accepted(tmp_path
     assert project.read("src/m.py") == BASE + B
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_edit_in_a_folder_of_a_renamed_stage_can_be_accepted(repository, model, committed):
+    repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
+    merged(repository, {"site": llm(["SITE.md"], ["site/"])})
+    edited = append(repository, "site/b.py", EDIT)
+    repository.write(pipeline({"site2": llm(["SITE.md"], ["site/"])}))
+    if committed:
+        repository.commit()
+    green(repository.run("accept", "a.yaml", "site2"))
+    settled(repository, model)
+    assert repository.read("site/b.py") == edited
+
+
 # ---- 7: the end of a stage -------------------------------------------------------------------------
 
 
@@ -638,6 +651,19 @@ def test_an_item_does_not_start_from_what_the_item_before_it_started_from(reposi
     repository.write(pipeline(chain_of(("y", "b"), ("z", "c"))))
     green(repository.run("build", "a.yaml"))
     assert repository.read("src/m.py") == BASE + A + B + B + C
+
+
+@pytest.mark.parametrize("items", [[("z", "c"), ("x", "a")], [("y", "b"), ("z", "c")], [("z", "c")]])
+def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(repository, model, items):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
+    repository.write(pipeline(chain_of(*items)))
+    planned = repository.plan("a.yaml")
+    green(repository.run("build", "a.yaml"))
+    decided = {event["role"]: event["data"]["decision"] for event in repository.events_of("stage_decided")}
+    wrong = {name: (planned[name], did) for name, did in decided.items() if planned[name] not in (did, "maybe")}
+    assert not wrong
+    assert repository.read("src/m.py").startswith(BASE + A + B)
+    settled(repository, model)
 
 
 def test_a_chain_whose_last_item_ends_keeps_the_committed_file(repository, model):

@@ -344,7 +344,7 @@ class Rules:
         edited = [] if self.overwrite else self.edited(stage)
         made = self._matching(stage, core)
         if made is not None:
-            edited = [path for path in edited if made.outputs.get(path) != self.disk[path]]
+            edited = [p for p in edited if self.disk[p] not in (made.outputs.get(p), dict(made.start).get(p))]
             edited = [p for p in edited if p in made.outputs or (p, self.disk[p]) not in self.store.released]
         in_place = stage.kind == "llm"
         if made is not None and not edited:
@@ -658,7 +658,7 @@ class Rules:
         for path in former.outputs if former else ():
             if path in made.outputs or path not in self.disk:
                 continue
-            if self.is_own(path) and not self.is_accepted(path):
+            if self.overwrite or (self.is_own(path) and not self.is_accepted(path)):
                 gone[path] = dict(former.start).get(path) if former else None
         return gone
 
@@ -765,8 +765,8 @@ class Rules:
         if any(stage.chain for stage in found):
             return self._accept_chain(found)
         edited = {stage: self.edited(stage) for stage in found}
-        if any(any("*" in path for path in stage.inputs) for stage in found):
-            message = "accept of the output of a stage that reads by patterns"
+        if any(stage.family.startswith(("page", "lit")) for stage in found):
+            message = "accept of the output of a stage that reads outputs of others"
             raise UnsureError(message)
         decided = all(self.is_head(p) for paths in edited.values() for p in paths) and found[0].kind == "llm"
         if any((path, self.disk[path]) in self.store.released for paths in edited.values() for path in paths):
@@ -777,6 +777,11 @@ class Rules:
                 message = "accept of what is committed, or accepted already"
                 raise UnsureError(message)
             return Forecast(64, self.disk, self.lock)
+        for stage in found:
+            made_today = self._matching(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}))
+            if made_today is None and self._is_new(stage) and edited[stage]:
+                message = "accept of a new stage"
+                raise UnsureError(message)
         for stage, paths in edited.items():
             if paths and not all(self.is_head(path) and stage.kind == "llm" for path in paths):
                 made = self.accepted(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}), paths)

@@ -593,7 +593,7 @@ class Player:
             self._as_foreseen(forecast, pipeline, before, after, seen)
         self._learn(after, forecast, pipeline)
         self.counts[f"exit {seen.outcome.code}"] += 1
-        if seen.outcome.code in (0, 1, 6):
+        if seen.outcome.code in (0, 1, 6) and not flags:
             self._again(pipeline, seen, after)
         if seen.outcome.code == 0 and forecast is not None and self.counts["exit 0"] % 4 == 0:
             self._clean_build(pipeline, after)
