@@ -182,7 +182,7 @@ WEIGHTS = {
     "add": 5,
     "switch": 3,
     "items": 6,
-    "move": 2,
+    "move": 4,
     "branch": 3,
     "clone": 2,
     "reset": 2,
