@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, unknown_options
-from orch23.checks.plan_options import plan_file, read_json, text, words
+from orch23.checks.plan_options import patterns, plan_file, read_json, text
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
@@ -19,17 +19,17 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
         plan_file(NAME, given),
         text(NAME, given.options, "list", "history"),
         text(NAME, given.options, "field", "source"),
-        words(NAME, given.options, "inputs", ("**",)),
+        patterns(NAME, given.options, "inputs", ("**",)),
     )
     match read:
-        case (str() as file, str() as key, str() as field, tuple() as patterns):
+        case (str() as file, str() as key, str() as field, tuple() as counted):
             pass
         case _:
             return (*wrong, *(one for one in read if isinstance(one, Diagnostic)))
     document = read_json(file, given.outputs[file], "E313")
     if isinstance(document, Diagnostic):
         return (*wrong, document)
-    wanted = _wanted(given.inputs, patterns)
+    wanted = _wanted(given.inputs, counted)
     said = _said(document, key, field)
     if said == wanted:
         return wrong

@@ -49,10 +49,16 @@ def words(check: str, options: Mapping[str, Json], name: str, default: tuple[str
     """Return an option that is a list of texts."""
     value = options.get(name, default)
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(word, str) for word in value):
-        if excluding := exclusion(check, name, value):
-            return excluding
         return tuple(str(word) for word in value)
     return wrong_option(check, name, "is not a list of texts", f"write `{name}: [a, b]`")
+
+
+def patterns(
+    check: str, options: Mapping[str, Json], name: str, default: tuple[str, ...]
+) -> tuple[str, ...] | Diagnostic:
+    """Return an option that is a list of patterns or paths."""
+    found = words(check, options, name, default)
+    return found if isinstance(found, Diagnostic) else exclusion(check, name, found) or found
 
 
 def text(check: str, options: Mapping[str, Json], name: str, default: str) -> str | Diagnostic:

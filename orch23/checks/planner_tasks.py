@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from orch23.checks.check import Check, CheckInput, unknown_options
-from orch23.checks.plan_options import SHARED, plan_file, present_paths, read_json, text, words
+from orch23.checks.plan_options import SHARED, patterns, plan_file, present_paths, read_json, text
 from orch23.checks.schema_errors import complaints
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -55,7 +55,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
         plan_file(NAME, given),
         present_paths(NAME, given),
         text(NAME, given.options, "plan_id", "plan_0001"),
-        words(NAME, given.options, "tests", _TESTS),
+        patterns(NAME, given.options, "tests", _TESTS),
     )
     match read:
         case (str() as file, tuple() as present, str() as plan_id, tuple() as tests):

@@ -8,7 +8,7 @@ from orch23.checks.acceptance import judge_command
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
 from orch23.checks.dependencies import Dependencies, dependencies
 from orch23.checks.order_chain import chain_problems, with_verify_exempt
-from orch23.checks.plan_options import SHARED, plan_file, present_paths, read_json, text, words
+from orch23.checks.plan_options import SHARED, patterns, plan_file, present_paths, read_json, text, words
 from orch23.checks.schema_errors import complaints
 from orch23.checks.work_order import FRAME, WORK_ORDER, Order, read_order, required_paths
 from orch23.model.diagnostic import Diagnostic
@@ -60,7 +60,7 @@ def _read_options(given: CheckInput) -> _Options | tuple[Diagnostic, ...]:
     file, present = plan_file(NAME, given), present_paths(NAME, given)
     verify = text(NAME, options, "verify", "scripts/verify.sh")
     exempt = text(NAME, options, "verify_exempt", "optional")
-    installed, roots = words(NAME, options, "installed", ()), words(NAME, options, "pythonpath", (".",))
+    installed, roots = words(NAME, options, "installed", ()), patterns(NAME, options, "pythonpath", (".",))
     if not isinstance(exempt, Diagnostic) and exempt not in _EXEMPT:
         exempt = wrong_option(NAME, "verify_exempt", f"is `{exempt}`", "write `verify_exempt: optional` or `required`")
     read = (file, present, verify, exempt, installed, roots)

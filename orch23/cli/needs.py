@@ -63,7 +63,11 @@ def _by_journals(found: _Found, logs: Path, name: str) -> None:
 
 def _by_plan(found: _Found, settings: Settings, name: str) -> None:
     try:
-        seen = preview(open_reading(open_project(settings)))
+        project = open_project(settings)
+        try:
+            seen = preview(open_reading(project))
+        finally:
+            project.git.close()
     except CorruptStateError:
         raise
     except Orch23Error as error:

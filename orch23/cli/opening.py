@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
+import click
+
 from orch23.cli.console import Console
 from orch23.cli.memory import nothing_collected
 from orch23.cli.options import Wanted
@@ -74,6 +76,8 @@ def open_noted(console: Console, settings: Settings) -> Project:
             console.exit_codes.update(invalid.parsed.partial.exit_codes)
         raise
     console.exit_codes.update(project.pipeline.exit_codes)
+    if (context := click.get_current_context(silent=True)) is not None:
+        context.call_on_close(project.git.close)
     return project
 
 

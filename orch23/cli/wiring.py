@@ -88,7 +88,7 @@ class Settings:
 class Project:
     """A loaded pipeline with the store of its project: all that reading commands need.
 
-    With a part of it in the settings, that is all that is loaded.
+    With a part of it in the settings, that is all that is loaded. `git` may have started a process: close it after use.
     """
 
     settings: Settings
@@ -96,6 +96,7 @@ class Project:
     store: Store
     machinery: Machinery
     facts: FactFinder
+    git: Repository
 
     @property
     def pipeline(self) -> Pipeline:
@@ -144,7 +145,8 @@ def open_project(settings: Settings) -> Project:
         part.check_text(loaded.sources[loaded.pipeline.file])
         part.check_stages(loaded.pipeline, lambda text: load(narrowed=lambda _: text).pipeline)
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
-    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts)
+    git = Repository(root=settings.root)
+    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
 
 
 def swap_of(settings: Settings) -> Swap:
@@ -194,7 +196,7 @@ def open_reading(project: Project, *, forced: Sequence[str] = (), overwrite_edit
         project.memory,
         forced=forced,
         overwrite_edited=overwrite_edited,
-        git=Repository(root=project.store.root),
+        git=project.git,
         claims=claims_of(project),
     )
 

@@ -143,6 +143,7 @@ class Repository:
     _git: list[str] | None = None
     _is_known: bool = False
     _process: "subprocess.Popen[bytes] | None" = None
+    _end: "weakref.finalize[..., Repository] | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def committed(self, paths: Collection[str]) -> Mapping[str, str]:
@@ -168,6 +169,13 @@ class Repository:
             if data is not None:
                 yield data
 
+    def close(self) -> None:
+        """End the process that reads objects, if there is one; a later question starts another."""
+        with self._lock:
+            if self._end is not None:
+                self._end()
+            self._process = self._end = None
+
     def _object(self, name: str) -> bytes | None:
         with self._lock:
             try:
@@ -181,7 +189,7 @@ class Repository:
             return None
         if self._process is None:
             self._process = _batch(git)
-            weakref.finalize(self, _end, self._process)
+            self._end = weakref.finalize(self, _end, self._process)
         asking, answering = _pipes(self._process)
         asking.write(f"{name}\n".encode())
         asking.flush()

@@ -77,11 +77,10 @@ def why(decision: Decision) -> tuple[str, ...]:
             return ()
         case Restore(reasons=reasons):
             return tuple(words(one) for one in reasons) or ("a later stage needs this version",)
-        case VerifyOnly(reasons=reasons, adopted=paths):
-            edit = f"{_list(paths)} has a user's edit, committed or accepted"
-            return (edit,) if paths else tuple(words(one) for one in reasons)
-        case Run(reasons=reasons):
-            return tuple(words(one) for one in reasons)
+        case VerifyOnly(reasons=reasons) | Run(reasons=reasons):
+            edits = decision.adopted if isinstance(decision, VerifyOnly) else ()
+            edit = f"{_list(edits)} has a user's edit, committed or accepted"
+            return (edit,) if edits else tuple(words(one) for one in reasons)
         case Maybe(waiting_on=waiting):
             return (f"if what {_list(waiting)} writes changes",)
         case Expand(waiting_on=waiting, last_count=last):
