@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.property.ownership import Lock, Made, Rules, Store
-from tests.property.shared_files import Played, Setup, Step, history, play, script
+from tests.shared_files.play import Played, play, script
+from tests.shared_files.setup import Setup, Step, history
 
 SAMPLE = range(12)
 SLOW = range(12, 72)
