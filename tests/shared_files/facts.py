@@ -238,7 +238,7 @@ class Facts:
         makers = self.makers(path, self.disk[path])
         if self.original(path) is not None or any(path in made.accepted for made in self._everything()):
             return "released"
-        if path in self.head:
+        if path in self.head or any(dict(made.start).get(path) is not None for made in self._everything()):
             return "released"
         literal = any(path in stage.inputs for stage in self.declared)
         if literal and not any(stage.covers(path) for stage in self.skipped):
