@@ -141,6 +141,19 @@ def test_without_git_the_base_is_the_original_until_an_edit_is_accepted(tmp_path
     assert project.read("src/m.py") == BASE + B
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_edit_in_a_folder_of_a_renamed_stage_can_be_accepted(repository, model, committed):
+    repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
+    merged(repository, {"site": llm(["SITE.md"], ["site/"])})
+    edited = append(repository, "site/b.py", EDIT)
+    repository.write(pipeline({"site2": llm(["SITE.md"], ["site/"])}))
+    if committed:
+        repository.commit()
+    green(repository.run("accept", "a.yaml", "site2"))
+    settled(repository, model)
+    assert repository.read("site/b.py") == edited
+
+
 # ---- 7: the end of a stage -------------------------------------------------------------------------
 
 
@@ -506,6 +519,42 @@ def raw(repository: Repository, *argv: str) -> None:
     wiring.run_build(wiring.open_project(settings), wiring.BuildRequest(), Silent(), lambda _: None)
 
 
+@pytest.mark.parametrize("outputs", [(), ("--outputs",)])
+@pytest.mark.parametrize("existed", [False, True])
+def test_an_accepted_edit_outlives_a_reset(repository, model, outputs, existed):
+    path = "src/m.py" if existed else "src/new.py"
+    repository.edit("FEATURE.md", spec(f"{path}: b"))
+    started(repository, {"feature": llm(["FEATURE.md"], [path])})
+    edited = append(repository, path, EDIT)
+    green(repository.run("accept", "a.yaml", "feature"))
+    green(repository.run("reset", *outputs, "a.yaml"))
+    assert repository.read(path) == edited
+    green(repository.run("build", "a.yaml"))
+    assert repository.read(path).startswith(edited)
+
+
+@pytest.mark.parametrize("way", ["clean", "delete"])
+@pytest.mark.parametrize("decided", ["accepted", "committed"])
+def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repository, model, way, decided):
+    repository.write({"GEN.md": spec("src/gen.py: a")})
+    started(repository, {"gen": llm(["GEN.md"], ["src/gen.py"])})
+    edited = append(repository, "src/gen.py", EDIT)
+    if decided == "accepted":
+        green(repository.run("accept", "a.yaml", "gen"))
+    else:
+        repository.commit()
+    repository.edit("GEN.md", spec("src/gen.py: b"))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/gen.py") == edited + B
+    if way == "clean":
+        green(repository.run("clean", "a.yaml"))
+    else:
+        repository.delete("src/gen.py")
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/gen.py") == edited + B
+    assert len(model.calls) == 2
+
+
 # ---- 13: a stage that read a released file ---------------------------------------------------------
 
 
@@ -589,6 +638,31 @@ def test_an_item_starts_from_the_item_before_it_although_the_file_is_committed(r
     repository.write(pipeline(chain_of(("x", "a"), ("y", "b"))))
     green(repository.run("build", "a.yaml"))
     assert repository.read("src/m.py") == BASE + A + B
+    settled(repository, model)
+
+
+def test_an_item_does_not_start_from_what_the_item_before_it_started_from(repository, model):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
+    repository.write(pipeline(chain_of(("y", "b"), ("z", "bad"))))
+    repository.commit()
+    for _ in range(2):
+        assert repository.run("build", "a.yaml").code == 1
+        assert model.last.base == {"src/m.py": BASE + A + B + B}
+    repository.write(pipeline(chain_of(("y", "b"), ("z", "c"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == BASE + A + B + B + C
+
+
+@pytest.mark.parametrize("items", [[("z", "c"), ("x", "a")], [("y", "b"), ("z", "c")], [("z", "c")]])
+def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(repository, model, items):
+    merged(repository, chain_of(("x", "a"), ("y", "b")))
+    repository.write(pipeline(chain_of(*items)))
+    planned = repository.plan("a.yaml")
+    green(repository.run("build", "a.yaml"))
+    decided = {event["role"]: event["data"]["decision"] for event in repository.events_of("stage_decided")}
+    wrong = {name: (planned[name], did) for name, did in decided.items() if planned[name] not in (did, "maybe")}
+    assert not wrong
+    assert repository.read("src/m.py").startswith(BASE + A + B)
     settled(repository, model)
 
 

@@ -1,0 +1,37 @@
+"""Histories of shared files, by seed: a sample in every run, thousands in `make thorough`."""
+
+import pytest
+
+from tests.shared_files.play import Played, play, script
+from tests.shared_files.setup import Setup, Step, history
+
+SAMPLE = range(12)
+SLOW = range(12, 72)
+THOROUGH = range(100, 2100)
+
+
+def check(setup: Setup, steps: list[Step]) -> Played:
+    played = play(setup, steps)
+    assert not played.broken, f"{played.broken}\n{script(setup, steps)}"
+    return played
+
+
+@pytest.mark.parametrize("seed", SAMPLE)
+def test_no_edit_is_lost_and_a_build_does_what_the_rules_say(seed):
+    check(*history(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seeds", [SLOW[start : start + 10] for start in range(0, len(SLOW), 10)])
+def test_no_edit_is_lost_in_more_histories(seeds):
+    for seed in seeds:
+        check(*history(seed))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seeds", [THOROUGH[start : start + 100] for start in range(0, len(THOROUGH), 100)])
+def test_no_edit_is_lost_in_thousands_of_histories(seeds):
+    for seed in seeds:
+        check(*history(seed))

@@ -1,0 +1,346 @@
+"""What a build does, by the rules of ADR 19."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+from typing import Any
+
+from tests.shared_files.facts import Facts
+from tests.shared_files.values import (
+    GREEN,
+    Bases,
+    Forecast,
+    Lock,
+    Made,
+    Stage,
+    UnsureError,
+    answered,
+    computed,
+    meets,
+    passes,
+    same,
+)
+
+
+class Building(Facts):
+    """One build, foreseen."""
+
+    # ---- a build ----
+
+    def build(self) -> Forecast:
+        """Go through all stages, those that read by a pattern last."""
+        if self._missing_input():
+            return Forecast(65, self.disk, self.lock)
+        readers = [s for s in self.declared if s.family.startswith(("page", "lit"))]
+        self._chain([stage for stage in self.declared if stage.chain])
+        for stage in (s for s in self.declared if s not in readers and not s.chain):
+            self._take(stage, {path: self.disk[path] for path in stage.inputs})
+        self._end_groups()
+        for stage in readers:
+            self._read(stage)
+        for stage in self.skipped:
+            self.ends[stage.family] = "skipped"
+        green = all(end in GREEN for end in self.ends.values())
+        results = {**self.lock.results, **self.results}
+        retained = {name: made for name, made in self.lock.retained.items() if name not in self.results}
+        released, removed, left = self._ending()
+        if green:
+            for path in removed:
+                del self.disk[path]
+            names = {stage.name for stage in self.declared}
+            results = {name: made for name, made in results.items() if name in names}
+            retained = {name: made for name, made in retained.items() if name in names}
+        return Forecast(
+            self._code(),
+            self.disk,
+            Lock(results, retained),
+            self.ends,
+            len(self.calls),
+            self.bases,
+            *((released, removed, left) if green else ()),
+        )
+
+    def _code(self) -> int:
+        ends = set(self.ends.values())
+        return 6 if "edited" in ends else 1 if "failed" in ends else 0
+
+    def _missing_input(self) -> bool:
+        for stage in self.declared:
+            for path in stage.inputs:
+                if any(sign in path for sign in "*?") or any(one.covers(path) for one in self.declared):
+                    continue
+                if path not in self.disk:
+                    return True
+                if any(one.covers(path) for one in self.skipped):
+                    message = "a literal input of a stage that is switched off"
+                    raise UnsureError(message)
+        return False
+
+    def _take(self, stage: Stage, inputs: Mapping[str, str]) -> None:
+        """Decide on one stage and do what is to be done."""
+        core = self.core_of[stage.name] = self.core(stage, inputs)
+        edited = [] if self.overwrite else self.edited(stage)
+        made = self._matching(stage, core)
+        if made is not None:
+            edited = [p for p in edited if self.disk[p] not in (made.outputs.get(p), dict(made.start).get(p))]
+            edited = [p for p in edited if p in made.outputs or (p, self.disk[p]) not in self.store.released]
+        in_place = stage.kind == "llm"
+        if made is not None and not edited:
+            self._recall(stage, made)
+        elif made is not None:
+            rest = {path: text for path, text in made.outputs.items() if path not in edited}
+            at_rest = all(self.disk.get(path) == text for path, text in rest.items())
+            if in_place and at_rest and all(self.is_decided(path) for path in edited):
+                self._decide_committed(stage, core, edited)
+            else:
+                self.ends[stage.name] = "edited"
+        elif in_place and not edited and (known := self._before_reset(stage, core)) is not None:
+            self._adopt(stage, known)
+        elif in_place and any(self._moved(stage).get(path) != self.disk[path] for path in edited):
+            self.ends[stage.name] = "edited"
+            self.stale.add(stage.name)
+        else:
+            self._run(stage, core, inputs)
+
+    def _before_reset(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
+        """Return the accepted result that a reset dropped, if the stage is as it was then."""
+        known = self.lock.retained.get(stage.name)
+        if known is None or stage.name in self.lock.results or not known.accepted:
+            return None
+        as_then = known.core == core and same(known.start, self.in_force(stage))
+        return known if as_then and all(self._obtainable(text) for text in known.outputs.values()) else None
+
+    def _adopt(self, stage: Stage, known: Made) -> None:
+        if passes(known.outputs):
+            self._settle(stage, replace(known, failed=False), "verified")
+        else:
+            self.ends[stage.name] = "failed"
+
+    # ---- a chain ----
+
+    def _chain(self, items: Sequence[Stage]) -> None:  # noqa: C901, PLR0912, PLR0915  one walk, told in its order
+        """Go through the items of a sequential foreach, which all edit one file."""
+        if not items:
+            return
+        path = items[0].outputs[0]
+        edited = not self.overwrite and self._is_edited(path)
+        decided = edited and self.is_decided(path)
+        started = False
+        self.incoming = self.original(path)
+        self.versions = [self.incoming]
+        stuck = ""
+        for stage in items:
+            core = self.core_of[stage.name] = self.core(stage, {})
+            made = self._matching(stage, core)
+            last = stage is items[-1]
+            if stuck:
+                self.ends[stage.name] = stuck
+                continue
+            if made is not None and edited and last and made.outputs[path] != self.disk[path]:
+                if not decided:
+                    self.ends[stage.name] = "edited"
+                else:
+                    self._decide_committed(stage, core, [path])
+                continue
+            if made is None and not edited and (known := self._before_reset(stage, core)) is not None:
+                made = replace(known, failed=False)
+                self.store.add(made)
+                self.ends[stage.name] = "verified"
+            elif made is None:
+                started = started or self._moved(stage).get(path) == self.disk.get(path)
+                if edited and not started:
+                    stuck = self.ends[stage.name] = "edited"
+                    continue
+                made = self._ask(stage, core, {})
+                if made.failed:
+                    stuck = "blocked"
+                    self._fail(stage, made, keep=stage.keep and last)
+                    continue
+                self.store.add(made)
+                self.ends[stage.name] = "built"
+            else:
+                at_rest = not last or self.disk.get(path) == made.outputs[path]
+                if not self._obtainable(made.outputs[path]):
+                    message = "bytes are lost"
+                    raise UnsureError(message)
+                self.ends[stage.name] = "fresh" if at_rest else "restored"
+                started = started or dict(made.start).get(path) == self.disk.get(path)
+            locked = self.lock.of(stage.name)
+            self.follows &= locked is not None and locked.outputs == made.outputs
+            self.incoming = made.outputs[path]
+            self.versions += [dict(made.start).get(path), self.incoming]
+            self.results[stage.name] = replace(made, stage=stage.name)
+            if last:
+                self.disk[path] = self.incoming
+        self.follows, self.incoming, self.versions = True, None, []
+
+    # ---- what is done ----
+
+    def _recall(self, stage: Stage, made: Made) -> None:
+        wanted = {p: text for p, text in made.outputs.items() if self.disk.get(p) != text}
+        gone = self._left_over(stage, made)
+        if wanted or gone:
+            if self._refused(stage, made.outputs):
+                return
+            if any(not self._obtainable(text) for text in wanted.values()):
+                message = "bytes are lost"
+                raise UnsureError(message)
+        self._settle(stage, replace(made, stage=stage.name), "restored" if wanted or gone else "fresh")
+
+    def _obtainable(self, text: str) -> bool:
+        return text in self.store.contents or text in self.disk.values() or text in self.in_git
+
+    def _refused(self, stage: Stage, paths: Iterable[str]) -> bool:
+        """Return whether a path to be written is another pipeline's, which still declares it; then the stage fails."""
+        for path in paths:
+            former = self.lock.of(stage.name)
+            if former is not None and path in former.outputs:
+                continue
+            if self.others(path):
+                self.ends[stage.name] = "failed"
+                return True
+        return False
+
+    def _decide_committed(self, stage: Stage, core: tuple[Any, ...], edited: Sequence[str]) -> None:
+        """Verify an edit that is committed, and record it as accepted."""
+        made = self.accepted(stage, core, edited)
+        if made is None:
+            self.ends[stage.name] = "failed"
+            return
+        self._settle(stage, made, "verified")
+
+    def accepted(self, stage: Stage, core: tuple[Any, ...], edited: Sequence[str]) -> Made | None:
+        """Return what an accepted edit is recorded as, or None if the verification fails."""
+        former = self.lock.of(stage.name)
+        outputs = {**(former.outputs if former else {}), **{path: self.disk[path] for path in edited}}
+        still = {p for p in (former.accepted if former else ()) if self.disk.get(p) == outputs[p]}
+        if stage.kind == "llm" and not passes(outputs):
+            return None
+        return Made(
+            stage.name,
+            core,
+            self.in_force(stage),
+            outputs,
+            {path: self.original(path) for path in outputs} if stage.kind == "llm" else {},
+            frozenset(edited) | still,
+            instead=self._instead(stage, self.in_force(stage)),
+        )
+
+    def _instead(self, stage: Stage, base: Iterable[tuple[str, str | None]]) -> Bases:
+        return tuple((path, self.comes(stage, path)) for path, _ in base)
+
+    def _run(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
+        if stage.kind != "llm":
+            self._compute(stage, core, inputs)
+            return
+        if self._refused(stage, stage.literal_outputs):
+            return
+        made = self._ask(stage, core, inputs)
+        if made.failed:
+            self._fail(stage, made, keep=stage.keep)
+        else:
+            self._settle(stage, made, "built")
+
+    def _ask(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> Made:
+        """Call the model, unless its response is recorded."""
+        base = self._moved(stage)
+        shown = {path: text for path, text in base.items() if text is not None}
+        if any(not self._obtainable(text) for text in shown.values()):
+            message = "bytes of a base are lost"
+            raise UnsureError(message)
+        question = (stage.item, tuple(sorted(inputs.items())), tuple(sorted(shown.items())))
+        if question not in self.store.responses:
+            self.calls.add(question)
+            self.store.responses.add(question)
+        self.bases[stage.name] = shown
+        outputs = answered(stage, inputs, shown)
+        originals = {path: self.original(path) for path in outputs}
+        start = tuple(sorted(base.items()))
+        instead = self._instead(stage, start)
+        return Made(
+            stage.name, core, start, outputs, originals, failed=not passes({**shown, **outputs}), instead=instead
+        )
+
+    def _fail(self, stage: Stage, made: Made, *, keep: bool) -> None:
+        self.ends[stage.name] = "failed"
+        if keep:
+            self.store.add(made)
+            self.disk.update(made.outputs)
+
+    def _compute(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
+        """Run a program or render: there is no base, so nothing that a user wrote is overwritten."""
+        former = self.lock.of(stage.name)
+        for path in stage.literal_outputs:
+            if path not in self.disk or self.overwrite:
+                continue
+            not_own = not self.is_own(path)
+            if not_own or self.is_accepted(path):
+                self.ends[stage.name] = "edited"
+                return
+        originals: dict[str, str | None] = {}
+        if former is None:
+            originals = {path: self.original(path) for path in stage.literal_outputs}
+        outputs = {path: computed(stage, inputs) for path in stage.literal_outputs}
+        if self._refused(stage, outputs):
+            return
+        self._settle(stage, Made(stage.name, core, (), outputs, originals), "built")
+
+    def _left_over(self, stage: Stage, made: Made) -> dict[str, str | None]:
+        """Return the files of the former result that a newer one lacks: path -> what takes their place."""
+        former = self.lock.of(stage.name)
+        gone: dict[str, str | None] = {}
+        for path in former.outputs if former else ():
+            if path in made.outputs or path not in self.disk:
+                continue
+            if self.overwrite or (self.is_own(path) and not self.is_accepted(path)):
+                gone[path] = dict(former.start).get(path) if former else None
+        return gone
+
+    def _settle(self, stage: Stage, made: Made, end: str) -> None:
+        if end in ("built", "verified"):
+            self.store.add(made)
+        if stage.together:
+            self.held.append((stage, made, end))
+            self.ends[stage.name] = end
+            return
+        self._promote(stage, made, end)
+
+    def _promote(self, stage: Stage, made: Made, end: str) -> None:
+        for path, text in self._left_over(stage, made).items():
+            if text is None:
+                del self.disk[path]
+            else:
+                self.disk[path] = text
+        self.disk.update(made.outputs)
+        self.results[stage.name] = made
+        self.ends[stage.name] = end
+
+    def _end_groups(self) -> None:
+        for stage, made, end in self.held:
+            group = [one for one in self.declared if one.family == stage.family]
+            failed = any(self.ends[one.name] == "failed" for one in group)
+            waits = any(self.ends[one.name] == "edited" and one.name in self.stale for one in group)
+            known = self.lock.results.get(stage.name)
+            stands = end == "fresh" and known is not None and known.key == made.key
+            if (failed or waits) and not stands:
+                self.ends[stage.name] = "held"
+            else:
+                self._promote(stage, made, end)
+
+    # ---- readers ----
+
+    def _read(self, stage: Stage) -> None:
+        """Take a stage that reads files of others: by a pattern, or by the name."""
+        above = [s for s in self.declared if s is not stage and s.family != "zero" and meets(stage, s)]
+        stuck = [s for s in above if self.ends[s.name] not in GREEN]
+        if stuck:
+            self.ends[stage.name] = "blocked"
+            return
+        gone = {path for path in self._ended() if self._becomes(path) == "removed"}
+        read = {
+            path: text
+            for pattern in stage.inputs
+            for path, text in sorted(self.disk.items())
+            if path not in gone and not stage.covers(path) and fnmatch(path, pattern)
+        }
+        self._take(stage, read)

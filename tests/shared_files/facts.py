@@ -1,0 +1,259 @@
+"""Whose the bytes at a path are, and what a run starts from, by the rules of ADR 19."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.shared_files.values import Bases, Files, Lock, Made, Stage, Store, UnsureError, same, stages_of
+
+
+class Facts:
+    """What is known in one command on one pipeline. `head` holds the files of git's HEAD, none without git."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        *,
+        disk: Mapping[str, str],
+        head: Mapping[str, str],
+        locks: Mapping[str, Lock],
+        store: Store,
+        in_git: Iterable[str] = (),
+        overwrite: bool = False,
+    ) -> None:
+        self.pipeline, self.head, self.locks, self.store = pipeline, head, locks, store
+        self.disk: Files = dict(disk)
+        self.lock = locks.get(pipeline, Lock())
+        self.declared, self.skipped = stages_of(disk[f"{pipeline}.yaml"])
+        self.in_git = set(in_git)
+        self.overwrite = overwrite
+        self.results: dict[str, Made] = {}
+        self.ends: dict[str, str] = {}
+        self.calls: set[tuple[Any, ...]] = set()
+        self.bases: dict[str, dict[str, str]] = {}
+        self.held: list[tuple[Stage, Made, str]] = []
+        self.incoming: str | None = None
+        self.gone: set[str] = set()
+        self.stale: set[str] = set()
+        self.core_of: dict[str, tuple[Any, ...]] = {}
+        self.versions: list[str | None] = []
+        self.follows = True
+
+    # ---- small questions ----
+
+    def makers(self, path: str, text: str) -> list[Made]:
+        """Return the results that have these bytes at a path."""
+        every = [*self.lock.all(), *self.store.records, *self.store.retained]
+        return [made for made in every if made.outputs.get(path) == text]
+
+    def is_own(self, path: str) -> bool:
+        """Return whether a run wrote the bytes on disk."""
+        return any(path not in made.accepted for made in self.makers(path, self.disk[path]))
+
+    def is_accepted(self, path: str) -> bool:
+        """Return whether a user wrote the bytes on disk, and they were verified and recorded."""
+        makers = self.makers(path, self.disk[path])
+        return any(path in made.accepted for made in makers)
+
+    def is_head(self, path: str) -> bool:
+        """Return whether the bytes on disk are those of HEAD."""
+        return path in self.head and self.head[path] == self.disk.get(path)
+
+    def original(self, path: str) -> str | None:
+        """Return what was at a path before any stage of this pipeline wrote it."""
+        for made in self.lock.all():
+            if path in made.originals:
+                return made.originals[path]
+        text = self.disk.get(path)
+        if text is not None:
+            makers = [made for made in self.makers(path, text) if path in made.originals]
+            if makers:
+                return makers[0].originals[path]
+            if self.makers(path, text):
+                return None
+        return text
+
+    def was_a_base(self, path: str) -> bool:
+        """Return whether a run started from the bytes on disk."""
+        every = [*self.lock.all(), *self.store.records, *self.store.retained]
+        return any((path, self.disk[path]) in made.start for made in every)
+
+    def edited(self, stage: Stage) -> list[str]:
+        """Return the outputs whose bytes a user wrote and nobody has decided on yet."""
+        former = self.lock.of(stage.name)
+        paths = {*stage.literal_outputs, *(former.outputs if former else ())}
+        paths |= {path for path, text in self.store.released if stage.covers(path) and self.disk.get(path) == text}
+        paths |= {path for made in self.lock.all() for path in made.outputs if stage.covers(path)}
+        return [path for path in sorted(paths) if self._is_edited(path, in_place=stage.kind == "llm")]
+
+    def _is_edited(self, path: str, *, in_place: bool = True) -> bool:
+        if path not in self.disk:
+            return False
+        if self.makers(path, self.disk[path]):
+            return self._given_up(path, in_place=in_place)
+        if not in_place:
+            return True
+        return self.disk[path] != self.original(path) and not self.was_a_base(path)
+
+    def _given_up(self, path: str, *, in_place: bool) -> bool:
+        """Return whether bytes of a run are the user's: released, or committed after their stage ended."""
+        names = {stage.name for stage in self.declared}
+        locked = {**self.lock.retained, **self.lock.results}
+        having = [name for name, made in locked.items() if made.outputs.get(path) == self.disk[path]]
+        if any(name in names for name in having):
+            return False
+        if (path, self.disk[path]) in self.store.released:
+            return True
+        return in_place and bool(having) and self.is_head(path)
+
+    def is_decided(self, path: str) -> bool:
+        """Return whether the user has decided on an edit: committed, accepted or released it."""
+        return self.is_head(path) or self.is_accepted(path)
+
+    def core(self, stage: Stage, inputs: Mapping[str, str]) -> tuple[Any, ...]:
+        """Return all of a stage's key but the base."""
+        return (stage.kind, stage.outputs, stage.command, tuple(sorted(inputs.items())), stage.item)
+
+    # ---- the base ----
+
+    def in_force(self, stage: Stage) -> Bases:
+        """Return the base in force: of the newest kept failure or the result of the lock, else the originals."""
+        if stage.kind != "llm":
+            return ()
+        former = self.lock.of(stage.name)
+        return self._base_of(stage, self._failure_on_disk(stage) or former)
+
+    def _failure_on_disk(self, stage: Stage) -> Made | None:
+        """Return the kept failure of a stage, if its files are those on disk."""
+        kept = [m for m in self.store.records if m.failed and m.stage == stage.name]
+        return kept[-1] if kept and self._is_kept(kept[-1]) else None
+
+    def _base_of(self, stage: Stage, made: Made | None) -> Bases:
+        """Return the base of a result, as far as what it replaced is still what is there."""
+        if stage.kind != "llm":
+            return ()
+        start = dict(made.start) if made is not None else {}
+        instead = dict(made.instead) if made is not None else {}
+        base: dict[str, str | None] = {}
+        there = {path for path in self.disk if stage.covers(path) and self.original(path) is not None}
+        for path in {*stage.literal_outputs, *there, *start}:
+            comes = self.comes(stage, path)
+            base[path] = start[path] if path in start and instead.get(path) == comes else comes
+        return tuple(sorted(base.items()))
+
+    def comes(self, stage: Stage, path: str) -> str | None:
+        """Return what a stage starts from where no base has moved: of a chain the result of the item before."""
+        return self.incoming if stage.chain else self.original(path)
+
+    def _is_kept(self, made: Made) -> bool:
+        return all(self.disk.get(path) == text for path, text in made.outputs.items())
+
+    def _matching(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
+        """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
+        bases = [self.in_force(stage)]
+        every = [*(m for m in self.lock.results.values()), *reversed(self.store.records)]
+        bases += [self._base_of(stage, made) for made in every if made.identity == (stage.kind, stage.outputs)]
+        for base in dict.fromkeys(bases):
+            found = [m for m in every if m.core == core and same(m.start, base) and not m.failed]
+            at_rest = [m for m in found if all(self.disk.get(p) == text for p, text in m.outputs.items())]
+            if found:
+                return (at_rest or found)[0]
+        return None
+
+    def _moved(self, stage: Stage) -> dict[str, str | None]:
+        """Return the base of a run, by rules 3 and 4."""
+        force = self.in_force(stage)
+        base = dict(force)
+        known = self.lock.retained.get(stage.name)
+        again = known is not None and stage.name not in self.lock.results and known.core == self.core_of[stage.name]
+        if again and known is not None and same(known.start, force) and (self.overwrite or not self.edited(stage)):
+            return base  # after a reset: the same request again
+        if not self.follows:
+            return base
+        new = self._is_new(stage)
+        for path in {**dict.fromkeys(p for p in self.disk if stage.covers(p)), **base}:
+            if path not in self.disk or path in self.gone:
+                continue
+            if self._starts_from(stage, path, base.get(path, self.comes(stage, path)), new=new):
+                base[path] = self.disk[path]
+        return base
+
+    def _is_new(self, stage: Stage) -> bool:
+        """Return whether the stage never had a result; an item of a chain that had one is no new chain."""
+        if not self.lock.all() and any(made.stage == stage.name for made in self._everything()):
+            return False  # the lock file is lost
+        names = {one.name for one in self.declared if one.family == stage.family} if stage.chain else {stage.name}
+        return all(self.lock.of(name) is None for name in names) and not self._failure_on_disk(stage)
+
+    def _starts_from(self, stage: Stage, path: str, start: str | None, *, new: bool) -> bool:
+        """Return whether a run starts from the bytes on disk instead of from its base so far."""
+        if len(self.versions) > 1 and self.disk[path] in self.versions:
+            return False  # older than the results of earlier items
+        if self.is_accepted(path):
+            return True
+        own = bool(self.makers(path, self.disk[path]))
+        if own and (path in self._ended() and self._becomes(path) == "removed"):
+            return False
+        if new and not (own and self._has_owner_today(path)):
+            return True
+        return not (own and start is None) and self.is_head(path)
+
+    def _has_owner_today(self, path: str) -> bool:
+        names = {stage.name for stage in self.declared}
+        return any(
+            path in made.outputs for name, made in {**self.lock.retained, **self.lock.results}.items() if name in names
+        )
+
+    # ---- the end of ownership ----
+
+    def others(self, path: str) -> bool:
+        """Return whether another pipeline owns a path by its lock file and still declares it as an output."""
+        for name, lock in self.locks.items():
+            if name == self.pipeline or f"{name}.yaml" not in self.disk:
+                continue
+            declared, skipped = stages_of(self.disk[f"{name}.yaml"])
+            for stage, made in {**lock.retained, **lock.results}.items():
+                if path in made.outputs and any(one.name == stage and one.covers(path) for one in declared):
+                    return True
+                if path in made.outputs and any(one.name == stage for one in skipped):
+                    message = "another pipeline has switched the stage off"
+                    raise UnsureError(message)
+        return False
+
+    def _ended(self) -> dict[str, list[Made]]:
+        """Return the files of stages that are not declared any more, and that no other stage of today makes."""
+        names = {stage.name for stage in self.declared}
+        found: dict[str, list[Made]] = {}
+        for name, made in {**self.lock.retained, **self.lock.results}.items():
+            if name in names:
+                continue
+            for path in made.outputs:
+                if not any(path in one.outputs for one in self.results.values()):
+                    found.setdefault(path, []).append(made)
+        return found
+
+    def _becomes(self, path: str) -> str:
+        """Return what becomes of a file whose stage ended."""
+        if path not in self.disk:
+            return "gone"
+        makers = self.makers(path, self.disk[path])
+        if self.original(path) is not None or any(path in made.accepted for made in self._everything()):
+            return "released"
+        if path in self.head or any(dict(made.start).get(path) is not None for made in self._everything()):
+            return "released"
+        literal = any(path in stage.inputs for stage in self.declared)
+        if literal and not any(stage.covers(path) for stage in self.skipped):
+            return "released"
+        if self.others(path):
+            return "left"
+        return "removed" if makers else "left"
+
+    def _everything(self) -> list[Made]:
+        return [*self.lock.all(), *self.store.records, *self.store.retained]
+
+    def _ending(self) -> tuple[set[str], set[str], set[str]]:
+        becomes = {path: self._becomes(path) for path in self._ended()}
+        return (
+            {path for path, word in becomes.items() if word == "released"},
+            {path for path, word in becomes.items() if word == "removed"},
+            {path for path, word in becomes.items() if word == "left"},
+        )

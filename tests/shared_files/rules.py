@@ -1,0 +1,145 @@
+"""The rules of ADR 19 as a small program: who owns a file, what a run starts from, what becomes of it at the end.
+
+Written from the text of the rules; no code of the engine is used. The model keeps a state of its own: what a store
+knows belongs to a folder, what a lock file knows to the bytes of that lock file, since git brings old ones back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.shared_files.build import Building
+from tests.shared_files.values import Forecast, Lock, Made, Stage, UnsureError
+
+
+class Rules(Building):
+    """One command on one pipeline, foreseen."""
+
+    # ---- other commands ----
+
+    def accept(self, name: str) -> Forecast:  # noqa: C901, PLR0912  what the rules leave open is listed here
+        """Verify and record the edits of a stage; a foreach stands for its items."""
+        found = [stage for stage in self.declared if name in (stage.name, stage.family)]
+        if self._missing_input():
+            return Forecast(65, self.disk, self.lock)
+        results, code = dict(self.lock.results), 0
+        if not found:
+            return Forecast(66, self.disk, self.lock)
+        if any(stage.chain for stage in found):
+            return self._accept_chain(found)
+        edited = {stage: self.edited(stage) for stage in found}
+        if any(stage.family.startswith(("page", "lit")) for stage in found):
+            message = "accept of the output of a stage that reads outputs of others"
+            raise UnsureError(message)
+        decided = all(self.is_head(p) for paths in edited.values() for p in paths) and found[0].kind == "llm"
+        if any((path, self.disk[path]) in self.store.released for paths in edited.values() for path in paths):
+            message = "accept of what is released"
+            raise UnsureError(message)
+        if not any(edited.values()) or decided:
+            if any(paths for paths in edited.values()) or self._holds_accepted(found):
+                message = "accept of what is committed, or accepted already"
+                raise UnsureError(message)
+            return Forecast(64, self.disk, self.lock)
+        for stage in found:
+            made_today = self._matching(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}))
+            if made_today is None and self._is_new(stage) and edited[stage]:
+                message = "accept of a new stage"
+                raise UnsureError(message)
+        for stage, paths in edited.items():
+            if paths and not all(self.is_head(path) and stage.kind == "llm" for path in paths):
+                made = self.accepted(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}), paths)
+                if made is None:
+                    code = 1
+                else:
+                    self.store.add(made)
+                    results[stage.name] = made
+        retained = {name: made for name, made in self.lock.retained.items() if name not in results}
+        return Forecast(code, self.disk, Lock(results, retained))
+
+    def _holds_accepted(self, found: Sequence[Stage]) -> bool:
+        return any(
+            self.is_accepted(path)
+            for stage in found
+            for path in self.disk
+            if stage.covers(path) and stage.kind != "llm"
+        )
+
+    def _accept_chain(self, items: Sequence[Stage]) -> Forecast:
+        path = items[0].outputs[0]
+        if not self._is_edited(path):
+            return Forecast(64, self.disk, self.lock)
+        message = "accept of a chain"
+        raise UnsureError(message)
+
+    def reset(self, *, outputs: bool) -> Forecast:
+        """Forget the results, but not whose the files are."""
+        if outputs and self._missing_input():
+            return Forecast(65, self.disk, self.lock)
+        if outputs:
+            for path, original in self._to_take(force=False)[0].items():
+                self._put(path, original)
+        retained = {**self.lock.retained, **self.lock.results}
+        every = [*self.store.records, *self.store.retained]
+        self.store.retained = [replace(made, failed=True) for made in every if self._some_on_disk(made)]
+        self.store.records = []
+        self.store.contents = {text for m in every for p, text in m.outputs.items() if p in m.accepted}
+        self.store.contents |= {t for m in [*every, *retained.values()] for t in m.originals.values() if t is not None}
+        return Forecast(0, self.disk, Lock({}, retained))
+
+    def _some_on_disk(self, made: Made) -> bool:
+        return any(self.disk.get(path) == text for path, text in made.outputs.items())
+
+    def clean(self, *, force: bool) -> Forecast:
+        """Take back what the stages made."""
+        if self._missing_input():
+            return Forecast(65, self.disk, self.lock)
+        target, modified = self._to_take(force=force)
+        if modified and not force:
+            return Forecast(6, self.disk, self.lock)
+        for path, original in {**target, **modified}.items():
+            self.store.contents.add(self.disk[path])
+            self._put(path, original)
+        return Forecast(0, self.disk, self.lock)
+
+    def _put(self, path: str, text: str | None) -> None:
+        if text is None:
+            self.disk.pop(path, None)
+        else:
+            self.disk[path] = text
+
+    def _to_take(self, *, force: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
+        names = {stage.name for stage in self.declared}
+        kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage in names]
+        records = [*self.lock.all(), *kept]
+        target: dict[str, str | None] = {}
+        modified: dict[str, str | None] = {}
+        for path in {path for made in records for path in made.outputs if path in self.disk}:
+            originals = [made.originals.get(path) for made in records]
+            original = next((text for text in originals if text is not None), None)
+            if self.disk[path] == original:
+                continue
+            if not self.makers(path, self.disk[path]):
+                modified[path] = original
+            elif not self.is_accepted(path) or force:
+                target[path] = original
+        return target, modified
+
+    def release(self, name: str) -> Forecast:
+        """Give the files of a stage to the user."""
+        if self._missing_input():
+            return Forecast(65, self.disk, self.lock)
+        known = {
+            n: m for n, m in {**self.lock.retained, **self.lock.results}.items() if name in (n, n.partition("@")[0])
+        }
+        kept = [m for m in [*self.store.records, *self.store.retained] if m.failed and m.stage == name]
+        found = False
+        for made in [*known.values(), *kept]:
+            there = {path: self.disk[path] for path in made.outputs if path in self.disk}
+            if there:
+                found = True
+                self.store.released |= set(there.items())
+                self.store.retained.append(replace(made, outputs=there, accepted=frozenset(there), failed=True))
+        if not found:
+            return Forecast(66, self.disk, self.lock)
+        results = {n: m for n, m in self.lock.results.items() if n not in known}
+        retained = {n: m for n, m in self.lock.retained.items() if n not in known}
+        return Forecast(0, self.disk, Lock(results, retained))

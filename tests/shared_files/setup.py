@@ -1,0 +1,237 @@
+"""Projects and histories, drawn at random: pipeline files with stages of every kind, and steps to take."""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.repository import LLM, PROMPT, PROMPT_TEXT
+
+Step = tuple[Any, ...]
+LENGTH = 16
+
+PAGE = "page.txt.j2"
+PAGE_TEXT = "{% for one in inputs %}<{{ one.path }}>{{ one.text }}{% endfor %}"
+SPECS = {"feature": "FEATURE.md", "gen": "GEN.md", "site": "SITE.md", "copy": "COPY.md"}
+EXISTED = {"src/m.py": "# base of m\n", "src/app.py": "# base of app\n"}
+ITEMS = ("x", "y", "z")
+SLOTS = ("feature", "gen", "site", "chain", "par", "copy", "page", "lit")
+REVISIONS = ("p", "q", "r", "bad")
+SITES = ("a p|b p", "a p", "a q|b p", "b q", "a p|c p", "a bad|b p")
+PATHS = {
+    "feature": ("src/m.py",),
+    "gen": ("src/gen.py",),
+    "site": ("site/a.py", "site/b.py", "site/c.py"),
+    "chain": ("src/app.py",),
+    "par": tuple(f"tests/test_{one}.py" for one in ITEMS),
+    "copy": ("build/copy.txt",),
+    "page": ("build/page.txt",),
+    "lit": ("build/lit.txt",),
+}
+
+
+# ---- the pipeline files ----------------------------------------------------------------------------
+
+
+def spec_text(slot: str, revision: str) -> str:
+    """Return the text of a slot's spec."""
+    if slot == "site":
+        words = [part.split() for part in revision.split("|")]
+        return "".join(f"site/{name}.py: {text}\n" for name, text in words)
+    return f"{PATHS[slot][0]}: {revision}\n"
+
+
+def item(slot: str, name: str, revision: str) -> dict[str, Any]:
+    """Return an item of a foreach."""
+    path = "src/app.py" if slot == "chain" else f"tests/test_{name}.py"
+    return {"id": name, "files": [path], "text": revision}
+
+
+def stage_text(slot: str, setup: "Setup") -> dict[str, Any]:
+    """Return the declaration of a slot's stage, as it is at first."""
+    where = {"site": "site/", "chain": "src/app.py", "par": "${{ one.files[0] }}"}.get(slot, PATHS[slot][0])
+    asked: dict[str, Any] = {
+        "llm": {"context": {"own_outputs": setup.own_outputs}},
+        "retry": 0,
+        "verify": [{"shell": f"! grep -rq bad {where}"}],
+    }
+    if setup.transcripts:
+        asked["llm"] |= {"transcripts": "kept"}
+    match slot:
+        case "feature" | "gen":
+            return {"inputs": [SPECS[slot]], "outputs": list(PATHS[slot]), **asked}
+        case "site":
+            return {"inputs": [SPECS[slot]], "outputs": ["site/"], **asked}
+        case "chain" | "par":
+            how: dict[str, Any] = {"in": [item(slot, name, "p") for name in ITEMS[:2]], "key": "id", "as": "one"}
+            if slot == "chain":
+                how["order"] = "sequential"
+            elif setup.together:
+                how["promote"] = "together"
+            return {
+                "foreach": how,
+                "outputs": ["src/app.py" if slot == "chain" else "tests/test_${{ one.id }}.py"],
+                **asked,
+            }
+        case "copy":
+            return {"inputs": ["COPY.md"], "outputs": ["build/copy.txt"], "shell": "cat COPY.md > build/copy.txt"}
+        case "page":
+            reads = ["src/*.py", "tests/*.py", "site/*.py"]
+            return {"inputs": reads, "outputs": ["build/page.txt"], "render": PAGE}
+        case "lit":
+            return {
+                "inputs": ["src/gen.py"],
+                "outputs": ["build/lit.txt"],
+                "shell": "cat src/gen.py > build/lit.txt",
+            }
+    raise AssertionError(slot)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What of a project does not change in its history."""
+
+    slots: tuple[str, ...]
+    git: bool = True
+    together: bool = False
+    own_outputs: bool = False
+    transcripts: bool = False
+    two: bool = False
+
+    def files(self) -> dict[str, str]:
+        """Return the files of the project before its first build."""
+        found = {**EXISTED, PROMPT: PROMPT_TEXT, PAGE: PAGE_TEXT, "README.md": "hello\n"}
+        found |= {path: spec_text(slot, SITES[0] if slot == "site" else "p") for slot, path in SPECS.items()}
+        found["a.yaml"] = pipeline_text("a", {slot: stage_text(slot, self) for slot in self.slots})
+        if self.two:
+            found["b.yaml"] = pipeline_text("b", {})
+        return found
+
+
+def pipeline_text(name: str, stages: Mapping[str, Any]) -> str:
+    """Return a pipeline file; one stage is always there, so that no file is without stages."""
+    zero = {"inputs": ["README.md"], "outputs": [f"build/zero-{name}.txt"], "render": PAGE}
+    document = {
+        "version": 1,
+        "name": name,
+        "jobs": 1,
+        "defaults": {"llm": dict(LLM)},
+        "stages": {**stages, f"zero-{name}": zero},
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def slot_of(family: str) -> str:
+    """Return the slot of a stage, which may have been renamed."""
+    return family.rstrip("2")
+
+
+# ---- histories -------------------------------------------------------------------------------------
+
+
+def make_setup(chance: random.Random) -> Setup:
+    """Draw a project."""
+    count = chance.choice([1, 1, 2, 2, 3, 4])
+    slots = tuple(slot for slot in SLOTS if slot in chance.sample(SLOTS, count))
+    if not set(slots) & {"feature", "gen", "site", "chain", "par"}:
+        slots = (chance.choice(["feature", "gen", "site", "chain", "par"]), *slots)
+    if "lit" in slots and "gen" not in slots:
+        slots = (*slots, "gen")
+    return Setup(
+        slots=slots,
+        git=chance.random() < 0.85,
+        together=chance.random() < 0.5,
+        own_outputs=chance.random() < 0.2,
+        transcripts=chance.random() < 0.15,
+        two=chance.random() < 0.3,
+    )
+
+
+WEIGHTS = {
+    "spec": 12,
+    "edit": 9,
+    "break": 1,
+    "delete": 2,
+    "revert": 3,
+    "accept": 7,
+    "commit": 9,
+    "rename": 4,
+    "drop": 4,
+    "add": 5,
+    "switch": 3,
+    "items": 6,
+    "move": 4,
+    "branch": 3,
+    "clone": 2,
+    "reset": 2,
+    "clean": 2,
+    "release": 2,
+    "keep": 2,
+    "build": 30,
+}
+
+
+def make_steps(chance: random.Random, setup: Setup, length: int, without: Sequence[str] = ()) -> list[Step]:
+    """Draw a history: changes, with builds in between."""
+    steps: list[Step] = [("build", "a")]
+    kinds = [kind for kind in WEIGHTS if kind not in without]
+    weights = [WEIGHTS[kind] for kind in kinds]
+    while len(steps) < length:
+        steps.append(make_step(chance, setup, chance.choices(kinds, weights)[0]))
+    return [*steps, ("build", "a"), *([("build", "b")] if setup.two else [])]
+
+
+def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: C901, PLR0911, PLR0912  a table
+    """Draw one step; whether there is anything to do is seen when it is played."""
+    slot = chance.choice(setup.slots)
+    path = chance.choice(PATHS[slot])
+    match kind:
+        case "spec":
+            written = [one for one in setup.slots if one in SPECS]
+            if not written:
+                return make_step(chance, setup, "items")
+            slot = chance.choice(written)
+            return (
+                kind,
+                slot,
+                chance.choices(
+                    SITES if slot == "site" else REVISIONS, [4, 4, 4, 1, 1, 1][: 6 if slot == "site" else 4]
+                )[0],
+            )
+        case "edit" | "break" | "delete" | "revert":
+            return (kind, path)
+        case "accept" | "rename" | "drop" | "add" | "switch" | "keep" | "release":
+            return (kind, slot)
+        case "items":
+            listed = [one for one in setup.slots if one in ("chain", "par")]
+            if not listed:
+                return ("edit", path)
+            names = [name for name in ITEMS if chance.random() < 0.65] or ["x"]
+            chance.shuffle(names)
+            revisions = [chance.choices(REVISIONS, [5, 3, 1, 1])[0] for _ in names]
+            return (kind, chance.choice(listed), tuple(zip(names, revisions, strict=True)))
+        case "commit":
+            return (kind, chance.choices(["all", "outputs", "sources"], [8, 1, 1])[0])
+        case "move":
+            return (kind, slot) if setup.two else ("edit", path)
+        case "branch":
+            return (kind, chance.choice(["main", "one", "two"]))
+        case "clone":
+            return (kind, chance.choice(["bare", "store"]))
+        case "reset":
+            return (kind, chance.choice(["", "--outputs"]))
+        case "clean":
+            return (kind, chance.choice(["", "", "--force"]))
+        case _:
+            pipeline = "b" if setup.two and chance.random() < 0.4 else "a"
+            return ("build", pipeline, *(["--overwrite-edited"] if chance.random() < 0.05 else []))
+
+
+def history(seed: int, length: int = LENGTH, without: Sequence[str] = ()) -> tuple[Setup, list[Step]]:
+    """Return the history of a seed, without slots and kinds of steps that are not wanted."""
+    chance = random.Random(seed)
+    setup = make_setup(chance)
+    slots = tuple(slot for slot in setup.slots if slot not in without) or ("feature",)
+    setup = replace(setup, slots=slots)
+    return setup, make_steps(chance, setup, length, without)
