@@ -109,9 +109,14 @@ class Appraiser:
         """Return whether no record matches on the base in force, so that another base may be the stage's."""
         if known.todays or known.same_core is not None or known.waiting_on:
             return False
-        if known.edited or resolved.stage.name not in self.world.lock.retained:
+        retained = self.world.lock.retained.get(resolved.stage.name)
+        if known.edited or retained is None:
             return True
-        return not self._was_reset(resolved) and not any(problem.code == LOST_BYTES for problem in resolved.broken)
+        if any(problem.code == LOST_BYTES for problem in resolved.broken):
+            return False
+        if not self._was_reset(resolved):
+            return True
+        return bool(retained.accepted) and self._accepted_before_reset(resolved) is None
 
     def _was_reset(self, resolved: Resolved) -> bool:
         """Return whether the stage is as it was when `reset` dropped its result: then it is the same request again."""

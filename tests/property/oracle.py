@@ -221,6 +221,8 @@ class Kept:
     deleted: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     originals: Mapping[str, str | None] = field(default_factory=dict)
+    bases: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    texts: str = ""
     failed: bool = False
 
 
@@ -287,6 +289,11 @@ def _kept(block: Mapping[str, Any]) -> Kept:
         deleted=tuple(block["deleted"]),
         answers=tuple(block["exchanges"]),
         originals={path: entry and entry.partition(":")[0] for path, entry in block["originals"].items()},
+        bases={
+            path: (start.partition(":")[0], before and before.partition(":")[0])
+            for path, (start, before) in block.get("bases", {}).items()
+        },
+        texts=block.get("texts", ""),
         failed=block["failed"],
     )
 
@@ -375,6 +382,8 @@ class Oracle:
         self.made: set[str] = set()
         self.waiting: dict[str, tuple[Task, Kept, str]] = {}
         self.coming: dict[str, str | None] = {}
+        self.starts: dict[str, Files] = {}
+        self.in_place: dict[str, frozenset[str]] = {}
         environment = jinja2.Environment(keep_trailing_newline=True)
         environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)  # docs/prompts.md: as it is
         self.prompt = environment.from_string(PROMPT_TEXT % sketch.rev)
@@ -432,9 +441,8 @@ class Oracle:
             one if not i else dataclasses.replace(one, needs=(plan, items[i - 1].name)) for i, one in enumerate(items)
         ]
         self.tasks |= {one.name: one for one in items}
-        edited = self._edited(items)
         for one in items:
-            self._take(one, edited)
+            self._take(one)
         self._end_group(family, len(items))
 
     def _chain(self, task: Task) -> list[Task]:
@@ -442,17 +450,26 @@ class Oracle:
 
     # ---- one stage ----
 
-    def _take(self, task: Task, edited: bool | None = None) -> None:
+    def _take(self, task: Task) -> None:
         self.tasks[task.name] = task
         name, ends = task.name, self.said.ends
-        is_edited = self._edited([task]) if edited is None else edited
-        if any(ends.get(need) not in GREEN for need in task.needs if need in ends) and not (edited and is_edited):
+        stuck = [need for need in task.needs if need in ends and ends[need] not in GREEN]
+        stuck = [need for need in stuck if need not in self.in_place or self._may_see(task, self.in_place[need])]
+        if stuck and not (task.chain is not None and self._edits(task)):
             ends[name] = "blocked"
             return
-        if is_edited:
-            self.said.decisions[name] = ends[name] = "edited"
-            return
         decision, record = self._decide(task)
+        edits = self._left(task, record if decision in ("fresh", "restore") else None)
+        if edits:
+            self.said.decisions[name] = ends[name] = "edited"
+            rest = {p: v for p, v in self._target(task, record).items() if p not in edits} if record else {}
+            if record is not None and decision in ("fresh", "restore") and self._matches(rest):
+                self.results[name], self.in_place[name] = record, edits
+            return
+        if stuck:
+            ends[name] = "blocked"
+            self.said.decisions[name] = decision
+            return
         self.said.decisions[name] = decision
         if decision in ("fresh", "restore") and record is not None:
             self._arrive(task, record, {"fresh": "fresh", "restore": "restored"}[decision])
@@ -477,7 +494,7 @@ class Oracle:
 
     def _end_group(self, family: str, size: int) -> None:
         """Rule 6: all of them reach the disk, or none; what lock and disk hold already is fresh all the same."""
-        whole = len(self.waiting) == size
+        whole = len(self.waiting) + sum(name.partition("@")[0] == family for name in self.in_place) == size
         self.coming = {}
         left = {
             name
@@ -497,27 +514,53 @@ class Oracle:
             self.said.ends[name] = "edited" if name in left else "fresh" if stands else "held"
         self.waiting = {}
 
-    def _edited(self, tasks: Sequence[Task]) -> bool:
-        """Rule 8: the disk equals no record, of any key, of that path, nor its version 0."""
+    def _edits(self, task: Task) -> frozenset[str]:
+        """Rule 8: the disk equals no record, of any key, of that path, nor what the lock's result started from."""
         if self.overwrite:
-            return False
-        paths = {p for t in tasks for p in t.outputs if not p.endswith("/")}
-        paths |= {p for t in tasks for p in (self.state.lock[t.name].outputs if t.name in self.state.lock else ())}
-        chained = tasks[0].chain is not None if tasks else False
-        return any(self._is_edited(path, chained) for path in paths)
+            return frozenset()
+        paths = {p for t in self._chain(task) for p in t.outputs if not p.endswith("/")}
+        paths |= {p for t in self._chain(task) for p in self._former(t.name)}
+        edited = {path for path in paths if self._is_edited(path, task.chain is not None)}
+        mine = self._former(task.name)
+        return frozenset(p for p in edited if p in mine or any(match(one, p) for one in (*task.outputs, *task.fence)))
+
+    def _former(self, name: str) -> Files:
+        return self.state.lock[name].outputs if name in self.state.lock else {}
 
     def _is_edited(self, path: str, chained: bool) -> bool:
         there = self.state.files.get(path)
         if there is None or self.state.known(path, there):
             return False
-        return not (chained and there == self.original(path))
+        bases = [r.bases[path][0] for r in self.state.lock.values() if path in r.bases and path in r.outputs]
+        return not (chained and (there == self.original(path) or there in bases))
+
+    def _left(self, task: Task, record: Kept | None) -> frozenset[str]:
+        """Return the edits that a stage leaves as they are; a run that starts from one leaves none there."""
+        if record is None:
+            return frozenset(p for p in self._edits(task) if not self._has_started(task, p, self.state.files[p]))
+        edits = set(self._edits(task))
+        if task.name not in self.state.lock and not self.overwrite:
+            edits |= {p for p in self._target(task, record) if self._is_edited(p, task.chain is not None)}
+        later = {p for one in self._chain(task) if one.index > task.index for p in one.outputs}
+        return frozenset(p for p in edits if p not in later and record.outputs.get(p) != self.state.files[p])
+
+    def _has_started(self, task: Task, path: str, there: str | None) -> bool:
+        if task.chain is None:
+            return False
+        earlier = [one for one in self._chain(task) if one.index <= task.index]
+        return any(self.starts.get(one.name, {}).get(path) == there for one in earlier) or self.original(path) == there
+
+    def _may_see(self, task: Task, paths: frozenset[str]) -> bool:
+        reads = [one["path"] if isinstance(one, dict) and "path" in one else one for one in task.body["inputs"]]
+        reads = [one.partition("#")[0] for one in reads if isinstance(one, str)]
+        reads += task.body.get("verify", {}).get("inputs", ())
+        return any(match(one, path) for one in (*reads, *task.outputs, *task.fence) for path in paths)
 
     def _decide(self, task: Task) -> tuple[str, Kept | None]:
         if task.name in self.forced or task.name.partition("@")[0] in self.forced:
             return "run", None
-        try:
-            aspects = self._aspects(task)
-        except LostError:
+        aspects = self._choose(task)
+        if aspects is None:
             return "run", None
         todays = [one for one in self._records(task) if _same(one.manifest, aspects, core=False)]
         needed = self._needed_by_later(task)
@@ -533,6 +576,97 @@ class Oracle:
                     return "verify", record
         return "run", None
 
+    # ---- the base (ADR 19) ----
+
+    def _choose(self, task: Task) -> dict[str, Any] | None:
+        """Return the aspects of a stage on its base: in force, or of an earlier record, or moved; None if unknown."""
+        if task.chain is None and task.own != "plan":
+            return self._lossy(task)
+        lock = self.state.lock.get(task.name)
+        in_force = self._in_force(task, lock) if lock is not None else {}
+        self.starts[task.name] = in_force
+        aspects = self._lossy(task)
+        if self._usable(task, aspects):
+            return aspects
+        tried = [in_force]
+        for start in ({}, *(self._in_force(task, one) for one in self._relatives(task))):
+            if start in tried:
+                continue
+            tried.append(start)
+            self.starts[task.name] = start
+            other = self._lossy(task)
+            if other is not None and any(_same(one.manifest, other, core=False) for one in self._records(task)):
+                return other
+        self.starts[task.name] = in_force
+        self.starts[task.name] = self._moved(task, in_force)
+        return aspects if self.starts[task.name] == in_force else self._lossy(task)
+
+    def _usable(self, task: Task, aspects: dict[str, Any] | None) -> bool:
+        if aspects is None:
+            return False
+        same = [one for one in self._records(task) if _same(one.manifest, aspects, core=False)]
+        core = [one for one in self._records(task) if _same(one.manifest, aspects, core=True)]
+        return bool(same) or any(self._obtainable(task, one, whole=True) for one in core)
+
+    def _in_force(self, task: Task, record: Kept) -> Files:
+        return {p: start for p, (start, before) in record.bases.items() if self._incoming(task, p) == before}
+
+    def _relatives(self, task: Task) -> list[Kept]:
+        """Return the records of what is the same stage under any name: of its kind, outputs and item."""
+        same = {"kind": task.kind, "outputs": list(task.outputs), "item": task.item}
+        every = (*self.state.lock.values(), *self.state.records)
+        return [one for one in every if {name: one.manifest.get(name) for name in same} == same]
+
+    def _moved(self, task: Task, in_force: Files) -> Files:
+        """Rules 3 and 5 without git and without accepted bytes: a new stage, or one before a user's bytes."""
+        chain = self._chain(task)
+        earlier = [one for one in chain if one.index < task.index]
+        for one in earlier:
+            if one.name not in self.results or self._former(one.name) != self.results[one.name].outputs:
+                return in_force
+        if task.chain is None:
+            return in_force
+        is_new = not any(one.name in self.state.lock for one in chain)
+        is_new = is_new and (bool(self.state.lock) or not any(r.stage == task.name for r in self.state.records))
+        later = [self.state.lock[one.name] for one in chain if one.index > task.index and one.name in self.state.lock]
+        moved = dict(in_force)
+        for path in task.outputs:
+            there = self.disk.get(path)
+            if there is None or there == self._before(task, path) or self._dead(path):
+                continue
+            versions = [
+                self.results[one.name].outputs[path] for one in earlier if path in self.results[one.name].outputs
+            ]
+            older = [self.original(path), *(self._before(one, path) for one in earlier), *versions] if versions else []
+            known = self.state.known(path, there)
+            owned = any(path in r.outputs and self._alive(name) for name, r in self.state.lock.items())
+            if there in older:
+                continue
+            if (is_new and not (known and owned)) or (known and any(path in r.bases for r in later)):
+                moved[path] = there
+        return {p: v for p, v in moved.items() if v != self._incoming(task, p)}
+
+    def _lossy(self, task: Task) -> dict[str, Any] | None:
+        """Return the aspects of a stage; where texts are lost, those of a record that differs in the prompt alone."""
+        try:
+            return self._aspects(task)
+        except LostError:
+            pass
+        if task.kind != "llm":
+            return None
+        try:
+            given = [(p, s, "" if not s else t) for p, s, t in self._given(task, lossy=True)]
+        except LostError:
+            return None
+        base = self._base(task)
+        shown = [[p, s, False] for p, s, _ in given] + [[p, "", True] for p in base if p not in {g[0] for g in given}]
+        texts = sha(_canonical([PROMPT_TEXT % self.sketch.rev, None, None, {}, shown]))
+        for one in self._records(task):
+            known = {a: v for a, v in one.manifest.items() if a != "prompt"}
+            if one.texts == texts and _same(known, self._unrendered(task), core=False):
+                return {**self._unrendered(task), "prompt": one.manifest["prompt"]}
+        return None
+
     def _records(self, task: Task) -> list[Kept]:
         """The lock's first (the stage's own before the others), then the newest."""
         locked = sorted(self.state.lock.items(), key=lambda one: (one[0] != task.name, one[0]))
@@ -544,9 +678,12 @@ class Oracle:
         if not later or task.name not in self.tasks:
             return False
         settled = dict(self.results)
+        starts = dict(self.starts)
         try:
             for one in [task, *later]:
-                aspects = self._aspects(one)
+                aspects = self._choose(one)
+                if aspects is None:
+                    return True
                 todays = [r for r in self._records(one) if _same(r.manifest, aspects, core=False)]
                 if one.name in self.forced or one.name.partition("@")[0] in self.forced:
                     return True
@@ -560,7 +697,7 @@ class Oracle:
         else:
             return False
         finally:
-            self.results = settled
+            self.results, self.starts = settled, starts
 
     # ---- what a stage sees ----
 
@@ -578,6 +715,9 @@ class Oracle:
         return makers[0].originals[path] if makers else None
 
     def _before(self, task: Task, path: str) -> str | None:
+        return self.starts.get(task.name, {}).get(path) or self._incoming(task, path)
+
+    def _incoming(self, task: Task, path: str) -> str | None:
         for one in reversed(self._chain(task)):
             record = self.results.get(one.name) if one.index < task.index else None
             if record is not None and path in record.outputs:
@@ -593,8 +733,33 @@ class Oracle:
         if self._owner(path) is not None:
             return False
         owning = [(name, r.outputs[path]) for name, r in self.state.lock.items() if path in r.outputs]
-        gone = [content for name, content in owning if name in self.results or not self._alive(name)]
-        return any(content == self.state.files.get(path) for content in gone)
+        gone = [name for name, content in owning if content == self.state.files.get(path)]
+        gone = [name for name in gone if name in self.results or not self._alive(name)]
+        if any(name in self.results for name in gone):
+            return True
+        return bool(gone) and not self._is_released(path)
+
+    def _is_released(self, path: str) -> bool:
+        """Return whether a file of an ended stage stays: it was there before, is named, or has a user's bytes."""
+        if self._lock_original(path) is not None or any(path in r.bases for r in self.state.lock.values()):
+            return True
+        named = [one["path"] if isinstance(one, dict) and "path" in one else one for one in self._inputs()]
+        return path in {one.partition("#")[0] for one in named if isinstance(one, str)}
+
+    def _inputs(self) -> list[Any]:
+        bodies_ = self.bodies.values()
+        sources = [body["foreach"]["from"] for body in bodies_ if "from" in body.get("foreach", {})]
+        checked = [one for body in bodies_ for one in body.get("verify", {}).get("inputs", ())]
+        return [*sources, *checked, *(one for body in bodies_ for one in body["inputs"])]
+
+    def _in_place_of(self, path: str) -> str | None:
+        """Return what comes to a path that a newer result lacks; nothing where its stage has ended."""
+        names = [n for n, r in self.state.lock.items() if n in self.results and path in r.outputs and n in self.tasks]
+        for name in names:
+            before = self._before(self.tasks[name], path) if self.tasks[name].chain else None
+            if (found := before if before is not None else self._lock_original(path)) is not None:
+                return found
+        return None
 
     def _alive(self, name: str) -> bool:
         family = name.partition("@")[0]
@@ -612,12 +777,12 @@ class Oracle:
         if any(match(pattern, path) for pattern in task.outputs):
             return None
         if task.own == "plan" and match("work/**", path) and "code" in self.bodies:
-            return self.original(path)
+            return self.starts.get(task.name, {}).get(path) or self.original(path)
         owner = self._owner(path)
         if owner is not None:
             return owner.outputs[path]
         if self._dead(path):
-            return self._lock_original(path)
+            return self._in_place_of(path)
         return self.disk.get(path)
 
     def _lock_original(self, path: str) -> str | None:
@@ -645,15 +810,18 @@ class Oracle:
             return True
         there = self.state.files[path]
         owning = [(name, r.outputs[path]) for name, r in self.state.lock.items() if path in r.outputs]
-        if any(content == there or self._alive(name) for name, content in owning):
+        if any(self._alive(name) for name, _ in owning):
             return True
         bodies_ = self.bodies.values()
         fences = [p for b in bodies_ for p in b.get("allowed_paths", {}).get("write") or b["outputs"]]
-        return self.state.known(path, there) and any(match(p.replace("${{ one }}", "*"), path) for p in fences)
+        may_be_written = any(match(p.replace("${{ one }}", "*"), path) for p in fences)
+        if any(content == there for _, content in owning):
+            return may_be_written or self._dead(path)
+        return self.state.known(path, there) and may_be_written
 
     # ---- the key ----
 
-    def _given(self, task: Task) -> list[tuple[str, str, str]]:
+    def _given(self, task: Task, lossy: bool = False) -> list[tuple[str, str, str]]:
         """Inputs in declared order: path, slice, text."""
         found = []
         for one in task.body["inputs"]:
@@ -665,7 +833,8 @@ class Oracle:
             for here in self._glob(task, path) if "*" in path else [path]:
                 content = self.view(task, here)
                 if content is not None:
-                    found.append((here, heading, _section(self._text(here, content), heading)))
+                    text = content if lossy and not heading else _section(self._text(here, content), heading)
+                    found.append((here, heading, text))
         return found
 
     def _base(self, task: Task) -> Files:
@@ -680,21 +849,26 @@ class Oracle:
         return self.prompt.render(item=task.item, brief={"kind": brief} if brief else None, inputs=inputs)
 
     def _aspects(self, task: Task) -> dict[str, Any]:
-        aspects: dict[str, Any] = {"kind": task.kind, "outputs": list(task.outputs)}
-        if task.item is not None:
-            aspects["item"] = task.item
-        for path, part, text in self._given(task):
-            if part == "list":
-                aspects[f"list:{path}"] = text.splitlines()
-            else:
-                aspects[f"slice:{path}#{part}" if part else f"input:{path}"] = sha(text)
-        aspects |= {f"base:{path}": content for path, content in self._base(task).items()}
-        if task.kind == "shell":
-            aspects["command"] = [task.filled(arg) for arg in task.body["shell"]]
+        aspects = self._unrendered(task)
+        self._given(task)
         if task.kind == "llm":
             aspects["prompt"] = sha(self._question(task, self._base(task), ""))
         if task.kind == "render":
             aspects["prompt"] = sha(self._page(task))
+        return aspects
+
+    def _unrendered(self, task: Task) -> dict[str, Any]:
+        aspects: dict[str, Any] = {"kind": task.kind, "outputs": list(task.outputs)}
+        if task.item is not None:
+            aspects["item"] = task.item
+        for path, part, text in self._given(task, lossy=True):
+            if part == "list":
+                aspects[f"list:{path}"] = text.splitlines()
+            else:
+                aspects[f"slice:{path}#{part}" if part else f"input:{path}"] = sha(text) if part else text
+        aspects |= {f"base:{path}": content for path, content in self._base(task).items()}
+        if task.kind == "shell":
+            aspects["command"] = [task.filled(arg) for arg in task.body["shell"]]
         if task.checks:
             aspects["verify"] = [{"shell": list(check)} for check in task.checks]
             for path in task.body["verify"]["inputs"]:
@@ -720,7 +894,7 @@ class Oracle:
         if task.chain and chain[-1].name == task.name:
             for one in chain[:-1]:
                 for path in self.results[one.name].outputs if one.name in self.results else ():
-                    if path not in record.outputs:
+                    if path not in record.outputs and not any(path in left for left in self.in_place.values()):
                         wanted[path] = self._before(task, path)
         return wanted
 
@@ -790,12 +964,12 @@ class Oracle:
     def _is_mine(self, task: Task, path: str, there: str | None) -> bool:
         if there is None or self.overwrite or self.state.known(path, there):
             return True
-        return task.chain is not None and there == self.original(path)
+        return self._has_started(task, path, there)
 
     def _bury(self) -> None:
         for path in {p for r in self.state.lock.values() for p in r.outputs}:
             if self._dead(path) and path in self.disk:
-                before = self._lock_original(path)
+                before = self._in_place_of(path)
                 if before is None:
                     del self.disk[path]
                 else:
