@@ -666,6 +666,20 @@ def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(r
     settled(repository, model)
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_accepted_edit_stays_in_a_chain_whose_items_change_one_after_the_other(repository, model, committed):
+    started(repository, chain_of(("x", "a"), ("y", "a")))
+    append(repository, "src/m.py", EDIT)
+    green(repository.run("accept", "a.yaml", "tests"))
+    if committed:
+        repository.commit()
+    for texts in (("a", "b"), ("c", "b"), ("c", "a"), ("b", "b")):
+        repository.write(pipeline(chain_of(("x", texts[0]), ("y", texts[1]))))
+        green(repository.run("build", "a.yaml"))
+        assert EDIT in repository.read("src/m.py"), texts
+    settled(repository, model)
+
+
 def test_a_chain_whose_last_item_ends_keeps_the_committed_file(repository, model):
     merged(repository, chain_of(("x", "a"), ("y", "b")))
     repository.write(pipeline(chain_of(("x", "a"))))
