@@ -49,7 +49,7 @@ def plan(
 ) -> int:
     """Say what a build would do, and why.
 
-    Starts nothing, writes nothing.
+    Runs no step, calls no model, writes nothing.
     """
     from orch23.cli.opening import read_budget  # noqa: PLC0415 - heavy
 

@@ -288,7 +288,9 @@ def _diff(session: Session, record: Record, stage: str) -> Shown:
     former = _former(session, record)
     blocks = []
     for path, entry in record.outputs.items():
-        base = record.originals.get(path) or (former.outputs.get(path) if former else None)
+        moved = record.bases.get(path)
+        original = moved.start if moved is not None else record.originals.get(path)
+        base = original or (former.outputs.get(path) if former else None)
         then, now = _text(session, path, base), _text(session, path, entry)
         if now is None or then is None:
             blocks.append(f"{visible(path)}: its bytes are not in the store any more\n")

@@ -1,18 +1,21 @@
 """Take a person's edit of outputs as a legal result: verify it, keep it as an exchange by hand, record it."""
 
+from collections.abc import Mapping
+
 from orch23.engine.attempt import Attempted
 from orch23.engine.build import Build
 from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import Outlook
 from orch23.engine.running import Files
 from orch23.engine.user_edits import keep_edit
-from orch23.model.decision import Decision, Edited, VerifyOnly
+from orch23.model.decision import Decision, Edited, Fresh, Restore, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, UsageError
 from orch23.model.event import Event
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import Stage
+from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
 
 
@@ -33,33 +36,42 @@ def accept(build: Build, stage: str) -> int:
     names = [name for name in decisions if stage in (name, name.partition("@")[0])]
     if not names:
         raise NotFoundError(Diagnostic("E823", f"no stage is named `{stage}`", hint="`orch23 status` shows the stages"))
-    edited = [name for name in names if _is_edited(decisions[name])]
-    if not edited:
+    edits = {name: paths for name in names if (paths := _edited_paths(decisions[name]))}
+    if not edits:
         message = f"nothing of `{stage}` was edited: it is {', '.join(sorted({decisions[n].label for n in names}))}"
         raise UsageError(Diagnostic("E642", message, hint="`accept` is for outputs that plan shows as `edited`"))
     code: int = ExitCode.OK
-    for name, paths in _owners(build, edited, names).items():
-        code = max(code, _accept_one(build, name, paths))
+    for name, paths in _owners(build, edits, names).items():
+        code = max(code, _accept_one(build, name, paths, _recorded(decisions[name])))
     return code
 
 
-def _is_edited(decision: Decision) -> bool:
-    """Return whether a user edited outputs of a stage, committed or not."""
-    return isinstance(decision, Edited) or (isinstance(decision, VerifyOnly) and bool(decision.adopted))
+def _edited_paths(decision: Decision) -> tuple[str, ...]:
+    """Return the outputs of a stage that a user edited, committed or not."""
+    match decision:
+        case Edited(paths=paths) | VerifyOnly(adopted=paths):
+            return paths
+        case _:
+            return ()
 
 
-def _owners(build: Build, edited: list[str], names: list[str]) -> dict[str, tuple[str, ...]]:
+def _recorded(decision: Decision) -> Record | None:
+    """Return the result of today's key that a stage has but for the edit, if it has one."""
+    return decision.record if isinstance(decision, Edited | VerifyOnly | Fresh | Restore) else None
+
+
+def _owners(build: Build, edits: Mapping[str, tuple[str, ...]], names: list[str]) -> dict[str, tuple[str, ...]]:
     """Return which stage stands for which edited paths: of a chain, the last item that makes one."""
     world = build.session.world
     found: dict[str, list[str]] = {}
-    for path in dict.fromkeys(path for name in edited for path in build.session.appraiser.edited(name)):
+    for path, name in {path: name for name, paths in edits.items() for path in paths}.items():
         makers = [n for n in names if (r := world.predicted(n)) is not None and path in r.outputs]
         declared = [n for n in names if path in getattr(world.plan.nodes[n], "outputs", ())]
-        found.setdefault((makers or declared or edited)[-1], []).append(path)
+        found.setdefault((makers or declared or [name])[-1], []).append(path)
     return {name: tuple(paths) for name, paths in found.items()}
 
 
-def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> int:
+def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Record | None) -> int:
     session, world = build.session, build.session.world
     node = world.plan.nodes[name]
     link = node.chain if isinstance(node, Stage) else None
@@ -81,7 +93,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> int:
     world.forget(name)
     world.unsettled.discard(name)
     resolved = session.appraiser.resolve(name)
-    outputs = _outputs(build, resolved, paths)
+    outputs = _outputs(build, resolved, paths, recorded)
     failure = build.worker.verify(resolved, outputs)
     if failure is not None:
         text = f"the edit of {', '.join(paths)} does not pass: {failure.kind}"
@@ -119,10 +131,10 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...]) -> int:
     return ExitCode.OK
 
 
-def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...]) -> Files:
-    """Return what the stage would own: its last result, with the edited files as they are on disk."""
+def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...], recorded: Record | None) -> Files:
+    """Return what the stage would own: its result of today's key, else its last, with the edited files as on disk."""
     store = build.session.store
-    record = build.session.lock.records.get(resolved.stage.name)
+    record = recorded or build.session.world.former.get(resolved.stage.name)
     outputs: dict[str, FileEntry] = dict(record.outputs) if record else {}
     for path in paths:
         entry = store.workspace.entry(path)

@@ -225,7 +225,7 @@ class Appraiser:
     def _without_started(self, known: Known) -> Known:
         """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
         world, name = self.world, known.stage
-        if not known.edited or known.todays:
+        if not known.edited or (known.todays and not known.waiting_on):
             return known
         there = {path: world.store.workspace.entry(path) for path in known.edited}
         left = (p for p, entry in there.items() if entry is None or not world.has_started_from(name, p, entry))

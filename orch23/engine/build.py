@@ -367,6 +367,10 @@ class Build:
         self._end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: Resolved, done: Attempted) -> None:
+        refused = self.session.world.refused_claims(name, (*done.outputs, *done.deleted), only_new=True)
+        if refused:  # of a folder it is only known now which files are written
+            self._end(name, stopped_by(resolved.key, *refused))
+            return
         soon = is_soon_made_again(resolved.stage, done) and len(self._group(name)) == 1
         record = self.committer.gather(resolved, done) if soon else self.committer.keep(resolved, done)
         changed = self.committer.changed_inputs(resolved)

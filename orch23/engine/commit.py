@@ -287,8 +287,11 @@ class Committer:
 
     def _may_replace(self, path: str, there: FileEntry) -> bool:
         world = self.session.world
-        if self.session.appraiser.overwrite_edited or world.known_bytes(path, there):
+        if self.session.appraiser.overwrite_edited:
             return True
+        if world.known_bytes(path, there):  # an accepted edit is replaced only by a result of the stage that has it
+            having = world.locked.having(path, there)
+            return any(world.alive(r.stage) for r in having) or not world.ownership.is_accepted(path, there)
         return world.originals().get(path) == there
 
     def _rescue(self, path: str, there: FileEntry) -> None:

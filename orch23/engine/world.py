@@ -117,18 +117,25 @@ class World:
 
     def has_owner(self, path: str) -> bool:
         """Return whether some record, of any time, has an output at a path."""
-        return any(True for _ in self.locked.owning(path)) or bool(self.store.records.owners(path))
+        return self._is_locked(path) or bool(self.store.records.owners(path))
 
     def alive_owner(self, path: str) -> bool:
         """Return whether the lock gives a path to a stage that is declared today."""
         return any(self.alive(record.stage) for record in self.locked.owning(path))
 
-    def refused_claims(self, name: str, paths: Collection[str]) -> tuple[Diagnostic, ...]:
-        """Return an error for each path that another pipeline owns, of those that hold no bytes of this one."""
+    def refused_claims(self, name: str, paths: Collection[str], *, only_new: bool = False) -> tuple[Diagnostic, ...]:
+        """Return an error for each path that another pipeline owns, of those that hold no bytes of this one.
+
+        With `only_new`, only paths are looked at that the lock gives to no stage.
+        """
         if self.claims is None:
             return ()
-        strange = [path for path in sorted(paths) if not self._holds_own(path)]
+        own = self._is_locked if only_new else self._holds_own
+        strange = [path for path in sorted(paths) if not own(path)]
         return self.claims.refusals(name, strange) if strange else ()
+
+    def _is_locked(self, path: str) -> bool:
+        return any(True for _ in self.locked.owning(path))
 
     def _holds_own(self, path: str) -> bool:
         """Return whether the lock owns a path, and what is there is its own or nothing."""
@@ -176,6 +183,8 @@ class World:
     def _is_released(self, path: str) -> bool:
         """Return whether a file with bytes of its own stays although its stage has ended."""
         if self._originals.get(path) is not None or path in self._literal_sources(path):
+            return True
+        if any(path in record.bases for record in self.locked.owning(path)):  # a run started from a user's bytes
             return True
         if self.claims is not None and self.claims.owner(path) is not None:
             return True
