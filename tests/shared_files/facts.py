@@ -123,8 +123,9 @@ class Facts:
         return self._base_of(stage, self._failure_on_disk(stage) or former)
 
     def _failure_on_disk(self, stage: Stage) -> Made | None:
-        """Return the kept failure of a stage, if its files are those on disk."""
-        kept = [m for m in self.store.records if m.failed and m.stage == stage.name]
+        """Return the kept failure of a stage, if its files are those on disk; a reset may have retained it."""
+        every = [*self.store.retained, *self.store.records]
+        kept = [made for made in every if stage.keep and made.failed and made.stage == stage.name]
         return kept[-1] if kept and self._is_kept(kept[-1]) else None
 
     def _base_of(self, stage: Stage, made: Made | None) -> Bases:
