@@ -723,3 +723,18 @@ def test_a_kept_failure_keeps_its_base(repository, model, existed, alone):
     green(repository.run("build", "a.yaml"))
     assert model.last.base == base
     assert repository.read(path) == base.get(path, "") + B
+
+
+def test_a_kept_failure_in_a_folder_keeps_its_base(repository, model):
+    other = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
+    repository.write({"SITE.md": spec("site/a.py: bad", "site/b.py: a")})
+    repository.write(pipeline({"a": other, "site": llm(["SITE.md"], ["site/"], on_failure="keep")}))
+    repository.commit()
+    for _ in range(2):
+        assert repository.run("build", "a.yaml").code == 1
+        assert repository.read("site/a.py") == addition("bad")
+    assert len(model.calls) == 1
+    repository.edit("SITE.md", spec("site/a.py: b", "site/b.py: a"))
+    green(repository.run("build", "a.yaml"))
+    assert model.last.base == {}
+    assert repository.read("site/a.py") == B

@@ -22,15 +22,31 @@ from tests.shared_files.values import (
 )
 
 
+class RefusedError(Exception):
+    """A stage would write a path that another pipeline owns."""
+
+
 class Building(Facts):
     """One build, foreseen."""
 
     # ---- a build ----
 
     def build(self) -> Forecast:
+        """Foresee the build; a path of another pipeline that would be written refuses all of it."""
+        before, responses, records = dict(self.disk), set(self.store.responses), list(self.store.records)
+        try:
+            return self._build()
+        except RefusedError:
+            self.store.responses, self.store.records = responses, records
+            return Forecast(65, before, self.lock)
+
+    def _build(self) -> Forecast:
         """Go through all stages, those that read by a pattern last."""
         if self._missing_input():
             return Forecast(65, self.disk, self.lock)
+        literal = [(path, stage.family) for stage in self.declared for path in stage.literal_outputs]
+        if len(dict(literal)) < len(set(literal)):
+            return Forecast(65, self.disk, self.lock)  # two stages of one pipeline write one path
         readers = [s for s in self.declared if s.family.startswith(("page", "lit"))]
         self._chain([stage for stage in self.declared if stage.chain])
         for stage in (s for s in self.declared if s not in readers and not s.chain):
@@ -88,6 +104,8 @@ class Building(Facts):
         if made is not None and not edited:
             self._recall(stage, made)
         elif made is not None:
+            if self._refused(stage, {*stage.literal_outputs, *made.outputs}):
+                return
             rest = {path: text for path, text in made.outputs.items() if path not in edited}
             at_rest = all(self.disk.get(path) == text for path, text in rest.items())
             if in_place and at_rest and all(self.is_decided(path) for path in edited):
@@ -193,10 +211,12 @@ class Building(Facts):
     def _refused(self, stage: Stage, paths: Iterable[str]) -> bool:
         """Return whether a path to be written is another pipeline's, which still declares it; then the stage fails."""
         for path in paths:
-            former = self.lock.of(stage.name)
-            if former is not None and path in former.outputs:
+            owning = [made for made in self.lock.all() if path in made.outputs]
+            if owning and (path not in self.disk or any(m.outputs[path] == self.disk[path] for m in owning)):
                 continue
             if self.others(path):
+                if path in stage.literal_outputs:
+                    raise RefusedError(path)
                 self.ends[stage.name] = "failed"
                 return True
         return False
@@ -236,6 +256,8 @@ class Building(Facts):
         if self._refused(stage, stage.literal_outputs):
             return
         made = self._ask(stage, core, inputs)
+        if self._refused(stage, made.outputs):
+            return
         if made.failed:
             self._fail(stage, made, keep=stage.keep)
         else:

@@ -126,7 +126,8 @@ class Rules(Building):
     def release(self, name: str) -> Forecast:
         """Give the files of a stage to the user."""
         if self._missing_input():
-            return Forecast(65, self.disk, self.lock)
+            message = "release beside an input that is missing"
+            raise UnsureError(message)
         known = {
             n: m for n, m in {**self.lock.retained, **self.lock.results}.items() if name in (n, n.partition("@")[0])
         }
