@@ -100,7 +100,7 @@ class Appraiser:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
         decision = decide(self._without_started(known))
-        if isinstance(decision, Run) and not known.forced:
+        if isinstance(decision, Run) and not known.forced and not known.waiting_on:
             decision = self._accepted_before_reset(resolved) or decision
         return self._owned(resolved, decision)
 
@@ -143,12 +143,11 @@ class Appraiser:
         world, stage = self.world, self._stage(name)
         if stage.on_failure != "keep":
             return None
-        for path in (path for path in stage.outputs if not is_glob(path)):
-            entry = world.store.workspace.entry(path)
-            records = world.store.records.having(path, entry) if entry is not None else ()
-            for record in records:
-                if record.failed and record.stage == name:
-                    return record
+        on_disk = world.store.workspace.entry
+        for record in world.store.records.labelled(name):
+            kept = record.failed and "action_format" in record.manifest  # what `reset` retained has no such aspect
+            if kept and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
+                return record
         return None
 
     def _other_bases(
@@ -177,7 +176,7 @@ class Appraiser:
             there, start = world.store.workspace.entry(path), world.start(name, path)
             if there is None or there == start or there in self._older_versions(stage, path):
                 continue
-            if self._starts_from(path, there, start, is_new=is_new):
+            if self._starts_from(path, there, start, is_new=is_new) or self._is_users_later(stage, path, there):
                 moved[path] = there
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
 
@@ -188,6 +187,13 @@ class Appraiser:
         results = [world.results[name] for name in earlier if name in world.results]
         versions = [record.outputs[path] for record in results if path in record.outputs]
         return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
+
+    def _is_users_later(self, stage: Stage, path: str, there: FileEntry) -> bool:
+        """Return whether a later item of the chain started from a user's bytes: what is on disk came from these."""
+        world, link = self.world, stage.chain
+        later = world.plan.chains[link.chain][link.index + 1 :] if link else ()
+        records = (world.former[name] for name in later if name in world.former)
+        return any(path in record.bases for record in records) and world.known_bytes(path, there)
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
@@ -209,7 +215,10 @@ class Appraiser:
         world, link = self.world, stage.chain
         for earlier in world.plan.chains[link.chain][: link.index] if link else ():
             locked, today = world.former.get(earlier), world.results.get(earlier)
-            if locked is None or today is None or earlier in world.unsettled or not _same_result(locked, today):
+            if today is None or earlier in world.unsettled:
+                return False
+            known = (*([locked] if locked is not None else []), *world.locked.of_key(today.key))  # under another name
+            if not any(_same_result(one, today) for one in known):
                 return False
         return True
 

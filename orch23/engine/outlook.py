@@ -73,6 +73,9 @@ class Outlook:
             case Restore(record=record):
                 world.settle(name, record)
                 world.promised |= world.target(name, record)
+            case VerifyOnly(record=record, adopted=paths) if paths:  # nothing else can come of it
+                world.settle(name, record)
+                world.promised |= world.target(name, record)
             case Edited(record=record, paths=paths) if record is not None:
                 world.settle(name, record)
                 world.edited.update(paths)
