@@ -110,6 +110,24 @@ def test_an_accepted_edit_of_a_created_file_is_the_base_of_the_next_run(reposito
     assert model.last.base == {"src/gen.py": edited}
 
 
+@pytest.mark.parametrize("decided", ["accepted", "committed"])
+def test_a_created_file_with_a_users_bytes_follows_the_merged_file(repository, model, decided):
+    repository.write({"GEN.md": spec("src/gen.py: a")})
+    started(repository, {"gen": llm(["GEN.md"], ["src/gen.py"])})
+    edited = append(repository, "src/gen.py", EDIT)
+    if decided == "accepted":
+        green(repository.run("accept", "a.yaml", "gen"))
+    else:
+        repository.commit()
+    repository.edit("GEN.md", spec("src/gen.py: b"))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/gen.py") == edited + B
+    repository.commit()
+    repository.edit("GEN.md", spec("src/gen.py: c"))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/gen.py") == edited + B + C
+
+
 def test_a_created_file_is_generated_again_although_it_is_committed(repository, model):
     repository.write({"GEN.md": spec("src/gen.py: a")})
     merged(repository, {"gen": llm(["GEN.md"], ["src/gen.py"])})

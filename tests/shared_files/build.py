@@ -101,6 +101,10 @@ class Building(Facts):
             edited = [p for p in edited if self.disk[p] not in (made.outputs.get(p), dict(made.start).get(p))]
             edited = [p for p in edited if p in made.outputs or (p, self.disk[p]) not in self.store.released]
         in_place = stage.kind == "llm"
+        there = [p for p, text in (made.outputs if made else {}).items() if self.disk.get(p) not in (None, text)]
+        if in_place and self.lock.of(stage.name) is None and any(self.is_accepted(path) for path in there):
+            message = "a new stage with an old result, on accepted bytes"
+            raise UnsureError(message)
         if made is not None and not edited:
             self._recall(stage, made)
         elif made is not None:
@@ -146,6 +150,7 @@ class Building(Facts):
         started = False
         self.incoming = self.original(path)
         self.versions = [self.incoming]
+        self.later = [stage.name for stage in items[1:]]
         stuck = ""
         for stage in items:
             core = self.core_of[stage.name] = self.core(stage, {})
@@ -183,14 +188,17 @@ class Building(Facts):
                     raise UnsureError(message)
                 self.ends[stage.name] = "fresh" if at_rest else "restored"
                 started = started or dict(made.start).get(path) == self.disk.get(path)
-            locked = self.lock.of(stage.name)
-            self.follows &= locked is not None and locked.outputs == made.outputs
+            locked = [one for one in self.lock.results.values() if one.key == made.key]  # maybe under another name
+            former = self.lock.of(stage.name)
+            locked += [former] if former is not None else []
+            self.follows &= any(one.outputs == made.outputs for one in locked)
+            self.later = self.later[1:]
             self.incoming = made.outputs[path]
             self.versions += [dict(made.start).get(path), self.incoming]
             self.results[stage.name] = replace(made, stage=stage.name)
             if last:
                 self.disk[path] = self.incoming
-        self.follows, self.incoming, self.versions = True, None, []
+        self.follows, self.incoming, self.versions, self.later = True, None, [], []
 
     # ---- what is done ----
 

@@ -36,6 +36,7 @@ class Facts:
         self.stale: set[str] = set()
         self.core_of: dict[str, tuple[Any, ...]] = {}
         self.versions: list[str | None] = []
+        self.later: list[str] = []
         self.follows = True
 
     # ---- small questions ----
@@ -189,6 +190,10 @@ class Facts:
         """Return whether a run starts from the bytes on disk instead of from its base so far."""
         if len(self.versions) > 1 and self.disk[path] in self.versions:
             return False  # older than the results of earlier items
+        known = [made for name in self.later if (made := self.lock.of(name)) is not None]
+        theirs = any(dict(made.start).get(path) != dict(made.instead).get(path) for made in known)
+        if theirs and self.makers(path, self.disk[path]):
+            return True  # a later item started from a user's bytes, and what is on disk came from these
         if self.is_accepted(path):
             return True
         own = bool(self.makers(path, self.disk[path]))
