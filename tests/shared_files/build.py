@@ -300,6 +300,8 @@ class Building(Facts):
     def _compute(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
         """Run a program or render: there is no base, so nothing that a user wrote is overwritten."""
         former = self.lock.of(stage.name)
+        if self._refused(stage, stage.literal_outputs):
+            return
         for path in stage.literal_outputs:
             if path not in self.disk or self.overwrite:
                 continue

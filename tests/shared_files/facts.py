@@ -152,7 +152,8 @@ class Facts:
     def _matching(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
         """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
         bases = [self.in_force(stage)]
-        every = [*(m for m in self.lock.results.values()), *reversed(self.store.records)]
+        locked = sorted(self.lock.results.items(), key=lambda one: one[0] != stage.name)
+        every = [*(made for _, made in locked), *reversed(self.store.records)]
         bases += [self._base_of(stage, made) for made in every if made.identity == (stage.kind, stage.outputs)]
         for base in dict.fromkeys(bases):
             found = [m for m in every if m.core == core and same(m.start, base) and not m.failed]
