@@ -95,6 +95,7 @@ class Appraiser:
                     resolved, known = other, self._known(other, need_intermediate=need_intermediate)
                     break
             else:
+                world.starts[name] = in_force
                 world.starts[name] = self._moved_base(name, in_force)
                 if world.starts[name] != in_force:
                     resolved = self.resolve(name)

@@ -303,7 +303,10 @@ class World:
         link = node.chain if isinstance(node, Stage) else None
         if link is None:
             return self.starts.get(name, {}).get(path) == entry
-        return any(self.start(one, path) == entry for one in self.plan.chains[link.chain][: link.index + 1])
+        before = self.plan.chains[link.chain][: link.index + 1]
+        if any(self.starts.get(one, {}).get(path) == entry for one in before):
+            return True
+        return self._originals.get(path) == entry  # as it was when the stage was resolved, not as it is now
 
     def incoming(self, name: str, path: str) -> FileEntry | None:
         """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
