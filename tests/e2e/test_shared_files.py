@@ -551,6 +551,17 @@ def test_an_accepted_edit_outlives_a_reset(repository, model, outputs, existed):
     assert repository.read(path).startswith(edited)
 
 
+@pytest.mark.parametrize("outputs", [(), ("--outputs",)])
+def test_an_accepted_edit_in_a_folder_outlives_a_reset(repository, model, outputs):
+    repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
+    started(repository, {"site": llm(["SITE.md"], ["site/"])})
+    edited = append(repository, "site/a.py", EDIT)
+    green(repository.run("accept", "a.yaml", "site"))
+    green(repository.run("reset", *outputs, "a.yaml"))
+    repository.run("build", "a.yaml")
+    assert repository.read("site/a.py").startswith(edited)
+
+
 @pytest.mark.parametrize("way", ["clean", "delete"])
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
 def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repository, model, way, decided):

@@ -145,6 +145,9 @@ class Building(Facts):
         if not items:
             return
         path = items[0].outputs[0]
+        if (path, self.disk.get(path)) in self.store.released:
+            message = "a chain on released bytes"
+            raise UnsureError(message)
         edited = not self.overwrite and self._is_edited(path)
         decided = edited and self.is_decided(path)
         started = False
@@ -239,7 +242,7 @@ class Building(Facts):
 
     def accepted(self, stage: Stage, core: tuple[Any, ...], edited: Sequence[str]) -> Made | None:
         """Return what an accepted edit is recorded as, or None if the verification fails."""
-        former = self.lock.of(stage.name)
+        former = self.lock.of(stage.name) or self._matching(stage, core)
         outputs = {**(former.outputs if former else {}), **{path: self.disk[path] for path in edited}}
         still = {p for p in (former.accepted if former else ()) if self.disk.get(p) == outputs[p]}
         if stage.kind == "llm" and not passes(outputs):

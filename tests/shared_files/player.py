@@ -375,7 +375,8 @@ class Player(Steps):
             for path, made in owned.items()
             if path in made.accepted or any(dict(made.start).get(p) != made.originals.get(p) for p in dict(made.start))
         }
-        if moved:
+        adopted = {path for made in self.store.records for path in made.accepted}
+        if moved or adopted & owned.keys():
             return
         clean = Repository(self.folder / "clean")
         files = {path: text for path, text in after.items() if path not in owned and not path.endswith(".lock")}

@@ -24,6 +24,9 @@ class Rules(Building):
         results, code = dict(self.lock.results), 0
         if not found:
             return Forecast(66, self.disk, self.lock)
+        if any(self.others(path) for stage in self.declared for path in stage.literal_outputs):
+            message = "accept beside a refused stage"
+            raise UnsureError(message)
         if any(stage.chain for stage in found):
             return self._accept_chain(found)
         edited = {stage: self.edited(stage) for stage in found}
