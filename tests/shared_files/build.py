@@ -145,7 +145,7 @@ class Building(Facts):
         if not items:
             return
         path = items[0].outputs[0]
-        if (path, self.disk.get(path)) in self.store.released:
+        if any(released == path for released, _ in self.store.released):
             message = "a chain on released bytes"
             raise UnsureError(message)
         edited = not self.overwrite and self._is_edited(path)

@@ -44,7 +44,7 @@ class Rules(Building):
             return Forecast(64, self.disk, self.lock)
         for stage in found:
             made_today = self._matching(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}))
-            if made_today is None and self._is_new(stage) and edited[stage]:
+            if (made_today is None or not stage.literal_outputs) and self._is_new(stage) and edited[stage]:
                 message = "accept of a new stage"
                 raise UnsureError(message)
         for stage, paths in edited.items():
