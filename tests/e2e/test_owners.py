@@ -63,7 +63,9 @@ def test_items_that_are_known_late_are_refused_before_they_run(project: Project)
     }
     lister = {"inputs": ["in.txt"], "outputs": ["list.json"], "shell": "cp in.txt list.json"}
     older = {"outputs": ["x.txt"], "shell": "echo older > x.txt"}
-    project.write({"in.txt": '[{"id": "x"}]', **pipeline("a", older=older), **pipeline("b", lister=lister, items=items)})
+    project.write(
+        {"in.txt": '[{"id": "x"}]', **pipeline("a", older=older), **pipeline("b", lister=lister, items=items)}
+    )
     assert project.build("a.yaml").code == 0
     outcome = project.build("b.yaml")
     assert outcome.code == 1

@@ -110,6 +110,24 @@ def test_an_accepted_edit_of_a_created_file_is_the_base_of_the_next_run(reposito
     assert model.last.base == {"src/gen.py": edited}
 
 
+@pytest.mark.parametrize("decided", ["accepted", "committed"])
+def test_a_created_file_with_a_users_bytes_follows_the_merged_file(repository, model, decided):
+    repository.write({"GEN.md": spec("src/gen.py: a")})
+    started(repository, {"gen": llm(["GEN.md"], ["src/gen.py"])})
+    edited = append(repository, "src/gen.py", EDIT)
+    if decided == "accepted":
+        green(repository.run("accept", "a.yaml", "gen"))
+    else:
+        repository.commit()
+    repository.edit("GEN.md", spec("src/gen.py: b"))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/gen.py") == edited + B
+    repository.commit()
+    repository.edit("GEN.md", spec("src/gen.py: c"))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/gen.py") == edited + B + C
+
+
 def test_a_created_file_is_generated_again_although_it_is_committed(repository, model):
     repository.write({"GEN.md": spec("src/gen.py: a")})
     merged(repository, {"gen": llm(["GEN.md"], ["src/gen.py"])})
@@ -533,6 +551,17 @@ def test_an_accepted_edit_outlives_a_reset(repository, model, outputs, existed):
     assert repository.read(path).startswith(edited)
 
 
+@pytest.mark.parametrize("outputs", [(), ("--outputs",)])
+def test_an_accepted_edit_in_a_folder_outlives_a_reset(repository, model, outputs):
+    repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
+    started(repository, {"site": llm(["SITE.md"], ["site/"])})
+    edited = append(repository, "site/a.py", EDIT)
+    green(repository.run("accept", "a.yaml", "site"))
+    green(repository.run("reset", *outputs, "a.yaml"))
+    repository.run("build", "a.yaml")
+    assert repository.read("site/a.py").startswith(edited)
+
+
 @pytest.mark.parametrize("way", ["clean", "delete"])
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
 def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repository, model, way, decided):
@@ -666,6 +695,20 @@ def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(r
     settled(repository, model)
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_accepted_edit_stays_in_a_chain_whose_items_change_one_after_the_other(repository, model, committed):
+    started(repository, chain_of(("x", "a"), ("y", "a")))
+    append(repository, "src/m.py", EDIT)
+    green(repository.run("accept", "a.yaml", "tests"))
+    if committed:
+        repository.commit()
+    for texts in (("a", "b"), ("c", "b"), ("c", "a"), ("b", "b")):
+        repository.write(pipeline(chain_of(("x", texts[0]), ("y", texts[1]))))
+        green(repository.run("build", "a.yaml"))
+        assert EDIT in repository.read("src/m.py"), texts
+    settled(repository, model)
+
+
 def test_a_chain_whose_last_item_ends_keeps_the_committed_file(repository, model):
     merged(repository, chain_of(("x", "a"), ("y", "b")))
     repository.write(pipeline(chain_of(("x", "a"))))
@@ -709,3 +752,18 @@ def test_a_kept_failure_keeps_its_base(repository, model, existed, alone):
     green(repository.run("build", "a.yaml"))
     assert model.last.base == base
     assert repository.read(path) == base.get(path, "") + B
+
+
+def test_a_kept_failure_in_a_folder_keeps_its_base(repository, model):
+    other = {"inputs": ["FEATURE.md"], "outputs": ["build/f.txt"], "shell": "cp FEATURE.md build/f.txt"}
+    repository.write({"SITE.md": spec("site/a.py: bad", "site/b.py: a")})
+    repository.write(pipeline({"a": other, "site": llm(["SITE.md"], ["site/"], on_failure="keep")}))
+    repository.commit()
+    for _ in range(2):
+        assert repository.run("build", "a.yaml").code == 1
+        assert repository.read("site/a.py") == addition("bad")
+    assert len(model.calls) == 1
+    repository.edit("SITE.md", spec("site/a.py: b", "site/b.py: a"))
+    green(repository.run("build", "a.yaml"))
+    assert model.last.base == {}
+    assert repository.read("site/a.py") == B

@@ -22,15 +22,31 @@ from tests.shared_files.values import (
 )
 
 
+class RefusedError(Exception):
+    """A stage would write a path that another pipeline owns."""
+
+
 class Building(Facts):
     """One build, foreseen."""
 
     # ---- a build ----
 
     def build(self) -> Forecast:
+        """Foresee the build; a path of another pipeline that would be written refuses all of it."""
+        before, responses, records = dict(self.disk), set(self.store.responses), list(self.store.records)
+        try:
+            return self._build()
+        except RefusedError:
+            self.store.responses, self.store.records = responses, records
+            return Forecast(65, before, self.lock)
+
+    def _build(self) -> Forecast:
         """Go through all stages, those that read by a pattern last."""
         if self._missing_input():
             return Forecast(65, self.disk, self.lock)
+        literal = [(path, stage.family) for stage in self.declared for path in stage.literal_outputs]
+        if len(dict(literal)) < len(set(literal)):
+            return Forecast(65, self.disk, self.lock)  # two stages of one pipeline write one path
         readers = [s for s in self.declared if s.family.startswith(("page", "lit"))]
         self._chain([stage for stage in self.declared if stage.chain])
         for stage in (s for s in self.declared if s not in readers and not s.chain):
@@ -85,9 +101,15 @@ class Building(Facts):
             edited = [p for p in edited if self.disk[p] not in (made.outputs.get(p), dict(made.start).get(p))]
             edited = [p for p in edited if p in made.outputs or (p, self.disk[p]) not in self.store.released]
         in_place = stage.kind == "llm"
+        there = [p for p, text in (made.outputs if made else {}).items() if self.disk.get(p) not in (None, text)]
+        if in_place and self.lock.of(stage.name) is None and any(self.is_accepted(path) for path in there):
+            message = "a new stage with an old result, on accepted bytes"
+            raise UnsureError(message)
         if made is not None and not edited:
             self._recall(stage, made)
         elif made is not None:
+            if self._refused(stage, {*stage.literal_outputs, *made.outputs}):
+                return
             rest = {path: text for path, text in made.outputs.items() if path not in edited}
             at_rest = all(self.disk.get(path) == text for path, text in rest.items())
             if in_place and at_rest and all(self.is_decided(path) for path in edited):
@@ -123,11 +145,15 @@ class Building(Facts):
         if not items:
             return
         path = items[0].outputs[0]
+        if any(released == path for released, _ in self.store.released):
+            message = "a chain on released bytes"
+            raise UnsureError(message)
         edited = not self.overwrite and self._is_edited(path)
         decided = edited and self.is_decided(path)
         started = False
         self.incoming = self.original(path)
         self.versions = [self.incoming]
+        self.later = [stage.name for stage in items[1:]]
         stuck = ""
         for stage in items:
             core = self.core_of[stage.name] = self.core(stage, {})
@@ -165,14 +191,17 @@ class Building(Facts):
                     raise UnsureError(message)
                 self.ends[stage.name] = "fresh" if at_rest else "restored"
                 started = started or dict(made.start).get(path) == self.disk.get(path)
-            locked = self.lock.of(stage.name)
-            self.follows &= locked is not None and locked.outputs == made.outputs
+            locked = [one for one in self.lock.results.values() if one.key == made.key]  # maybe under another name
+            former = self.lock.of(stage.name)
+            locked += [former] if former is not None else []
+            self.follows &= any(one.outputs == made.outputs for one in locked)
+            self.later = self.later[1:]
             self.incoming = made.outputs[path]
             self.versions += [dict(made.start).get(path), self.incoming]
             self.results[stage.name] = replace(made, stage=stage.name)
             if last:
                 self.disk[path] = self.incoming
-        self.follows, self.incoming, self.versions = True, None, []
+        self.follows, self.incoming, self.versions, self.later = True, None, [], []
 
     # ---- what is done ----
 
@@ -193,10 +222,12 @@ class Building(Facts):
     def _refused(self, stage: Stage, paths: Iterable[str]) -> bool:
         """Return whether a path to be written is another pipeline's, which still declares it; then the stage fails."""
         for path in paths:
-            former = self.lock.of(stage.name)
-            if former is not None and path in former.outputs:
+            owning = [made for made in self.lock.all() if path in made.outputs]
+            if owning and (path not in self.disk or any(m.outputs[path] == self.disk[path] for m in owning)):
                 continue
             if self.others(path):
+                if path in stage.literal_outputs:
+                    raise RefusedError(path)
                 self.ends[stage.name] = "failed"
                 return True
         return False
@@ -211,7 +242,7 @@ class Building(Facts):
 
     def accepted(self, stage: Stage, core: tuple[Any, ...], edited: Sequence[str]) -> Made | None:
         """Return what an accepted edit is recorded as, or None if the verification fails."""
-        former = self.lock.of(stage.name)
+        former = self.lock.of(stage.name) or self._matching(stage, core)
         outputs = {**(former.outputs if former else {}), **{path: self.disk[path] for path in edited}}
         still = {p for p in (former.accepted if former else ()) if self.disk.get(p) == outputs[p]}
         if stage.kind == "llm" and not passes(outputs):
@@ -236,6 +267,8 @@ class Building(Facts):
         if self._refused(stage, stage.literal_outputs):
             return
         made = self._ask(stage, core, inputs)
+        if self._refused(stage, made.outputs):
+            return
         if made.failed:
             self._fail(stage, made, keep=stage.keep)
         else:
@@ -270,6 +303,8 @@ class Building(Facts):
     def _compute(self, stage: Stage, core: tuple[Any, ...], inputs: Mapping[str, str]) -> None:
         """Run a program or render: there is no base, so nothing that a user wrote is overwritten."""
         former = self.lock.of(stage.name)
+        if self._refused(stage, stage.literal_outputs):
+            return
         for path in stage.literal_outputs:
             if path not in self.disk or self.overwrite:
                 continue

@@ -36,6 +36,7 @@ class Facts:
         self.stale: set[str] = set()
         self.core_of: dict[str, tuple[Any, ...]] = {}
         self.versions: list[str | None] = []
+        self.later: list[str] = []
         self.follows = True
 
     # ---- small questions ----
@@ -123,8 +124,9 @@ class Facts:
         return self._base_of(stage, self._failure_on_disk(stage) or former)
 
     def _failure_on_disk(self, stage: Stage) -> Made | None:
-        """Return the kept failure of a stage, if its files are those on disk."""
-        kept = [m for m in self.store.records if m.failed and m.stage == stage.name]
+        """Return the kept failure of a stage, if its files are those on disk; a reset may have retained it."""
+        every = [*self.store.retained, *self.store.records]
+        kept = [made for made in every if stage.keep and made.failed and made.stage == stage.name]
         return kept[-1] if kept and self._is_kept(kept[-1]) else None
 
     def _base_of(self, stage: Stage, made: Made | None) -> Bases:
@@ -150,7 +152,8 @@ class Facts:
     def _matching(self, stage: Stage, core: tuple[Any, ...]) -> Made | None:
         """Return the record that wins: of the base in force, else of the base of an earlier record, newest first."""
         bases = [self.in_force(stage)]
-        every = [*(m for m in self.lock.results.values()), *reversed(self.store.records)]
+        locked = sorted(self.lock.results.items(), key=lambda one: one[0] != stage.name)
+        every = [*(made for _, made in locked), *reversed(self.store.records)]
         bases += [self._base_of(stage, made) for made in every if made.identity == (stage.kind, stage.outputs)]
         for base in dict.fromkeys(bases):
             found = [m for m in every if m.core == core and same(m.start, base) and not m.failed]
@@ -188,6 +191,10 @@ class Facts:
         """Return whether a run starts from the bytes on disk instead of from its base so far."""
         if len(self.versions) > 1 and self.disk[path] in self.versions:
             return False  # older than the results of earlier items
+        known = [made for name in self.later if (made := self.lock.of(name)) is not None]
+        theirs = any(dict(made.start).get(path) != dict(made.instead).get(path) for made in known)
+        if theirs and self.makers(path, self.disk[path]):
+            return True  # a later item started from a user's bytes, and what is on disk came from these
         if self.is_accepted(path):
             return True
         own = bool(self.makers(path, self.disk[path]))

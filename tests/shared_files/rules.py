@@ -24,6 +24,9 @@ class Rules(Building):
         results, code = dict(self.lock.results), 0
         if not found:
             return Forecast(66, self.disk, self.lock)
+        if any(self.others(path) for stage in self.declared for path in stage.literal_outputs):
+            message = "accept beside a refused stage"
+            raise UnsureError(message)
         if any(stage.chain for stage in found):
             return self._accept_chain(found)
         edited = {stage: self.edited(stage) for stage in found}
@@ -41,7 +44,7 @@ class Rules(Building):
             return Forecast(64, self.disk, self.lock)
         for stage in found:
             made_today = self._matching(stage, self.core(stage, {p: self.disk[p] for p in stage.inputs}))
-            if made_today is None and self._is_new(stage) and edited[stage]:
+            if (made_today is None or not stage.literal_outputs) and self._is_new(stage) and edited[stage]:
                 message = "accept of a new stage"
                 raise UnsureError(message)
         for stage, paths in edited.items():
@@ -126,7 +129,8 @@ class Rules(Building):
     def release(self, name: str) -> Forecast:
         """Give the files of a stage to the user."""
         if self._missing_input():
-            return Forecast(65, self.disk, self.lock)
+            message = "release beside an input that is missing"
+            raise UnsureError(message)
         known = {
             n: m for n, m in {**self.lock.retained, **self.lock.results}.items() if name in (n, n.partition("@")[0])
         }

@@ -162,12 +162,13 @@ WEIGHTS = {
     "switch": 3,
     "items": 6,
     "move": 4,
+    "share": 2,
     "branch": 3,
     "clone": 2,
     "reset": 2,
     "clean": 2,
     "release": 2,
-    "keep": 2,
+    "keep": 4,
     "build": 30,
 }
 
@@ -213,7 +214,7 @@ def make_step(chance: random.Random, setup: Setup, kind: str) -> Step:  # noqa: 
             return (kind, chance.choice(listed), tuple(zip(names, revisions, strict=True)))
         case "commit":
             return (kind, chance.choices(["all", "outputs", "sources"], [8, 1, 1])[0])
-        case "move":
+        case "move" | "share":
             return (kind, slot) if setup.two else ("edit", path)
         case "branch":
             return (kind, chance.choice(["main", "one", "two"]))

@@ -268,6 +268,23 @@ class Steps:
         self._redeclare(other, {**self.declared(other), name: body})
         return True
 
+    def _share(self, slot: str) -> bool:
+        """Declare a stage in the other pipeline as well, or take it out there again; the list of items may differ."""
+        found = self._home(slot)
+        if found is None or not self.setup.two or found[0] != "a":
+            return False
+        stages = self.declared("b")
+        name = f"{slot}2" if found[1] == slot else slot
+        there = [stage for stage in stages if slot_of(stage) == slot]
+        if there:
+            self._redeclare("b", {stage: body for stage, body in stages.items() if stage not in there})
+        else:
+            body = {**self.declared("a")[found[1]], "desc": "shared"}
+            if "foreach" in body:
+                return False
+            self._redeclare("b", {**stages, name: {**body, "salt": "b"}})
+        return True
+
     def _branch(self, name: str) -> bool:
         if not self.setup.git:
             return False

@@ -65,7 +65,7 @@ def stages_of(text: str) -> tuple[list[Stage], list[Stage]]:
             outputs=tuple(body["outputs"]),
             inputs=tuple(body.get("inputs", ())),
             keep=body.get("on_failure") == "keep",
-            command=str(body.get("shell") or body.get("render") or ""),
+            command=str(body.get("shell") or body.get("render") or "") + str(body.get("salt", "")),
         )
         found = [stage]
         if foreach is not None:
