@@ -8,7 +8,7 @@ from orch23.model.affected import AffectedStage
 from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
-from orch23.model.record import Record
+from orch23.model.record import same_result
 from orch23.plan.graph import may_read, reads_of
 from orch23.plan.writers import writes_of
 
@@ -80,7 +80,7 @@ def _other_versions(then: Keyed, now: Keyed, name: str) -> tuple[str, ...]:
     if earlier != earlier_then:
         return tuple(dict.fromkeys((*earlier, *earlier_then)))
     both = ((one, then.made.lock.records.get(one), now.made.lock.records.get(one)) for one in earlier)
-    return tuple(one for one, a, b in both if a is not None and b is not None and _differ(a, b))
+    return tuple(one for one, a, b in both if a is not None and b is not None and not same_result(a, b))
 
 
 def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
@@ -90,10 +90,6 @@ def _earlier(plan: Plan, name: str) -> tuple[str, ...]:
         return ()
     before = plan.chains[node.chain.chain][: node.chain.index]
     return tuple(one for one in before if _reads(plan, name, plan.nodes[one]))
-
-
-def _differ(one: Record, other: Record) -> bool:
-    return (dict(one.outputs), one.deleted) != (dict(other.outputs), other.deleted)
 
 
 def _reads(plan: Plan, name: str, writer: Node) -> bool:

@@ -1,10 +1,11 @@
 """Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from orch23.decide.freshness import Candidate, Known, decide
+from orch23.engine.bases import Bases
 from orch23.engine.ends import LOST_BYTES, LOST_HINT
 from orch23.engine.lay import lay
 from orch23.engine.world import StageTree, World
@@ -16,7 +17,7 @@ from orch23.model.manifest import Manifest, Reason, core_of, identity_of
 from orch23.model.paths import is_glob, match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.model.record import Record, retained_key
+from orch23.model.record import Record, retained_key, same_result
 from orch23.plan.graph import may_read, reads_of
 from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.prompts import Sources
@@ -47,6 +48,12 @@ class Appraiser:
     failed_before: Mapping[str, str] = field(default_factory=dict)
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _bases: Bases = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Choose bases in this world."""
+        self._bases = Bases(self.world)
+
     _index: tuple[Plan, Writers, dict[str, frozenset[str]]] | None = None
 
     def resolve(self, name: str) -> Resolved:
@@ -83,12 +90,12 @@ class Appraiser:
     def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
         """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19)."""
         world = self.world
-        in_force = self._base_in_force(name)
+        in_force = self._bases.in_force(name)
         world.starts[name] = in_force
         resolved = self.resolve(name)
         known = self._known(resolved, need_intermediate=need_intermediate)
         if self._may_start_anew(known, resolved):
-            for start in self._other_bases(name, resolved, in_force):
+            for start in self._bases.others(name, identity_of(resolved.manifest), in_force):
                 world.starts[name] = start
                 other = self.resolve(name)
                 if self._todays(other):
@@ -96,7 +103,7 @@ class Appraiser:
                     break
             else:
                 world.starts[name] = in_force
-                world.starts[name] = self._moved_base(name, in_force)
+                world.starts[name] = self._bases.moved(name, in_force)
                 if world.starts[name] != in_force:
                     resolved = self.resolve(name)
                     known = self._known(resolved, need_intermediate=need_intermediate)
@@ -132,110 +139,6 @@ class Appraiser:
             return None
         record = replace(retained, key=resolved.key, manifest=resolved.manifest, failed=False)
         return VerifyOnly(record, (Reason("first_run"),), adopted=retained.accepted)
-
-    def _base_in_force(self, name: str) -> Mapping[str, FileEntry]:
-        """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""
-        world = self.world
-        if not self._has_base(name):
-            return {}
-        record = self._kept_failure(name) or world.former.get(name)
-        return _in_force(world, name, record) if record is not None else {}
-
-    def _has_base(self, name: str) -> bool:
-        return self._stage(name).chain is not None or bool(self.world.plan.above.get(name))
-
-    def _kept_failure(self, name: str) -> Record | None:
-        """Return the record of the stage's kept failure, if its files are those on disk."""
-        world, stage = self.world, self._stage(name)
-        if stage.on_failure != "keep":
-            return None
-        on_disk = world.store.workspace.entry
-        for record in world.store.records.labelled(name):
-            kept = record.failed and "action_format" in record.manifest  # what `reset` retained has no such aspect
-            if kept and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
-                return record
-        return None
-
-    def _other_bases(
-        self, name: str, resolved: Resolved, in_force: Mapping[str, FileEntry]
-    ) -> Iterator[Mapping[str, FileEntry]]:
-        """Give the other bases that records of the stage, under any name, started from; the original is one of them."""
-        if not self._has_base(name):
-            return
-        identity = identity_of(resolved.manifest)
-        records = (*self.world.locked.of_identity(identity), *self.world.store.records.by_identity(identity))
-        seen = [in_force]
-        for start in ({}, *(_in_force(self.world, name, record) for record in records)):
-            if start not in seen:
-                seen.append(start)
-                yield start
-
-    def _moved_base(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
-        """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
-        world, stage = self.world, self._stage(name)
-        if not self._has_base(name) or not self._follows_the_lock(stage):
-            return in_force
-        is_new = stage.chain is not None and self._is_new(name, stage)
-        paths = [path for path in self._shared_paths(stage) if world.sees_chain(name, path) and not world.dead(path)]
-        moved = dict(in_force)
-        for path in paths:
-            there, start = world.store.workspace.entry(path), world.start(name, path)
-            if there is None or there == start or there in self._older_versions(stage, path):
-                continue
-            if self._starts_from(path, there, start, is_new=is_new) or self._is_users_later(stage, path, there):
-                moved[path] = there
-        return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
-
-    def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
-        """Return what earlier items of the chain started from at a path and made there, and the original."""
-        world, link = self.world, stage.chain
-        earlier = world.plan.chains[link.chain][: link.index] if link else ()
-        results = [world.results[name] for name in earlier if name in world.results]
-        versions = [record.outputs[path] for record in results if path in record.outputs]
-        return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
-
-    def _is_users_later(self, stage: Stage, path: str, there: FileEntry) -> bool:
-        """Return whether a later item of the chain started from a user's bytes: what is on disk came from these."""
-        world, link = self.world, stage.chain
-        later = world.plan.chains[link.chain][link.index + 1 :] if link else ()
-        records = (world.former[name] for name in later if name in world.former)
-        return any(path in record.bases for record in records) and world.known_bytes(path, there)
-
-    def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
-        """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
-        ownership = self.world.ownership
-        if ownership.is_accepted(path, there):
-            return True
-        own = ownership.is_known(path, there)
-        if is_new and not (own and self.world.alive_owner(path)):
-            return True
-        return not (own and start is None) and ownership.equals_head(path, there)
-
-    def _shared_paths(self, stage: Stage) -> list[str]:
-        """Return the files on disk that a stage may start from, or see before a later stage edits them."""
-        patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
-        return sorted({path for pattern in patterns for path in self.world.store.workspace.listing(pattern)})
-
-    def _follows_the_lock(self, stage: Stage) -> bool:
-        """Return whether the items before a stage have the results that the lock file has: those are on disk."""
-        world, link = self.world, stage.chain
-        for earlier in world.plan.chains[link.chain][: link.index] if link else ():
-            locked, today = world.former.get(earlier), world.results.get(earlier)
-            if today is None or earlier in world.unsettled:
-                return False
-            known = (*([locked] if locked is not None else []), *world.locked.of_key(today.key))  # under another name
-            if not any(_same_result(one, today) for one in known):
-                return False
-        return True
-
-    def _is_new(self, name: str, stage: Stage) -> bool:
-        """Return whether the stage has never had a result; without any lock file the store may know one."""
-        world = self.world
-        if self._kept_failure(name) is not None:
-            return False
-        if name in world.former or any(item in world.former for item in world.plan.chains[_chain_of(stage)]):
-            return False
-        return bool(world.former) or not world.store.records.labelled(name)
 
     def _without_started(self, known: Known) -> Known:
         """Return what is known without the edits that the stage starts from: a run keeps them in its own way."""
@@ -360,7 +263,7 @@ class Appraiser:
         found += [r for r in self.world.store.records.by_key(resolved.key) if not r.failed]
         unique: list[Record] = []
         for record in found:
-            if not any(_same_result(record, one) for one in unique):
+            if not any(same_result(record, one) for one in unique):
                 unique.append(replace(record, stage=resolved.stage.name))
         return tuple(unique)
 
@@ -460,23 +363,9 @@ def _lost(path: str) -> Diagnostic:
     return Diagnostic(LOST_BYTES, text, hint=LOST_HINT)
 
 
-def _in_force(world: World, name: str, record: Record) -> dict[str, FileEntry]:
-    """Return the moved bases of a record that hold today: what would be started from otherwise is the same still."""
-    bases = record.bases.items()
-    return {path: base.start for path, base in bases if world.incoming(name, path) == base.instead_of}
-
-
 def _unrendered(manifest: Manifest) -> Manifest:
     """Return a manifest without what is rendered from contents, or cut out of them."""
     return {aspect: value for aspect, value in manifest.items() if aspect not in ("prompt", "system")}
-
-
-def _chain_of(stage: Stage) -> str:
-    return stage.chain.chain if stage.chain is not None else ""
-
-
-def _same_result(one: Record, other: Record) -> bool:
-    return (dict(one.outputs), one.deleted) == (dict(other.outputs), other.deleted)
 
 
 def _core(record: Record) -> str:

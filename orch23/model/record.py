@@ -48,6 +48,11 @@ class Record:
     failed: bool = False
 
 
+def same_result(one: Record, other: Record) -> bool:
+    """Return whether two records have the same outputs and deleted the same files."""
+    return (dict(one.outputs), one.deleted) == (dict(other.outputs), other.deleted)
+
+
 def retained_key(key: str) -> str:
     """Return the key of what `reset` retains of a record with this key: no stage has it."""
     return digest_json({"retained": key})

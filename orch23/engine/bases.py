@@ -1,0 +1,135 @@
+"""Choose the base of a stage: the bytes that it starts from, or sees before a later stage edits them (ADR 19)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from orch23.engine.world import World
+from orch23.model.digest import FileEntry
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.record import Record, same_result
+from orch23.plan.graph import reads_of
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """Chooses in one world, as it is at the time of each question. Reads; never writes.
+
+    A base is a mapping path -> bytes of the paths where it has moved; for others it is the original, or the version of
+    the item before.
+    """
+
+    world: World
+
+    def in_force(self, name: str) -> Mapping[str, FileEntry]:
+        """Return the bases that have moved for a stage: as its record says, or the kept failure that is on disk."""
+        world = self.world
+        if not self._has_base(name):
+            return {}
+        record = self._kept_failure(name) or world.former.get(name)
+        return self._of_record(name, record) if record is not None else {}
+
+    def _of_record(self, name: str, record: Record) -> dict[str, FileEntry]:
+        """Return the moved bases of a record that hold today: what they stand in place of is still the same."""
+        bases = record.bases.items()
+        return {path: base.start for path, base in bases if self.world.incoming(name, path) == base.instead_of}
+
+    def _has_base(self, name: str) -> bool:
+        return self._stage(name).chain is not None or bool(self.world.plan.above.get(name))
+
+    def _kept_failure(self, name: str) -> Record | None:
+        """Return the record of the stage's kept failure, if its files are those on disk."""
+        world, stage = self.world, self._stage(name)
+        if stage.on_failure != "keep":
+            return None
+        on_disk = world.store.workspace.entry
+        for record in world.store.records.labelled(name):
+            kept = record.failed and "action_format" in record.manifest  # what `reset` retained has no such aspect
+            if kept and record.outputs and all(on_disk(p) == e for p, e in record.outputs.items()):
+                return record
+        return None
+
+    def others(self, name: str, identity: str, in_force: Mapping[str, FileEntry]) -> Iterator[Mapping[str, FileEntry]]:
+        """Give the other bases that records of the stage, under any name, started from; the original is one of them."""
+        if not self._has_base(name):
+            return
+        records = (*self.world.locked.of_identity(identity), *self.world.store.records.by_identity(identity))
+        seen = [in_force]
+        for start in ({}, *(self._of_record(name, record) for record in records)):
+            if start not in seen:
+                seen.append(start)
+                yield start
+
+    def moved(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
+        """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
+        world, stage = self.world, self._stage(name)
+        if not self._has_base(name) or not self._follows_the_lock(stage):
+            return in_force
+        is_new = stage.chain is not None and self._is_new(name, stage)
+        paths = [path for path in self._shared_paths(stage) if world.sees_chain(name, path) and not world.dead(path)]
+        moved = dict(in_force)
+        for path in paths:
+            there, start = world.store.workspace.entry(path), world.start(name, path)
+            if there is None or there == start or there in self._older_versions(stage, path):
+                continue
+            if self._starts_from(path, there, start, is_new=is_new) or self._is_users_later(stage, path, there):
+                moved[path] = there
+        return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
+
+    def _older_versions(self, stage: Stage, path: str) -> list[FileEntry | None]:
+        """Return what earlier items of the chain started from at a path and made there, and the original."""
+        world, link = self.world, stage.chain
+        earlier = world.plan.chains[link.chain][: link.index] if link else ()
+        results = [world.results[name] for name in earlier if name in world.results]
+        versions = [record.outputs[path] for record in results if path in record.outputs]
+        return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
+
+    def _is_users_later(self, stage: Stage, path: str, there: FileEntry) -> bool:
+        """Return whether a later item of the chain started from a user's bytes: what is on disk came from these."""
+        world, link = self.world, stage.chain
+        later = world.plan.chains[link.chain][link.index + 1 :] if link else ()
+        records = (world.former[name] for name in later if name in world.former)
+        return any(path in record.bases for record in records) and world.known_bytes(path, there)
+
+    def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
+        """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
+        ownership = self.world.ownership
+        if ownership.is_accepted(path, there):
+            return True
+        own = ownership.is_known(path, there)
+        if is_new and not (own and self.world.alive_owner(path)):
+            return True
+        return not (own and start is None) and ownership.equals_head(path, there)
+
+    def _shared_paths(self, stage: Stage) -> list[str]:
+        """Return the files on disk that a stage may start from, or see before a later stage edits them."""
+        patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
+        return sorted({path for pattern in patterns for path in self.world.store.workspace.listing(pattern)})
+
+    def _follows_the_lock(self, stage: Stage) -> bool:
+        """Return whether the items before a stage have the results that the lock file has: those are on disk."""
+        world, link = self.world, stage.chain
+        for earlier in world.plan.chains[link.chain][: link.index] if link else ():
+            locked, today = world.former.get(earlier), world.results.get(earlier)
+            if today is None or earlier in world.unsettled:
+                return False
+            known = (*([locked] if locked is not None else []), *world.locked.of_key(today.key))  # under another name
+            if not any(same_result(one, today) for one in known):
+                return False
+        return True
+
+    def _is_new(self, name: str, stage: Stage) -> bool:
+        """Return whether the stage has never had a result; without any lock file the store may know one."""
+        world = self.world
+        if self._kept_failure(name) is not None:
+            return False
+        items = world.plan.chains[stage.chain.chain] if stage.chain is not None else ()
+        if name in world.former or any(item in world.former for item in items):
+            return False
+        return bool(world.former) or not world.store.records.labelled(name)
+
+    def _stage(self, name: str) -> Stage:
+        stage = self.world.plan.nodes[name]
+        if isinstance(stage, ForeachStage):
+            message = f"BUG: {name} is not expanded"
+            raise TypeError(message)
+        return stage
