@@ -168,6 +168,8 @@ class Facts:
         base = dict(force)
         known = self.lock.retained.get(stage.name)
         again = known is not None and stage.name not in self.lock.results and known.core == self.core_of[stage.name]
+        if again and known is not None and known.accepted:
+            again = False  # a user's bytes are in it
         if again and known is not None and same(known.start, force) and (self.overwrite or not self.edited(stage)):
             return base  # after a reset: the same request again
         if not self.follows:
