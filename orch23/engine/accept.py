@@ -133,9 +133,10 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
 
 def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...], recorded: Record | None) -> Files:
     """Return what the stage would own: its result of today's key, else its last, with the edited files as on disk."""
-    store = build.session.store
-    record = recorded or build.session.world.former.get(resolved.stage.name)
-    outputs: dict[str, FileEntry] = dict(record.outputs) if record else {}
+    store, world = build.session.store, build.session.world
+    record = recorded or world.former.get(resolved.stage.name)
+    known = record.outputs.items() if record is not None else ()
+    outputs: dict[str, FileEntry] = {path: entry for path, entry in known if world.has_bytes(path, entry)}
     for path in paths:
         entry = store.workspace.entry(path)
         if entry is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from orch23.engine.world import World
 from orch23.model.digest import FileEntry
+from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record, same_result
 from orch23.plan.graph import reads_of
@@ -62,16 +63,18 @@ class Bases:
     def moved(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
         world, stage = self.world, self._stage(name)
-        if not self._has_base(name) or not self._follows_the_lock(stage):
+        if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
-        is_new = stage.chain is not None and self._is_new(name, stage)
+        is_new = self._is_new(name, stage)
         paths = [path for path in self._shared_paths(stage) if world.sees_chain(name, path) and not world.dead(path)]
         moved = dict(in_force)
         for path in paths:
             there, start = world.store.workspace.entry(path), world.start(name, path)
             if there is None or there == start or there in self._older_versions(stage, path):
                 continue
-            if self._starts_from(path, there, start, is_new=is_new) or self._is_users_later(stage, path, there):
+            is_own = stage.chain is not None and match_any(world.chain_writes(stage.chain.chain), path)
+            starts = self._starts_from(path, there, start, is_new=is_new and is_own)
+            if starts or self._is_users_later(stage, path, there):
                 moved[path] = there
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
 
@@ -105,27 +108,24 @@ class Bases:
         patterns = [*reads_of(stage), *(stage.outputs if stage.chain else ())]
         return sorted({path for pattern in patterns for path in self.world.store.workspace.listing(pattern)})
 
-    def _follows_the_lock(self, stage: Stage) -> bool:
-        """Return whether the items before a stage have the results that the lock file has: those are on disk."""
+    def _follows_the_disk(self, stage: Stage) -> bool:
+        """Return whether no item before a stage has another result in this build: that one is not on disk yet."""
         world, link = self.world, stage.chain
-        for earlier in world.plan.chains[link.chain][: link.index] if link else ():
-            locked, today = world.former.get(earlier), world.results.get(earlier)
-            if today is None or earlier in world.unsettled:
+        for name in world.plan.chains[link.chain][: link.index] if link else ():
+            today, former = world.results.get(name), world.former.get(name)
+            if today is None or name in world.unsettled:
                 return False
-            known = (*([locked] if locked is not None else []), *world.locked.of_key(today.key))  # under another name
-            if not any(same_result(one, today) for one in known):
+            if name in world.ran and (former is None or not same_result(former, today)):
                 return False
         return True
 
     def _is_new(self, name: str, stage: Stage) -> bool:
-        """Return whether the stage has never had a result; without any lock file the store may know one."""
+        """Return whether the lock file has no result of the stage, nor of another item of its chain."""
         world = self.world
         if self._kept_failure(name) is not None:
             return False
         items = world.plan.chains[stage.chain.chain] if stage.chain is not None else ()
-        if name in world.former or any(item in world.former for item in items):
-            return False
-        return bool(world.former) or not world.store.records.labelled(name)
+        return name not in world.former and not any(item in world.former for item in items)
 
     def _stage(self, name: str) -> Stage:
         stage = self.world.plan.nodes[name]

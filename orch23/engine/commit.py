@@ -48,6 +48,8 @@ class Committer:
         """Make a verified result durable, and what other stages see. The workspace stays as it is."""
         record = self._record(resolved, done, failed=False)
         self.session.world.settle(resolved.stage.name, record)
+        if done.attempts:
+            self.session.world.ran.add(resolved.stage.name)
         return record
 
     def gather(self, resolved: Resolved, done: Attempted) -> Record:

@@ -31,7 +31,8 @@ class World:
     `unsettled` names the latter. `laid` are bytes made again from recorded answers, by sha256. `promised` is what
     will be on the disk: in a dry-run by restored stages, in a build by those that are held. `starts` are the bases that
     have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the version of
-    an earlier item. `edited` are paths that a user edited and that nothing writes in this build.
+    an earlier item. `ran` are the stages that ran in this build. `edited` are paths that a user edited and that nothing
+    writes in this build.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class World:
     promised: dict[str, FileEntry | None] = field(default_factory=dict)
     starts: dict[str, Mapping[str, FileEntry]] = field(default_factory=dict)
     edited: set[str] = field(default_factory=set)
+    ran: set[str] = field(default_factory=set)
     git: Git = field(default_factory=NoGit)
     claims: Claims | None = None
     _owners: dict[str, list[str]] = field(default_factory=dict)

@@ -384,6 +384,7 @@ class Oracle:
         self.coming: dict[str, str | None] = {}
         self.starts: dict[str, Files] = {}
         self.in_place: dict[str, frozenset[str]] = {}
+        self.ran: set[str] = set()
         environment = jinja2.Environment(keep_trailing_newline=True)
         environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)  # docs/prompts.md: as it is
         self.prompt = environment.from_string(PROMPT_TEXT % sketch.rev)
@@ -481,6 +482,8 @@ class Oracle:
         if done is None:
             ends[name] = "failed"
             return
+        if done is not record:
+            self.ran.add(name)
         self._arrive(task, done, "verified" if done is record else "built")
 
     def _arrive(self, task: Task, record: Kept, end: str) -> None:
@@ -622,12 +625,12 @@ class Oracle:
         chain = self._chain(task)
         earlier = [one for one in chain if one.index < task.index]
         for one in earlier:
-            if one.name not in self.results or self._former(one.name) != self.results[one.name].outputs:
+            again = one.name in self.results and self._former(one.name) == self.results[one.name].outputs
+            if one.name not in self.results or (one.name in self.ran and not again):
                 return in_force
         if task.chain is None:
             return in_force
         is_new = not any(one.name in self.state.lock for one in chain)
-        is_new = is_new and (bool(self.state.lock) or not any(r.stage == task.name for r in self.state.records))
         later = [self.state.lock[one.name] for one in chain if one.index > task.index and one.name in self.state.lock]
         moved = dict(in_force)
         for path in task.outputs:
