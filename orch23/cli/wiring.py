@@ -30,9 +30,9 @@ from orch23.engine.readiness import Readiness
 from orch23.engine.session import Machinery, Session, open_session, sound_part
 from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
-from orch23.execute.git import Repository
 from orch23.execute.launch import PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
+from orch23.execute.repository import Repository
 from orch23.execute.rooms import Rooms
 from orch23.execute.sandbox.choice import Sandbox, choose_once, no_sandbox, not_allowed
 from orch23.execute.sandbox.restricted import Restricted

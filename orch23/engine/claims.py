@@ -1,15 +1,13 @@
 """Find the stage of another pipeline that owns a path: one path has one owner in a project (ADR 19)."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import Record
 from orch23.store.lock_file import read_lock
-from orch23.store.lock_files import files_of
 
 Declares: TypeAlias = Callable[[str, str, str], bool]
 """Return whether a pipeline file declares a stage of that name with an output that covers a path."""
@@ -17,8 +15,7 @@ Declares: TypeAlias = Callable[[str, str, str], bool]
 _SUFFIXES = (".yaml", ".yml")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The lock file of a pipeline gives a path to one of its stages."""
 
     pipeline: str
@@ -26,18 +23,19 @@ class Claim:
     record: Record
 
 
-@dataclass(slots=True)
 class Claims:
     """What the other pipelines of a project own. Their lock files are searched for at the first question.
 
     `declares` loads a pipeline: it is called only where a lock file claims a path that is asked for.
     """
 
-    root: Path
-    own_lock: Path
-    declares: Declares = lambda _pipeline, _stage, _path: True
-    _claims: dict[str, list[Claim]] | None = None
-    _declared: dict[tuple[str, str, str], bool] = field(default_factory=dict)
+    def __init__(self, root: Path, own_lock: Path, declares: Declares = lambda _pipeline, _stage, _path: True) -> None:
+        """Take the root of the project, the lock file that is not another's, and what tells what is declared."""
+        self.root = root
+        self.own_lock = own_lock
+        self.declares = declares
+        self._claims: dict[str, list[Claim]] | None = None
+        self._declared: dict[tuple[str, str, str], bool] = {}
 
     def owner(self, path: str) -> Claim | None:
         """Return the claim of another pipeline that still declares the path as an output; None if there is none."""
@@ -56,6 +54,8 @@ class Claims:
 
     def _all(self) -> dict[str, list[Claim]]:
         if self._claims is None:
+            from orch23.store.lock_files import files_of  # noqa: PLC0415 - few builds claim a path
+
             self._claims = {}
             locks, _ = files_of(self.root)
             for lock in sorted(locks - {self.own_lock}):

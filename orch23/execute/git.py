@@ -4,9 +4,7 @@ import contextlib
 import hashlib
 import shutil
 import subprocess
-import threading
-import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +17,6 @@ from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.model.paths import is_ignored, match, normal
 
 _TIMEOUT_S = 60.0
-_PATHS_AT_ONCE = 500
 _MODES = {"100644": False, "100755": True}  # links and submodules are no regular files
 _CONFIG = (
     "core.hooksPath=/dev/null",
@@ -77,7 +74,7 @@ class Revision:
         blob = self._blobs.get(path)
         if blob is None:
             return None
-        asking, answering = _pipes(self._process)
+        asking, answering = pipes_of(self._process)
         asking.write(f"{blob.sha}\n".encode())
         asking.flush()
         words = answering.readline().split()
@@ -100,7 +97,7 @@ class Revision:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """End the process that reads the objects."""
         del kind, error, at
-        _end(self._process)
+        end_reading(self._process)
 
 
 def open_revision(root: Path, name: str) -> Revision:
@@ -111,106 +108,26 @@ def open_revision(root: Path, name: str) -> Revision:
         ConfigurationError: there is no git.
 
     """
-    git = _command(root)
+    git = git_command(root)
     if git is None:
         hint = "install it where the system keeps its programs"
         raise ConfigurationError(Diagnostic("E482", "`git` was not found", hint=hint))
-    prefix = _run(git, "rev-parse", "--show-prefix")
+    prefix = run_git(git, "rev-parse", "--show-prefix")
     if prefix is None:
         message = f"`{root.name}` is in no git repository"
         raise _unknown(message, "make one with `git init`, and commit")
     commit = None
     if name.strip() and name.isprintable():
-        commit = _run(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        commit = run_git(git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     if commit is None:
         message = f"git knows no revision `{name}`"
         raise _unknown(message, "name a commit, a branch or a tag; a shallow clone may lack it")
     sha = commit.decode().strip()
-    listed = _run(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
-    return Revision(commit=sha, _blobs=_blobs(listed, prefix.removesuffix(b"\n")), _process=_batch(git))
+    listed = run_git(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
+    return Revision(commit=sha, _blobs=blobs_of(listed, prefix.removesuffix(b"\n")), _process=read_objects(git))
 
 
-@dataclass(kw_only=True)
-class Repository:
-    """What git has of a project: the tree of HEAD, the index, and objects by id. Safe for calls from several threads.
-
-    A project in no repository, a repository without a commit and a machine without git are the same: git has nothing.
-    `was_asked` is true from the first question on: the answers then rest on more than the files of the project.
-    """
-
-    root: Path
-    was_asked: bool = False
-    _git: list[str] | None = None
-    _is_known: bool = False
-    _process: "subprocess.Popen[bytes] | None" = None
-    _end: "weakref.finalize[..., Repository] | None" = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def committed(self, paths: Collection[str]) -> Mapping[str, str]:
-        """Return the blob ids that HEAD has at these paths; a path that is not in its tree is left out."""
-        found: dict[str, str] = {}
-        ordered = sorted(paths)
-        with self._lock:
-            git = self._command()
-            for start in range(0, len(ordered) if git else 0, _PATHS_AT_ONCE):
-                some = ordered[start : start + _PATHS_AT_ONCE]
-                listed = _run([*(git or ()), "--literal-pathspecs"], "ls-tree", "-z", "HEAD", "--", *some)
-                found |= {path: blob.sha for path, blob in _blobs(listed or b"", b"").items()}
-        return {path: found[path] for path in ordered if path in found}
-
-    def bytes_of(self, blob_id: str) -> bytes | None:
-        """Return the bytes of a blob that the repository has here; nothing is fetched."""
-        return self._object(blob_id)
-
-    def bytes_at(self, path: str) -> Iterator[bytes]:
-        """Give the bytes that HEAD has at a path, and those that the index has."""
-        for name in (f"HEAD:./{path}", f":./{path}"):
-            data = self._object(name)
-            if data is not None:
-                yield data
-
-    def close(self) -> None:
-        """End the process that reads objects, if there is one; a later question starts another."""
-        with self._lock:
-            if self._end is not None:
-                self._end()
-            self._process = self._end = None
-
-    def _object(self, name: str) -> bytes | None:
-        with self._lock:
-            try:
-                return self._read(name)
-            except OSError:  # git ended: what it cannot say, it does not have
-                return None
-
-    def _read(self, name: str) -> bytes | None:
-        git = self._command()
-        if git is None:
-            return None
-        if self._process is None:
-            self._process = _batch(git)
-            self._end = weakref.finalize(self, _end, self._process)
-        asking, answering = _pipes(self._process)
-        asking.write(f"{name}\n".encode())
-        asking.flush()
-        words = answering.readline().rsplit(None, 2)
-        if len(words) != 3 or not words[2].isdigit():  # noqa: PLR2004 - id, kind, size; else `NAME missing`
-            return None
-        data = answering.read(int(words[2]))
-        answering.read(1)
-        return data if words[1] == b"blob" else None
-
-    def _command(self) -> list[str] | None:
-        """Return how git is started, or None where it has nothing to say of this project."""
-        self.was_asked = True
-        if not self._is_known:
-            self._is_known = True
-            git = _command(self.root)
-            self._git = git if git is not None and _run(git, "rev-parse", "--show-prefix") is not None else None
-        return self._git
-
-
-def _command(root: Path) -> list[str] | None:
+def git_command(root: Path) -> list[str] | None:
     """Return how git is started in a folder, or None if there is no git."""
     program = shutil.which("git", path=_ENVIRONMENT["PATH"])
     if program is None:
@@ -219,7 +136,7 @@ def _command(root: Path) -> list[str] | None:
     return [program, "--no-pager", *options, "-C", str(root)]
 
 
-def _batch(git: list[str]) -> "subprocess.Popen[bytes]":
+def read_objects(git: list[str]) -> "subprocess.Popen[bytes]":
     """Start the process that reads objects by name, one a line."""
     return subprocess.Popen(
         [*git, "cat-file", "--batch"],
@@ -230,15 +147,16 @@ def _batch(git: list[str]) -> "subprocess.Popen[bytes]":
     )
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    for pipe in _pipes(process):
+def end_reading(process: "subprocess.Popen[bytes]") -> None:
+    """End a process that `read_objects` started, and wait for it."""
+    for pipe in pipes_of(process):
         with contextlib.suppress(OSError):
             pipe.close()
     process.kill()
     process.wait()
 
 
-def _run(git: list[str], *arguments: str) -> bytes | None:
+def run_git(git: list[str], *arguments: str) -> bytes | None:
     """Return what a git command prints, or None if it fails."""
     ended = subprocess.run(
         [*git, *arguments],
@@ -251,7 +169,7 @@ def _run(git: list[str], *arguments: str) -> bytes | None:
     return ended.stdout if ended.returncode == 0 else None
 
 
-def _blobs(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
+def blobs_of(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
     """Return the regular files below a folder of a tree; a name that is no UTF-8 cannot be written in a pipeline."""
     found = {}
     for line in listed.split(b"\0"):
@@ -266,7 +184,8 @@ def _blobs(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
     return found
 
 
-def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
+def pipes_of(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
+    """Return where a process is asked, and where it answers."""
     if process.stdin is None or process.stdout is None:
         message = "BUG: git was started without pipes"
         raise RuntimeError(message)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.git import Repository
+from orch23.execute.repository import Repository
 from orch23.model.digest import git_blob_id
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
