@@ -280,8 +280,8 @@ EDITS: Sequence[Edit] = (
     Edit(
         "the store deleted, and the recorded answers",
         _forget_answers,
-        "Without an earlier version of the guide, the prompt that shows it cannot be rendered. The digests of all that it "
-        "is made of prove that it is the same.",
+        "Without an earlier version of the guide, the prompt that shows it cannot be rendered. The digests of all that "
+        "it is made of prove that it is the same.",
     ),
     Edit(
         "an output edited by hand, and given up again",
