@@ -14,7 +14,8 @@ class Declared:
     """Answers whether a pipeline declares a path, and remembers the questions."""
 
     def __init__(self, *, answer: bool) -> None:
-        self.answer, self.asked = answer, []
+        self.answer = answer
+        self.asked: list[tuple[str, str, str]] = []
 
     def __call__(self, pipeline: str, stage: str, path: str) -> bool:
         self.asked.append((pipeline, stage, path))
