@@ -74,7 +74,7 @@ class Bases:
                 continue
             is_own = stage.chain is not None and match_any(world.chain_writes(stage.chain.chain), path)
             starts = self._starts_from(path, there, start, is_new=is_new and is_own)
-            if starts or self._is_users_later(stage, path, there):
+            if starts or self._came_from_user(stage, path, there):
                 moved[path] = there
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
 
@@ -86,12 +86,16 @@ class Bases:
         versions = [record.outputs[path] for record in results if path in record.outputs]
         return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
 
-    def _is_users_later(self, stage: Stage, path: str, there: FileEntry) -> bool:
-        """Return whether a later item of the chain started from a user's bytes: what is on disk came from these."""
+    def _came_from_user(self, stage: Stage, path: str, there: FileEntry) -> bool:
+        """Return whether what is on disk came from a user's bytes.
+
+        They were accepted as the result of the stage or of a later item of its chain, or such an item started from them.
+        """
         world, link = self.world, stage.chain
-        later = world.plan.chains[link.chain][link.index + 1 :] if link else ()
-        records = (world.former[name] for name in later if name in world.former)
-        return any(path in record.bases for record in records) and world.known_bytes(path, there)
+        items = world.plan.chains[link.chain][link.index :] if link else ()
+        records = [world.former[name] for name in items if name in world.former]
+        of_user = any(path in r.accepted or (path in r.bases and r.stage != stage.name) for r in records)
+        return of_user and world.known_bytes(path, there)
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from what is on disk at a path, and not from its base so far."""

@@ -767,3 +767,21 @@ def test_a_kept_failure_in_a_folder_keeps_its_base(repository, model):
     green(repository.run("build", "a.yaml"))
     assert model.last.base == {}
     assert repository.read("site/a.py") == B
+
+
+def test_an_accepted_result_of_an_earlier_item_stays_when_that_item_changes(repository, model):
+    """Case: another item was built on the accepted result, so that the bytes on disk are a run's."""
+
+    def declare(*pairs: tuple[str, str]) -> None:
+        items = [item(key, text, "src/m.py") for key, text in pairs]
+        repository.write(pipeline({"work": items_of(*items, order="sequential")["tests"]}))
+
+    declare(("x", "p"), ("y", "p"))
+    green(repository.run("build", "a.yaml"))
+    append(repository, "src/m.py", "# mine\n")
+    declare(("y", "p"), ("z", "p"))
+    green(repository.run("accept", "a.yaml", "work"))
+    green(repository.run("build", "a.yaml"))
+    declare(("y", "r"), ("z", "p"))
+    green(repository.run("build", "a.yaml"))
+    assert "# mine\n" in repository.read("src/m.py")
