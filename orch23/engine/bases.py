@@ -89,7 +89,7 @@ class Bases:
     def _came_from_user(self, stage: Stage, path: str, there: FileEntry) -> bool:
         """Return whether what is on disk came from a user's bytes.
 
-        They were accepted as the result of the stage or of a later item of its chain, or such an item started from them.
+        They were accepted as the result of the stage or of a later item of its chain, or were the base of one.
         """
         world, link = self.world, stage.chain
         items = world.plan.chains[link.chain][link.index :] if link else ()
