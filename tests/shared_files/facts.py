@@ -183,9 +183,7 @@ class Facts:
         return base
 
     def _is_new(self, stage: Stage) -> bool:
-        """Return whether the stage never had a result; an item of a chain that had one is no new chain."""
-        if not self.lock.all() and any(made.stage == stage.name for made in self._everything()):
-            return False  # the lock file is lost
+        """Return whether the lock file has no result of the stage; an item of a chain that had one is no new chain."""
         names = {one.name for one in self.declared if one.family == stage.family} if stage.chain else {stage.name}
         return all(self.lock.of(name) is None for name in names) and not self._failure_on_disk(stage)
 
@@ -195,8 +193,10 @@ class Facts:
             return False  # older than the results of earlier items
         known = [made for name in self.later if (made := self.lock.of(name)) is not None]
         theirs = any(dict(made.start).get(path) != dict(made.instead).get(path) for made in known)
+        mine = self.lock.of(stage.name) if stage.chain else None
+        theirs = theirs or any(path in made.accepted for made in (*known, *((mine,) if mine is not None else ())))
         if theirs and self.makers(path, self.disk[path]):
-            return True  # a later item started from a user's bytes, and what is on disk came from these
+            return True  # what is on disk came from an accepted result, or from what a later item started from
         if self.is_accepted(path):
             return True
         own = bool(self.makers(path, self.disk[path]))
