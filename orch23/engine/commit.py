@@ -207,9 +207,12 @@ class Committer:
         return found
 
     def _keep_start(self, resolved: Resolved, path: str, entry: FileEntry) -> None:
-        """Keep bytes that a stage started from where they outlive the store."""
+        """Keep bytes that a stage started from where they outlive the store; a clone may have none of them."""
         store, step = self.session.store, resolved.stage.step
-        data = self.session.world.read(path, entry)
+        try:
+            data = self.session.world.read(path, entry)
+        except MissingBytesError:
+            return
         store.contents.put_bytes(data)
         store.exchanges.put_original(data, step.transcripts if isinstance(step, LLMStep) else None)
 
