@@ -15,7 +15,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.manifest import Manifest, Reason, core_of, identity_of
 from orch23.model.paths import is_glob, match_any, meets
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record, retained_key, same_result
 from orch23.plan.graph import may_read, reads_of
@@ -58,7 +58,7 @@ class Appraiser:
 
     def resolve(self, name: str) -> Resolved:
         """Return a stage with its manifest, as the world stands now."""
-        stage = self._stage(name)
+        stage = self.world.stage(name)
         self.world.store.workspace.ask_for(name)
         tree = _LossyTree(self.world, name)
         resolved = resolve_stage(
@@ -170,7 +170,7 @@ class Appraiser:
 
     def edited(self, name: str) -> tuple[str, ...]:
         """Return the outputs that a user edited: neither a record nor the base of a run has the bytes on disk."""
-        stage = self._stage(name)
+        stage = self.world.stage(name)
         if stage.chain is None:
             return self._edited_paths([name])
         chain = stage.chain.chain
@@ -193,7 +193,7 @@ class Appraiser:
 
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
-        stage = self._stage(name)
+        stage = self.world.stage(name)
         plan, unsettled = self.world.plan, self.world.unsettled
         base = stage.outputs if stage.chain else ()
         found = [up for up in plan.upstream[name] if up in unsettled and _may_read(plan, stage, base, up)]
@@ -295,11 +295,11 @@ class Appraiser:
         world = self.world
         paths: set[str] = set()
         for name in names:
-            stage = self._stage(name)
+            stage = self.world.stage(name)
             paths.update(path for path in stage.outputs if not is_glob(path))
             record = world.former.get(name)
             paths.update(record.outputs if record else ())
-        chain = self._stage(names[0]).chain is not None
+        chain = self.world.stage(names[0]).chain is not None
         return tuple(path for path in sorted(paths) if self._is_edited(path, chained=chain))
 
     def _is_edited(self, path: str, *, chained: bool) -> bool:
@@ -329,13 +329,6 @@ class Appraiser:
         ownership = self.world.ownership
         entries = ((path, self.world.store.workspace.entry(path)) for path in paths)
         return all(e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
-
-    def _stage(self, name: str) -> Stage:
-        stage = self.world.plan.nodes[name]
-        if isinstance(stage, ForeachStage):
-            message = f"BUG: {name} is not expanded"
-            raise TypeError(message)
-        return stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from orch23.engine.world import World
 from orch23.model.digest import FileEntry
 from orch23.model.paths import match_any
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import Stage
 from orch23.model.record import Record, same_result
 from orch23.plan.graph import reads_of
 
@@ -35,11 +35,11 @@ class Bases:
         return {path: base.start for path, base in bases if self.world.incoming(name, path) == base.instead_of}
 
     def _has_base(self, name: str) -> bool:
-        return self._stage(name).chain is not None or bool(self.world.plan.above.get(name))
+        return self.world.stage(name).chain is not None or bool(self.world.plan.above.get(name))
 
     def _kept_failure(self, name: str) -> Record | None:
         """Return the record of the stage's kept failure, if its files are those on disk."""
-        world, stage = self.world, self._stage(name)
+        world, stage = self.world, self.world.stage(name)
         if stage.on_failure != "keep":
             return None
         on_disk = world.store.workspace.entry
@@ -62,7 +62,7 @@ class Bases:
 
     def moved(self, name: str, in_force: Mapping[str, FileEntry]) -> Mapping[str, FileEntry]:
         """Return the bases of a stage that has to run: a user's bytes where there are some, else those in force."""
-        world, stage = self.world, self._stage(name)
+        world, stage = self.world, self.world.stage(name)
         if not self._has_base(name) or not self._follows_the_disk(stage):
             return in_force
         is_new = self._is_new(name, stage)
@@ -130,10 +130,3 @@ class Bases:
             return False
         items = world.plan.chains[stage.chain.chain] if stage.chain is not None else ()
         return name not in world.former and not any(item in world.former for item in items)
-
-    def _stage(self, name: str) -> Stage:
-        stage = self.world.plan.nodes[name]
-        if isinstance(stage, ForeachStage):
-            message = f"BUG: {name} is not expanded"
-            raise TypeError(message)
-        return stage

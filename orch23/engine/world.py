@@ -85,6 +85,14 @@ class World:
         self._written = None
         self._sources = None
 
+    def stage(self, name: str) -> Stage:
+        """Return a stage or an item of the plan by its name."""
+        node = self.plan.nodes[name]
+        if isinstance(node, ForeachStage):
+            message = f"BUG: {name} is not expanded"
+            raise TypeError(message)
+        return node
+
     def predicted(self, name: str) -> Record | None:
         """Return the result of a stage as far as it is known: today's, else its last."""
         return self.results.get(name) or self.lock.records.get(name)
