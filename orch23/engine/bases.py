@@ -89,11 +89,13 @@ class Bases:
     def _came_from_user(self, stage: Stage, path: str, there: FileEntry) -> bool:
         """Return whether what is on disk came from a user's bytes.
 
-        They were accepted as the result of the stage or of a later item of its chain, or were the base of one.
+        They were accepted as the result of the stage, of a later item of its chain or of an item that has ended, or
+        were the base of one.
         """
         world, link = self.world, stage.chain
-        items = world.plan.chains[link.chain][link.index :] if link else ()
-        records = [world.former[name] for name in items if name in world.former]
+        later = world.plan.chains[link.chain][link.index :] if link else ()
+        ended = (name for name in world.former if link and name.startswith(f"{link.chain}@") and not world.alive(name))
+        records = [world.former[name] for name in (*later, *ended) if name in world.former]
         of_user = any(path in r.accepted or (path in r.bases and r.stage != stage.name) for r in records)
         return of_user and world.known_bytes(path, there)
 

@@ -731,6 +731,20 @@ def test_a_reordered_chain_with_a_committed_edit_comes_to_rest(repository, model
     settled(repository, model)
 
 
+def test_an_edit_stays_when_the_item_that_started_from_it_ends(repository, model):
+    started(repository, chain_of(("x", "a"), ("y", "a")))
+    append(repository, "src/m.py", EDIT)
+    green(repository.run("release", "a.yaml", "tests"))
+    repository.write(pipeline(chain_of(("x", "b"), ("y", "b"))))
+    green(repository.run("build", "a.yaml"))
+    built = repository.read("src/m.py")
+    assert built == BASE + A + A + EDIT + B + B
+    repository.write(pipeline(chain_of(("y", "c"), ("z", "c"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == built + C + C
+    settled(repository, model)
+
+
 # ---- kept failures ---------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Choose the best tier of the sandbox that does on this machine what it must; tried once in a process."""
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -96,8 +97,10 @@ class Sandbox:
         return self.choice.tier
 
     def begin(self) -> None:
-        """Choose while other work goes on."""
-        threading.Thread(target=lambda: self.choice, name="orch23-sandbox", daemon=True).start()
+        """Choose while other work goes on; a process that ends earlier waits, so that the test leaves no folder."""
+        thread = threading.Thread(target=lambda: self.choice, name="orch23-sandbox", daemon=True)
+        thread.start()
+        atexit.register(thread.join)
 
     def seen(self, room: Room) -> Room:
         """Return the room with the paths that a process in it has to use."""

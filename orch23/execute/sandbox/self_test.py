@@ -5,6 +5,7 @@ What counts is what happened outside; that the attempts were made is all that is
 
 import contextlib
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -45,8 +46,11 @@ attempt("connect", connect)
 def fault(launcher: Launcher) -> str | None:
     """Return what a tier does not do on this machine, or None where it does all that it must."""
     try:
-        with tempfile.TemporaryDirectory(prefix="orch23-sandbox-") as folder:
+        folder = tempfile.mkdtemp(prefix="orch23-sandbox-")
+        try:
             return _tried(launcher, Path(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     except LaunchRefusedError as refused:
         return refused.diagnostic.message
     except OSError as problem:

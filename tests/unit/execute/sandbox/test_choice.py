@@ -1,5 +1,7 @@
 """Which tier is taken: the best that does what it must, by trying it."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from unittest.mock import patch
@@ -105,6 +107,30 @@ def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
     sandbox.begin()
     assert [sandbox.tier for _ in range(3)] == ["none"] * 3
     assert asked == ["x"]
+
+
+ENDS_EARLIER = """
+import atexit, threading, time
+from orch23.cli.ending import end
+from orch23.execute.sandbox.choice import Choice, Sandbox
+
+ending = threading.Event()
+
+def slow():
+    ending.wait()
+    time.sleep(0.2)
+    print("tried", flush=True)
+    return Choice(None)
+
+Sandbox(slow).begin()
+atexit.register(ending.set)
+end(0)
+"""
+
+
+def test_a_process_that_ends_earlier_leaves_no_test_half_done() -> None:
+    ended = subprocess.run([sys.executable, "-c", ENDS_EARLIER], capture_output=True, check=True)
+    assert (ended.stdout, ended.stderr) == (b"tried\n", b"")
 
 
 def test_nothing_is_started_without_a_tier_unless_it_is_allowed(tmp_path: Path) -> None:
