@@ -4,14 +4,16 @@ from collections.abc import Mapping
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.build import Build
+from orch23.engine.ends import told_lost
 from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import Outlook
 from orch23.engine.running import Files
 from orch23.engine.user_edits import keep_edit
+from orch23.engine.work import InputsChangedError
 from orch23.model.decision import Decision, Edited, Fresh, Restore, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError, UsageError
+from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, NotFoundError, UsageError
 from orch23.model.event import Event
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import Stage
@@ -94,19 +96,18 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     world.unsettled.discard(name)
     resolved = session.appraiser.resolve(name)
     outputs = _outputs(build, resolved, paths, recorded)
-    failure = build.worker.verify(resolved, outputs)
+    edit = f"the edit of {', '.join(paths)}"
+    try:
+        failure = build.worker.verify(resolved, outputs)
+    except MissingBytesError as lost:
+        problem = told_lost(name, lost)
+        return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
+    except InputsChangedError as changed:
+        problem = Diagnostic("E711", f"{', '.join(changed.paths)} changed meanwhile", hint="accept again", subject=name)
+        return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
-        text = f"the edit of {', '.join(paths)} does not pass: {failure.kind}"
-        build.observer.notice(
-            Event(
-                "stage_finished",
-                text,
-                role=name,
-                level="error",
-                data={"status": "failed", "key": resolved.key, "failure": failure.brief.excerpt},
-            )
-        )
-        return exit_number(ExitCode.FAILED, failure.diagnostics, session.pipeline.exit_codes)
+        text = f"{edit} does not pass: {failure.kind}"
+        return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
     fingerprint = keep_edit(session, resolved, outputs)
     accepted = tuple(p for p, entry in outputs.items() if p in paths or world.ownership.is_accepted(p, entry))
     done = Attempted(
@@ -129,6 +130,12 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         )
     )
     return ExitCode.OK
+
+
+def _failed(build: Build, resolved: Resolved, text: str, failure: str, problems: tuple[Diagnostic, ...]) -> int:
+    data = {"status": "failed", "key": resolved.key, "failure": failure}
+    build.observer.notice(Event("stage_finished", text, role=resolved.stage.name, level="error", data=data))
+    return exit_number(ExitCode.FAILED, problems, build.session.pipeline.exit_codes)
 
 
 def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...], recorded: Record | None) -> Files:

@@ -123,8 +123,13 @@ def blocked_by(names: tuple[str, ...]) -> StageEnd:
 
 def lost_bytes(name: str, key: str, lost: MissingBytesError) -> StageEnd:
     """Return the end of a stage that wants bytes which nobody has any more."""
+    return stopped_by(key, told_lost(name, lost))
+
+
+def told_lost(name: str, lost: MissingBytesError) -> Diagnostic:
+    """Return the error that a stage wants bytes which nobody has any more."""
     text = f"the bytes of {lost.sha256} are in neither the store, the transcripts, the project nor git"
-    return stopped_by(key, Diagnostic(LOST_BYTES, text, hint=LOST_HINT, subject=name))
+    return Diagnostic(LOST_BYTES, text, hint=LOST_HINT, subject=name)
 
 
 def verdict(ends: Mapping[str, StageEnd], stopped: Stopped | None) -> Stopped:

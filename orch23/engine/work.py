@@ -75,7 +75,7 @@ class Worker:
         self._take_in(resolved, recorded.outputs if recorded is not None and adopted else {})
         if recorded is None:
             return attempts.run()
-        self._hold(recorded)
+        self._hold(recorded.outputs)
         if adopted:
             return self._adopt(resolved, recorded, adopted, attempts)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
@@ -126,15 +126,23 @@ class Worker:
         if changed:
             raise InputsChangedError(tuple(changed))
 
-    def _hold(self, recorded: Record) -> None:
-        """Keep the bytes of a record where rooms are laid from: they may be in the workspace, or made again, alone."""
+    def _hold(self, outputs: Files) -> None:
+        """Keep the bytes of outputs where rooms are laid from: they may be in the workspace, in git, or made again."""
         store, world = self.session.store, self.session.world
-        for path, entry in recorded.outputs.items():
+        for path, entry in outputs.items():
             if not store.contents.has(entry.digest):
                 store.contents.put_bytes(world.read(path, entry))
 
     def verify(self, resolved: Resolved, outputs: Files) -> Failure | None:
-        """Verify some outputs of a stage as they are; return what is wrong, or None."""
+        """Verify some outputs of a stage as they are; return what is wrong, or None.
+
+        Raises:
+            InputsChangedError: a source input changed since it was resolved; nothing was started.
+            MissingBytesError: nobody has the bytes of an input or of an output any more.
+
+        """
+        self._take_in(resolved, outputs)
+        self._hold(outputs)
         return self._attempts(resolved).verify_recorded(outputs, ())
 
     def _attempts(self, resolved: Resolved) -> Attempts:

@@ -562,6 +562,19 @@ def test_an_accepted_edit_in_a_folder_outlives_a_reset(repository, model, output
     assert repository.read("site/a.py").startswith(edited)
 
 
+def test_accepting_after_a_reset_takes_the_other_files_of_the_folder_from_git(repository, model):
+    repository.write({"SITE.md": spec("site/a.py: a", "site/b.py: a")})
+    started(repository, {"site": llm(["SITE.md"], ["site/"])})
+    append(repository, "site/a.py", EDIT)
+    green(repository.run("accept", "a.yaml", "site"))
+    repository.commit()
+    green(repository.run("reset", "--outputs", "a.yaml"))
+    green(repository.run("accept", "a.yaml", "site"))
+    green(repository.run("build", "a.yaml"))
+    assert (repository.read("site/a.py"), repository.read("site/b.py")) == (A + EDIT, A)
+    settled(repository, model)
+
+
 @pytest.mark.parametrize("way", ["clean", "delete"])
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
 def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repository, model, way, decided):
