@@ -74,7 +74,7 @@ class Bases:
                 continue
             is_own = stage.chain is not None and match_any(world.chain_writes(stage.chain.chain), path)
             starts = self._starts_from(path, there, start, is_new=is_new and is_own)
-            if starts or self._came_from_user(stage, path, there):
+            if starts or self._came_from_user(stage, path, there, in_force):
                 moved[path] = there
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
 
@@ -86,17 +86,18 @@ class Bases:
         versions = [record.outputs[path] for record in results if path in record.outputs]
         return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
 
-    def _came_from_user(self, stage: Stage, path: str, there: FileEntry) -> bool:
+    def _came_from_user(self, stage: Stage, path: str, there: FileEntry, in_force: Mapping[str, FileEntry]) -> bool:
         """Return whether what is on disk came from a user's bytes.
 
         They were accepted as the result of the stage, of a later item of its chain or of an item that has ended, or
-        were the base of one.
+        one of these started from them. If the stage itself did, that base must not be in force any more.
         """
         world, link = self.world, stage.chain
         later = world.plan.chains[link.chain][link.index :] if link else ()
         ended = (name for name in world.former if link and name.startswith(f"{link.chain}@") and not world.alive(name))
         records = [world.former[name] for name in (*later, *ended) if name in world.former]
-        of_user = any(path in r.accepted or (path in r.bases and r.stage != stage.name) for r in records)
+        started = {r.stage for r in records if path in r.bases} - ({stage.name} if path in in_force else set())
+        of_user = bool(started) or any(path in r.accepted for r in records)
         return of_user and world.known_bytes(path, there)
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:

@@ -758,6 +758,19 @@ def test_an_edit_stays_when_the_item_that_started_from_it_ends(repository, model
     settled(repository, model)
 
 
+def test_an_edit_stays_when_earlier_items_come_back_before_the_item_that_started_from_it(repository, model):
+    first = [("x", "a"), ("y", "a")]
+    started(repository, chain_of(*first))
+    built = append(repository, "src/m.py", EDIT)
+    repository.write(pipeline(chain_of(("z", "a"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == built + A
+    repository.write(pipeline(chain_of(*first, ("z", "a"))))
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == built + A + A
+    settled(repository, model)
+
+
 # ---- kept failures ---------------------------------------------------------------------------------
 
 

@@ -194,7 +194,8 @@ class Building(Facts):
             locked = [one for one in self.lock.results.values() if one.key == made.key]  # maybe under another name
             former = self.lock.of(stage.name)
             locked += [former] if former is not None else []
-            self.follows &= any(one.outputs == made.outputs for one in locked)
+            ran = self.ends[stage.name] == "built"
+            self.follows &= not ran or any(one.outputs == made.outputs for one in locked)
             self.later = self.later[1:]
             self.incoming = made.outputs[path]
             self.versions += [dict(made.start).get(path), self.incoming]

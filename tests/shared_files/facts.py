@@ -6,6 +6,11 @@ from typing import Any
 from tests.shared_files.values import Bases, Files, Lock, Made, Stage, Store, UnsureError, same, stages_of
 
 
+def _has_moved(made: Made, path: str) -> bool:
+    """Return whether a run started from other bytes at a path than what came to it."""
+    return dict(made.start).get(path) != dict(made.instead).get(path)
+
+
 class Facts:
     """What is known in one command on one pipeline. `head` holds the files of git's HEAD, none without git."""
 
@@ -191,12 +196,14 @@ class Facts:
         """Return whether a run starts from the bytes on disk instead of from its base so far."""
         if len(self.versions) > 1 and self.disk[path] in self.versions:
             return False  # older than the results of earlier items
-        known = [made for name in self.later if (made := self.lock.of(name)) is not None]
-        theirs = any(dict(made.start).get(path) != dict(made.instead).get(path) for made in known)
+        known = [made for name in self.later + self._ended_items(stage) if (made := self.lock.of(name)) is not None]
+        theirs = any(_has_moved(made, path) for made in known)
         mine = self.lock.of(stage.name) if stage.chain else None
+        if mine is not None and _has_moved(mine, path) and start == self.comes(stage, path):
+            theirs = True  # its base does not hold any more
         theirs = theirs or any(path in made.accepted for made in (*known, *((mine,) if mine is not None else ())))
         if theirs and self.makers(path, self.disk[path]):
-            return True  # what is on disk came from an accepted result, or from what a later item started from
+            return True  # what is on disk came from a user's bytes: an accepted result, or what an item started from
         if self.is_accepted(path):
             return True
         own = bool(self.makers(path, self.disk[path]))
@@ -205,6 +212,12 @@ class Facts:
         if new and not (own and self._has_owner_today(path)):
             return True
         return not (own and start is None) and self.is_head(path)
+
+    def _ended_items(self, stage: Stage) -> list[str]:
+        """Return the items of a chain that have a result and are not in the list any more."""
+        names = {one.name for one in self.declared}
+        known = {**self.lock.retained, **self.lock.results}
+        return [n for n in known if stage.chain and n not in names and n.startswith(f"{stage.family}@")]
 
     def _has_owner_today(self, path: str) -> bool:
         names = {stage.name for stage in self.declared}
