@@ -97,10 +97,15 @@ def adopt(leader: int, marker: str, file_bytes: int) -> Family:
     Its largest file is set to `file_bytes`, less a few: that number is the step's own. It is set from outside, since a
     function between fork and exec is not safe in a process with threads.
     """
-    family = Family(leader, marker, min(file_bytes, _own_limit()) - next(_NUMBERS))
+    family = Family(leader, marker, own_number(file_bytes))
     limit(family, leader)
     _STEPS[leader] = family
     return family
+
+
+def own_number(file_bytes: int) -> int:
+    """Return a limit of the size of files that no other step has, a few bytes below this one and below our own."""
+    return min(file_bytes, _own_limit()) - next(_NUMBERS)
 
 
 def limit(family: Family, pid: int) -> None:
@@ -129,6 +134,11 @@ def watch(family: Family) -> int:
     for kin in below:
         family.seen[kin.pid] = kin.started
     return len(below)
+
+
+def count_below(pid: int) -> int:
+    """Return how many processes descend from this one, as far as their parents live."""
+    return len(_below(pid, _children))
 
 
 def end(family: Family) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from orch23.execute import kinship
+from orch23.execute import kinship, supervisor
 from orch23.execute.cleaning import Cleaner
 from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
 from orch23.execute.growth import Growth, Limits
@@ -102,6 +102,7 @@ class LocalExecutor:
             self._places.acquire()
         self._places.release(self._workers)  # for those that waited: they are told to stop
         kinship.end_strays()
+        supervisor.close_idle()
         try:
             self._cleaner.close()
         finally:
@@ -187,7 +188,7 @@ class LocalExecutor:
                 marker=room.marker,
                 pass_fds=launch.pass_fds,
                 stdin=launch.stdin,
-                confine=launch.confine,
+                confinement=launch.confinement,
                 gate=launch.gate,
                 fault=Growth(room.root, self._limits).fault,
             )
@@ -214,7 +215,7 @@ class LocalExecutor:
 
     def _scan(self, room: Room, action: Action, end: ProcessEnd) -> Scan:
         """Look at what is in the room; not while one of its processes still may change it under our eyes."""
-        return Scan({}, (), ()) if end.survivors else self._rooms.scan(room, action.inputs, action.scratch)
+        return Scan({}, (), ()) if end.survivors or end.lost else self._rooms.scan(room, action.inputs, action.scratch)
 
     def _keep(self, scan: Scan) -> dict[str, FileEntry]:
         """Put what was written into the store; nothing of a tree that no result may be."""
@@ -277,6 +278,9 @@ _NOTHING = ActionResult(exit_code=0, written={})
 
 
 def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
+    if end.lost:
+        message = "the process that ends all others of the step was killed, so that some may be left"
+        return (Diagnostic("E619", message, hint="see with ps what is left, and end it by hand; then build again"),)
     if not end.survivors:
         return ()
     message = f"{len(end.survivors)} of its processes could not be killed"

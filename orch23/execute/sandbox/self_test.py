@@ -101,7 +101,7 @@ def _run(launcher: Launcher, room: Room, canary: Path, port: int) -> ProcessEnd:
             log=room.own / "output.log",
             pass_fds=launch.pass_fds,
             stdin=launch.stdin,
-            confine=launch.confine,
+            confinement=launch.confinement,
             gate=launch.gate,
         )
         return end if launch.judge is None else launch.judge(end)
