@@ -1,6 +1,7 @@
 """Run actions on this machine, each in a room of its own, a bounded number at once."""
 
 import errno
+import os
 import shutil
 import threading
 from dataclasses import replace
@@ -41,8 +42,8 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 class Contents(Protocol):
     """Where results go: bytes in, digest out."""
 
-    def put_file(self, path: Path) -> Digest:
-        """Keep the bytes of a file."""
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        """Keep the bytes of an open file, which is told of by this name."""
 
     def put_bytes(self, data: bytes) -> Digest:
         """Keep some bytes."""
@@ -200,11 +201,11 @@ class LocalExecutor:
         output = self._output(room, end)
         scan = self._scan(room, action, end)
         if end.end == "timed_out":
-            return TimedOut(output, action.timeout_s, self._keep(scan), () if scan.violations else scan.removed)
+            return TimedOut(output, action.timeout_s, self._keep(room, scan), () if scan.violations else scan.removed)
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
-                written=self._keep(scan),
+                written=self._keep(room, scan),
                 removed=scan.removed,
                 output=output,
                 report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
@@ -217,13 +218,19 @@ class LocalExecutor:
         """Look at what is in the room; not while one of its processes still may change it under our eyes."""
         return Scan({}, (), ()) if end.survivors or end.lost else self._rooms.scan(room, action.inputs, action.scratch)
 
-    def _keep(self, scan: Scan) -> dict[str, FileEntry]:
+    def _keep(self, room: Room, scan: Scan) -> dict[str, FileEntry]:
         """Put what was written into the store; nothing of a tree that no result may be."""
-        if scan.violations:
+        if scan.violations or not scan.written:
             return {}
-        return {
-            path: FileEntry(self._contents.put_file(file.path), file.executable) for path, file in scan.written.items()
-        }
+        kept = {}
+        with self._rooms.opened(room) as open_one:
+            for path, executable in scan.written.items():
+                descriptor = open_one(path)
+                try:
+                    kept[path] = FileEntry(self._contents.put_open(descriptor, path.rpartition("/")[2]), executable)
+                finally:
+                    os.close(descriptor)
+        return kept
 
     def _output(self, room: Room, end: ProcessEnd) -> Output:
         """Return what was printed, with one name for every room."""
