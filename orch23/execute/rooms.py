@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from orch23.execute import kinship
 from orch23.execute.frames import Frame, emptied, make_frame, refitted
 from orch23.execute.removal import remove_tree, remove_trees, unlock
 from orch23.model.action import InputsChanged
@@ -242,12 +243,15 @@ class Rooms:
         while self._empty:
             remove_tree(Path(self._empty.pop().root))
 
-    def sweep(self) -> int:
-        """Remove all rooms that an interrupted build left, and return their number. Only under the build's lock."""
-        left = [entry.path for entry in os.scandir(self.folder)] if self.folder.is_dir() else []
-        for path in left:
-            remove_tree(Path(path))
-        return sum("." not in Path(path).name for path in left)  # the others are parts of rooms
+    def sweep(self) -> tuple[str, ...]:
+        """End the steps of builds that were killed, remove their rooms, and say so. Only under the build's lock."""
+        ended = kinship.end_leftovers(self.folder)
+        if self.folder.is_dir():
+            remove_trees(self.folder, *os.listdir(self.folder))
+        if not ended:
+            return ()
+        many = f"{len(ended)} processes were" if len(ended) > 1 else "a process was"
+        return (f"{many} still running from a build that was killed, and ended",)
 
 
 def _in_short(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -18,7 +18,7 @@ from orch23.store.exchanges import Exchanges
 from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
 from orch23.store.records import Records, RecordsPart
-from orch23.store.removal import remove_strange, remove_tree
+from orch23.store.removal import remove_strange
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace
 
@@ -64,7 +64,10 @@ class Store:
         )
 
     def sweep(self) -> None:
-        """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock."""
+        """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock.
+
+        Their rooms are left to the next build, which ends the processes of steps first.
+        """
         self.mended.extend(remove_strange(self.folder))
         if (self.folder / "VERSION").exists() and not _has_version(self.folder / "VERSION"):
             self.mended.append("VERSION: was damaged")
@@ -78,7 +81,6 @@ class Store:
         self.exchanges.sweep()
         sweep_temps(self.folder)
         sweep_temps(self.logs)
-        remove_tree(self.rooms)
 
     def healed(self) -> tuple[str, ...]:
         """Return everything that was found damaged so far and dropped."""
