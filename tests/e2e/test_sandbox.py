@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -161,16 +163,55 @@ def test_a_script_without_its_interpreter_is_not_found_in_bubblewrap(project: Pr
 
 @pytest.mark.parametrize("name", TIERS)
 def test_the_interpreter_of_a_virtual_environment_in_the_project_is_seen(project: Project, name: str) -> None:
+    with_an_environment(project)
+    with tier(chosen(name)):
+        outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.read("a") == str(project.root / ".venv")
+
+
+def with_an_environment(project: Project) -> None:
+    """Write a pipeline whose step says which environment its interpreter is of, and give the project one."""
     base = Path(os.path.realpath(sys.executable))
     config = f"home = {base.parent}\nversion = {sys.version.split()[0]}\n"
     project.write({**pipeline(a={"shell": ["python", "-c", "import sys; open('a', 'w').write(sys.prefix)"]})})
     project.write({".venv/pyvenv.cfg": config, "secret": "x"})
     (project.root / ".venv/bin").mkdir()
     (project.root / ".venv/bin/python").symlink_to(base)
+
+
+@pytest.fixture
+def below_usr() -> Iterator[Project]:
+    """Give a project where images have one."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="orch23-test-", dir="/usr/src"))
+    except OSError as refused:
+        pytest.skip(f"nothing can be made in /usr/src: {refused}")
+    try:
+        yield Project(folder / "app")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_project_below_usr_is_as_closed_as_any_other(below_usr: Project, name: str) -> None:
+    project = below_usr
+    looking = f"cat {project.root}/.env {project.root}/in; ls {project.root}"
+    script = "{ (" + looking + ") 2> /dev/null || true; ls -d /usr/src /usr/bin; } > a"
+    project.write({**pipeline(a={"inputs": ["in"], "shell": script}), "in": "input", ".env": "KEY=canary"})
     with tier(chosen(name)):
         outcome = project.build()
     assert outcome.code == 0, outcome.err
-    assert project.read("a") == str(project.root / ".venv")
+    assert project.read("a") == "/usr/bin\n/usr/src\n"
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_an_interpreter_in_a_project_below_usr_is_seen(below_usr: Project, name: str) -> None:
+    with_an_environment(below_usr)
+    with tier(chosen(name)):
+        outcome = below_usr.build()
+    assert outcome.code == 0, outcome.err
+    assert below_usr.read("a") == str(below_usr.root / ".venv")
 
 
 # ---- off, and allowed ---------------------------------------------------------------------------------------------

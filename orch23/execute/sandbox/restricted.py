@@ -44,7 +44,7 @@ class Restricted:
     def _places(self, launch: Launch) -> Iterator[tuple[str, int]]:
         read, write = landlock.READ, landlock.WRITE
         for path in (
-            *places.readable(),
+            *places.readable(self.closed),
             *(places.NETWORK_SETTINGS if launch.network else ()),
             *("/proc", *_CHANCE),
             *places.prefixes(launch.interpreter, self.closed),
