@@ -310,6 +310,50 @@ def test_without_any_tier_nothing_runs_and_the_way_out_is_told(project: Project)
     assert project.events_of("run_started")[-1]["data"]["sandbox"] == "none"
 
 
+def test_without_any_tier_nothing_runs_before_a_stage_that_may_run_a_process(project: Project) -> None:
+    """Whether it will is known only when others have run, and a model was paid for by then."""
+    files = scripted(
+        {
+            "list": {"outputs": ["list.json"], "llm": {"returns": "text"}},
+            "each": {
+                "foreach": {"from": "list.json", "as": "x"},
+                "outputs": ["${{ x }}"],
+                "llm": {"returns": "text"},
+                "verify": [{"shell": ["true"]}],
+            },
+        },
+        {"list": ['["x"]'], "each@x": ["text"]},
+    )
+    with tier(NONE):
+        outcome = project.write(files).build()
+        assert (outcome.code, project.exists("list.json")) == (78, False)
+        assert "E483" in outcome.err
+        assert "each: there is no sandbox" in re.sub(r"\s+", " ", outcome.err)
+        assert project.build(ALLOWED).code == 0
+        assert project.build().code == 0, "all is fresh"
+
+
+def test_without_any_tier_nothing_runs_before_a_stage_that_depends_on_what_comes(project: Project) -> None:
+    files = scripted(
+        {
+            "said": {"outputs": ["said"], "llm": {"returns": "text"}},
+            "used": {"inputs": ["said"], "outputs": ["used"], "shell": "cp said used"},
+        },
+        {"said": ["text"]},
+    )
+    with tier(NONE):
+        first = project.write(files).build()
+        assert (first.code, project.exists("said"), project.journals()) == (78, False, [])
+        assert "used: there is no sandbox" in re.sub(r"\s+", " ", first.err)
+        assert project.build(ALLOWED).code == 0
+        project.edit("pipeline.md.j2", "say it otherwise")
+        assert project.plan() == {"said": "run", "used": "maybe"}
+        runs = len(project.journals())
+        outcome = project.build()
+        assert (outcome.code, len(project.journals())) == (78, runs)
+    assert "used: there is no sandbox" in re.sub(r"\s+", " ", outcome.err)
+
+
 def test_without_any_tier_a_pipeline_without_processes_is_built(project: Project) -> None:
     project.write(scripted({"a": {"outputs": ["a"], "llm": {"returns": "text"}}}, {"a": ["text"]}))
     with patch(SELF_TEST, side_effect=AssertionError("nobody has to know")):
