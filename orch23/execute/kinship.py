@@ -137,9 +137,9 @@ def watch(family: Family) -> int:
     return len(below)
 
 
-def count_below(pid: int) -> int:
-    """Return how many processes descend from this one, as far as their parents live."""
-    return len(_below(pid, _children))
+def below(pid: int) -> list[int]:
+    """Return the processes that descend from this one, as far as their parents live."""
+    return [kin.pid for kin in _below(pid, _children)]
 
 
 def end(family: Family) -> tuple[int, ...]:

@@ -143,7 +143,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         finally:
             os.close(writing)
         try:
-            if gate is not None and isinstance(started, _Searched):
+            if gate is not None:
                 gate(started.family)
             end, excess = _follow(started, reading, capture, cancel, began + timeout_s, fault)
         finally:
@@ -224,7 +224,7 @@ class _Supervised:
         confinement: Confinement,
     ) -> None:
         self._supervisor = take()
-        self._limit, self._marker = kinship.own_number(file_bytes), marker
+        limit = kinship.own_number(file_bytes)
         try:
             self.leader = self._supervisor.start(
                 argv,
@@ -233,20 +233,21 @@ class _Supervised:
                 stdin=stdin,
                 output=output,
                 pass_fds=pass_fds,
-                file_bytes=self._limit,
+                file_bytes=limit,
                 confinement=confinement,
             )
         except BaseException:
             self._supervisor.close()
             raise
+        self.family = kinship.Family(self.leader, marker, limit)
 
     def watch(self) -> int:
         """Return how many processes it has now."""
-        return kinship.count_below(self._supervisor.pid)
+        return len(kinship.below(self._supervisor.pid))
 
     def end(self) -> Ended:
         """Kill it and all that is left of it."""
-        ended = self._supervisor.end(self.leader, self._marker, self._limit)
+        ended = self._supervisor.end(self.family)
         if not ended.survivors and not ended.lost:
             give_back(self._supervisor)
         return ended

@@ -16,7 +16,7 @@ from typing import Any
 from orch23.execute import kinship
 from orch23.execute.supervisor_child import END, receive, send
 
-_MAIN = "import sys; sys.path.insert(0, sys.argv[1]); from orch23.execute.supervisor_child import main; main()"
+_MAIN = "import sys; sys.path.append(sys.argv[1]); from orch23.execute.supervisor_child import main; main()"
 _PACKAGES = str(Path(__file__).parents[2])
 _ANSWER_WITHIN_S = 15.0
 
@@ -114,15 +114,15 @@ class Supervisor:
             raise OSError(error, os.strerror(error), argv[0])
         return int(pid)
 
-    def end(self, leader: int, marker: str, file_bytes: int) -> Ended:
-        """Kill all processes of the step, and return when they have ended."""
+    def end(self, family: kinship.Family) -> Ended:
+        """Kill all processes of the step, and return when they have ended. `family` serves where it was killed."""
         try:
             send(self._control, END)
             status, survivors = self._answer()
         except OSError:  # it was killed, or stopped
             self._process.kill()
             self.close()
-            return Ended(-signal.SIGKILL, _end_orphans(leader, marker, file_bytes), lost=True)
+            return Ended(-signal.SIGKILL, _end_orphans(family), lost=True)
         if survivors:
             self._control.close()  # it goes on killing, and starts nothing more
         return Ended(os.waitstatus_to_exitcode(status), tuple(survivors))
@@ -173,10 +173,10 @@ def close_idle() -> None:
         one.close()
 
 
-def _end_orphans(leader: int, marker: str, file_bytes: int) -> tuple[int, ...]:
+def _end_orphans(family: kinship.Family) -> tuple[int, ...]:
     """Kill what became ours when its supervisor was killed, as far as it can be told."""
     with contextlib.suppress(ChildProcessError, ProcessLookupError):
-        survivors = kinship.end(kinship.Family(leader, marker, file_bytes))
-        os.waitpid(leader, 0)
+        survivors = kinship.end(family)
+        os.waitpid(family.leader, 0)
         return survivors
     return ()
