@@ -250,8 +250,8 @@ class Rooms:
             remove_trees(self.folder, *os.listdir(self.folder))
         if not ended:
             return ()
-        many = f"{len(ended)} processes were" if len(ended) > 1 else "a process was"
-        return (f"{many} still running from a build that was killed, and ended",)
+        many = f"{len(ended)} processes" if len(ended) > 1 else "a process"
+        return (f"ended {many} that a killed build left running",)
 
 
 def _in_short(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
