@@ -253,6 +253,8 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         if any(may_have_process(node) for node in pipeline.stages):
             sandbox.begin()  # it takes a while, and so does what follows
         store.sweep()
+        rooms = Rooms(store.rooms, store.sources, meter=project.settings.meter)
+        store.mended.extend(rooms.sweep())
         sweep_committed(project)
         recovered = store.promoter.recover()
         open_again = partial(
@@ -273,7 +275,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         observer = Redacted(fanout, secrets.redact, secrets.suspects)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         executor = LocalExecutor(
-            rooms=Rooms(store.rooms, store.sources, meter=project.settings.meter),
+            rooms=rooms,
             contents=store.contents,
             workers=jobs,
             launcher=sandbox,

@@ -35,6 +35,7 @@ from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
 _LAST_WORDS_S = 0.7
+_SIGNALLED = 128  # what is added to a signal's number, as in a shell
 _NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
 
 
@@ -148,9 +149,7 @@ class Build:
                 limit = None
                 continue
             if isinstance(message, _Stop):
-                self._stop(
-                    ExitCode.SIGINT if message.signum == ExitCode.SIGINT - 128 else ExitCode.SIGTERM, "interrupted"
-                )
+                self._stop(ExitCode(_SIGNALLED + message.signum), "interrupted")
                 self._take_last()
                 break
             self._finish(message)

@@ -91,7 +91,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E619": (
         "processes of a step could not be killed",
-        "They were sent SIGKILL and still exist, which a process stuck in the kernel can do. End them by hand.",
+        "They were sent SIGKILL and still exist, which a process stuck in the kernel can do; or the supervisor that "
+        "ends them was killed, so that it is not known whether any are left. End them by hand.",
     ),
     "E620": (
         "a step took too much of the machine",

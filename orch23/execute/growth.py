@@ -1,9 +1,13 @@
 """Notice, while a step runs, that it takes more of the machine than any step may: disk, files, processes."""
 
-import errno
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LEVELS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +53,39 @@ def _free(room: Path) -> tuple[int, int]:
 
 
 def _measured(room: Path, limits: Limits) -> str | None:
-    """Return what of a room is too much. The step runs meanwhile: what vanishes is not counted, links not followed."""
+    """Return what of a room is too much. The step runs meanwhile: what vanishes is not counted, no link is followed.
+
+    A folder is opened from the room downwards, since the step may put a link in the place of any folder.
+    """
     size_bytes = entries = 0
-    folders = [str(room)]
+    folders: list[tuple[str, ...]] = [()]
     while folders:
-        try:
-            with os.scandir(folders.pop()) as found:
-                for entry in found:
-                    entries += 1
+        above = folders.pop()
+        if len(above) > _MOST_LEVELS:
+            return "its folders are nested too deep to be measured"
+        with contextlib.suppress(OSError), _opened(room, above) as folder, os.scandir(folder) as found:
+            for entry in found:
+                entries += 1
+                with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
+                        folders.append((*above, entry.name))
                     else:
                         size_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError as problem:
-            if problem.errno == errno.ENAMETOOLONG:
-                return "its folders are nested too deep to be measured"
+                if entries > limits.room_entries:
+                    return f"its room held more than {limits.room_entries} files"
         if size_bytes > limits.room_bytes:
             return f"its room held more than {limits.room_bytes} bytes"
-        if entries > limits.room_entries:
-            return f"its room held more than {limits.room_entries} files"
     return None
+
+
+@contextlib.contextmanager
+def _opened(room: Path, names: tuple[str, ...]) -> Iterator[int]:
+    folder = os.open(room, _DIRECTORY)
+    try:
+        for name in names:
+            below = os.open(name, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        yield folder
+    finally:
+        os.close(folder)

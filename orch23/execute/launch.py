@@ -10,6 +10,7 @@ from typing import Protocol
 from orch23.execute.kinship import Family
 from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
+from orch23.execute.supervisor import Confinement
 from orch23.model.diagnostic import Diagnostic
 
 
@@ -26,10 +27,9 @@ class LaunchRefusedError(Exception):
 class Launch:
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
-    `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread
-    of its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called
-    with the family of the process, once the process is there. `judge` is told how it ended, and says how that is to
-    be understood; it may raise LaunchRefusedError.
+    `stdin` is what the process is started with; a step itself always reads /dev/null. With a `confinement` it is
+    started by a supervisor, which holds it to that. `gate` is called with the family of the process, once it is there.
+    `judge` is told how it ended, and says how that is to be understood; it may raise LaunchRefusedError.
     """
 
     argv: tuple[str, ...]
@@ -40,7 +40,7 @@ class Launch:
     network: bool = False
     pass_fds: tuple[int, ...] = ()
     stdin: int = DEVNULL
-    confine: Callable[[], None] | None = None
+    confinement: Confinement | None = None
     gate: Callable[[Family], None] | None = None
     judge: Callable[[ProcessEnd], ProcessEnd] | None = None
 

@@ -1,6 +1,7 @@
 """Run actions on this machine, each in a room of its own, a bounded number at once."""
 
 import errno
+import os
 import shutil
 import threading
 from dataclasses import replace
@@ -8,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from orch23.execute import kinship
+from orch23.execute import kinship, supervisor
 from orch23.execute.cleaning import Cleaner
 from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
 from orch23.execute.growth import Growth, Limits
@@ -41,8 +42,8 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 class Contents(Protocol):
     """Where results go: bytes in, digest out."""
 
-    def put_file(self, path: Path) -> Digest:
-        """Keep the bytes of a file."""
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        """Keep the bytes of an open file, which is told of by this name."""
 
     def put_bytes(self, data: bytes) -> Digest:
         """Keep some bytes."""
@@ -102,6 +103,7 @@ class LocalExecutor:
             self._places.acquire()
         self._places.release(self._workers)  # for those that waited: they are told to stop
         kinship.end_strays()
+        supervisor.close_idle()
         try:
             self._cleaner.close()
         finally:
@@ -187,7 +189,7 @@ class LocalExecutor:
                 marker=room.marker,
                 pass_fds=launch.pass_fds,
                 stdin=launch.stdin,
-                confine=launch.confine,
+                confinement=launch.confinement,
                 gate=launch.gate,
                 fault=Growth(room.root, self._limits).fault,
             )
@@ -199,11 +201,11 @@ class LocalExecutor:
         output = self._output(room, end)
         scan = self._scan(room, action, end)
         if end.end == "timed_out":
-            return TimedOut(output, action.timeout_s, self._keep(scan), () if scan.violations else scan.removed)
+            return TimedOut(output, action.timeout_s, self._keep(room, scan), () if scan.violations else scan.removed)
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
-                written=self._keep(scan),
+                written=self._keep(room, scan),
                 removed=scan.removed,
                 output=output,
                 report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
@@ -214,15 +216,21 @@ class LocalExecutor:
 
     def _scan(self, room: Room, action: Action, end: ProcessEnd) -> Scan:
         """Look at what is in the room; not while one of its processes still may change it under our eyes."""
-        return Scan({}, (), ()) if end.survivors else self._rooms.scan(room, action.inputs, action.scratch)
+        return Scan({}, (), ()) if end.survivors or end.lost else self._rooms.scan(room, action.inputs, action.scratch)
 
-    def _keep(self, scan: Scan) -> dict[str, FileEntry]:
+    def _keep(self, room: Room, scan: Scan) -> dict[str, FileEntry]:
         """Put what was written into the store; nothing of a tree that no result may be."""
-        if scan.violations:
+        if scan.violations or not scan.written:
             return {}
-        return {
-            path: FileEntry(self._contents.put_file(file.path), file.executable) for path, file in scan.written.items()
-        }
+        kept = {}
+        with self._rooms.opened(room) as open_one:
+            for path, executable in scan.written.items():
+                descriptor = open_one(path)
+                try:
+                    kept[path] = FileEntry(self._contents.put_open(descriptor, path.rpartition("/")[2]), executable)
+                finally:
+                    os.close(descriptor)
+        return kept
 
     def _output(self, room: Room, end: ProcessEnd) -> Output:
         """Return what was printed, with one name for every room."""
@@ -277,6 +285,9 @@ _NOTHING = ActionResult(exit_code=0, written={})
 
 
 def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
+    if end.lost:
+        message = "the process that ends all others of the step was killed, so that some may be left"
+        return (Diagnostic("E619", message, hint="see with ps what is left, and end it by hand; then build again"),)
     if not end.survivors:
         return ()
     message = f"{len(end.survivors)} of its processes could not be killed"

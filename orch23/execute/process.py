@@ -3,7 +3,6 @@
 import os
 import selectors
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
 from orch23.execute import kinship
+from orch23.execute.supervisor import Confinement, Ended, give_back, take
 
 _READ_BYTES = 1 << 16
 _WAKE_S = 0.1
@@ -45,7 +45,8 @@ class ProcessEnd:
     """How a process ended and what it printed. `log` holds all of it where `head` and `tail` do not.
 
     `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed. `excess`
-    is what it took too much of, where it was killed for that.
+    is what it took too much of, where it was killed for that. `lost` is True where its supervisor was killed, so that
+    it is not known what is left of it.
     """
 
     end: End
@@ -57,6 +58,7 @@ class ProcessEnd:
     duration_s: float
     survivors: tuple[int, ...] = ()
     excess: str = ""
+    lost: bool = False
 
 
 class _Capture:
@@ -110,7 +112,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     marker: str = "",
     pass_fds: tuple[int, ...] = (),
     stdin: int = subprocess.DEVNULL,
-    confine: Callable[[], None] | None = None,
+    confinement: Confinement | None = None,
     gate: Callable[[kinship.Family], None] | None = None,
     fault: Callable[[int], str | None] = lambda _: None,
 ) -> ProcessEnd:
@@ -118,7 +120,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
 
     stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
     ORCH23_ROOM in `env`.
-    `confine` is called in a thread of its own that starts the process; `gate`, with its family, once it is there.
+    With a `confinement` a supervisor starts it, held to that. `gate` is called with its family, once it is there.
     `fault` is asked now and then, with the number of its processes, what it takes too much of.
 
     Raises:
@@ -130,35 +132,22 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     began = time.monotonic()
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            list(argv),
-            cwd=cwd,
-            env=dict(env),
-            stdin=stdin,
-            stdout=writing,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
-
     try:
         os.set_blocking(writing, True)
+        started: _Searched | _Supervised
         try:
-            with kinship.births():
-                process = start() if confine is None else _started_confined(confine, start)
-                family = kinship.adopt(process.pid, marker, caps.file_bytes)
+            if confinement is None:
+                started = _Searched(argv, cwd, env, stdin, writing, pass_fds, caps.file_bytes, marker)
+            else:
+                started = _Supervised(argv, cwd, env, stdin, writing, pass_fds, caps.file_bytes, marker, confinement)
         finally:
             os.close(writing)
-        survivors: tuple[int, ...] = ()
         try:
             if gate is not None:
-                gate(family)
-            end, excess = _follow(family, reading, capture, cancel, began + timeout_s, fault)
+                gate(started.family)
+            end, excess = _follow(started, reading, capture, cancel, began + timeout_s, fault)
         finally:
-            survivors = kinship.end(family)
-            status = process.wait()
-            kinship.release(family)
+            ended = started.end()
         if end == "exited":
             _drain(reading, capture)
             end = "flooded" if capture.flooded else end
@@ -167,41 +156,105 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         capture.close()
     return ProcessEnd(
         end=end,
-        exit_code=status if status >= 0 else 128 - status,
+        exit_code=ended.exit_code if ended.exit_code >= 0 else 128 - ended.exit_code,
         head=bytes(capture.head),
         tail=bytes(capture.tail),
         size_bytes=capture.size_bytes,
         log=capture.log,
         duration_s=time.monotonic() - began,
-        survivors=survivors,
+        survivors=ended.survivors,
         excess=excess,
+        lost=ended.lost,
     )
 
 
-def _started_confined(
-    confine: Callable[[], None], start: Callable[[], subprocess.Popen[bytes]]
-) -> subprocess.Popen[bytes]:
-    """Start a process from a thread that gives up first what the process shall go without, and then ends."""
-    outcome: list[subprocess.Popen[bytes] | BaseException] = []
+class _Searched:
+    """A process that orch23 started itself: what is left of it is searched for among all that became orch23's."""
 
-    def work() -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: int,
+        output: int,
+        pass_fds: tuple[int, ...],
+        file_bytes: int,
+        marker: str,
+    ) -> None:
+        with kinship.births():
+            self._process = subprocess.Popen(
+                list(argv),
+                cwd=cwd,
+                env=dict(env),
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+            self.family = kinship.adopt(self._process.pid, marker, file_bytes)
+        self.leader = self._process.pid
+
+    def watch(self) -> int:
+        """Return how many processes it has now."""
+        return kinship.watch(self.family)
+
+    def end(self) -> Ended:
+        """Kill it and all that is left of it."""
+        survivors = kinship.end(self.family)
+        status = self._process.wait()
+        kinship.release(self.family)
+        return Ended(status, survivors)
+
+
+class _Supervised:
+    """A process that a supervisor started, which has no others below it: nothing that is left of it can hide."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what `run_process` was given
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: int,
+        output: int,
+        pass_fds: tuple[int, ...],
+        file_bytes: int,
+        marker: str,
+        confinement: Confinement,
+    ) -> None:
+        self._supervisor = take()
+        limit = kinship.own_number(file_bytes)
         try:
-            confine()
-            outcome.append(start())
-        except BaseException as problem:  # noqa: BLE001 - it is raised where it is waited for
-            outcome.append(problem)
+            self.leader = self._supervisor.start(
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                output=output,
+                pass_fds=pass_fds,
+                file_bytes=limit,
+                confinement=confinement,
+            )
+        except BaseException:
+            self._supervisor.close()
+            raise
+        self.family = kinship.Family(self.leader, marker, limit)
 
-    thread = threading.Thread(target=work, name="orch23-confined")
-    thread.start()
-    thread.join()
-    (came,) = outcome
-    if isinstance(came, BaseException):
-        raise came
-    return came
+    def watch(self) -> int:
+        """Return how many processes it has now."""
+        return len(kinship.below(self._supervisor.pid))
+
+    def end(self) -> Ended:
+        """Kill it and all that is left of it."""
+        ended = self._supervisor.end(self.family)
+        if not ended.survivors and not ended.lost:
+            give_back(self._supervisor)
+        return ended
 
 
 def _follow(
-    family: kinship.Family,
+    started: _Searched | _Supervised,
     reading: int,
     capture: _Capture,
     cancel: CancelSignal,
@@ -209,7 +262,7 @@ def _follow(
     fault: Callable[[int], str | None],
 ) -> tuple[End, str]:
     """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
-    leader = os.pidfd_open(family.leader)
+    leader = os.pidfd_open(started.leader)
     try:
         with selectors.DefaultSelector() as selector:
             selector.register(reading, selectors.EVENT_READ)
@@ -230,7 +283,7 @@ def _follow(
                 if exited_at is not None and (reading not in watched or now >= exited_at + _AFTER_LEADER_S):
                     return "exited", ""
                 if exited_at is None and now >= watched_at + _WAKE_S:
-                    excess = fault(kinship.watch(family))
+                    excess = fault(started.watch())
                     if excess is not None:
                         return "overgrown", excess
                     watched_at = time.monotonic()

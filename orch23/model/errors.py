@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     MACHINE = 74
     BUSY = 75
     CONFIG = 78
+    SIGHUP = 129
     SIGINT = 130
     SIGTERM = 143
 

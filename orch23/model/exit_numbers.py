@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode
 
-FIXED = frozenset({ExitCode.OK, ExitCode.SAFETY, ExitCode.SIGINT, ExitCode.SIGTERM})
+FIXED = frozenset({ExitCode.OK, ExitCode.SAFETY, ExitCode.SIGHUP, ExitCode.SIGINT, ExitCode.SIGTERM})
 """What no pipeline can give another number: that all is well, that something tried to get out, and signals."""
 
 LEAST, MOST = 1, 125

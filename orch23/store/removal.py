@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orch23.store.durable import is_temp
 
-_FILES = ("VERSION", ".gitignore", "stat.json", "promote.json")
+_FILES = ("VERSION", ".gitignore", "stat.json", "promote.json", "writing.json")
 _FOLDERS = ("cas", "records", "exchanges", "rooms")
 _SHELVED = ("cas", "records", "exchanges")
 

@@ -1,14 +1,18 @@
 """`init`: a template becomes files of a project, in an empty folder or beside what is there, and they run."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from orch23.templates.builtin import builtins
 from tests.project import Outcome, Project
+from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
 HERE = Path(__file__).parents[2]
@@ -487,3 +491,25 @@ def test_two_templates_live_in_one_project(project: Project, tmp_path: Path) -> 
         ".orch23-house.answers.yml",
         ".orch23-quickstart.answers.yml",
     ]
+
+
+KILLED = """
+import os, sys
+rename = os.rename
+def second(*paths, **where):
+    if where and (os.path.exists("specs") or os.path.exists("prompts") or os.path.exists("pipelines")):
+        os._exit(9)
+    rename(*paths, **where)
+os.rename = second
+from orch23.cli.main import main
+main(["-C", ".", "init", "quickstart", "--defaults"])
+"""
+
+
+def test_what_a_killed_init_left_half_written_is_removed_by_the_next_command(project: Project) -> None:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=project.root, env=environ, check=False)
+    assert done.returncode == 9
+    assert [path.name for path in project.root.rglob(".orch23-*.tmp")] != []
+    assert project.run("init", "quickstart", "--defaults", "--keep").code == 0
+    assert [path.name for path in project.root.rglob(".orch23-*.tmp")] == []

@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -161,16 +163,55 @@ def test_a_script_without_its_interpreter_is_not_found_in_bubblewrap(project: Pr
 
 @pytest.mark.parametrize("name", TIERS)
 def test_the_interpreter_of_a_virtual_environment_in_the_project_is_seen(project: Project, name: str) -> None:
+    with_an_environment(project)
+    with tier(chosen(name)):
+        outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.read("a") == str(project.root / ".venv")
+
+
+def with_an_environment(project: Project) -> None:
+    """Write a pipeline whose step says which environment its interpreter is of, and give the project one."""
     base = Path(os.path.realpath(sys.executable))
     config = f"home = {base.parent}\nversion = {sys.version.split()[0]}\n"
     project.write({**pipeline(a={"shell": ["python", "-c", "import sys; open('a', 'w').write(sys.prefix)"]})})
     project.write({".venv/pyvenv.cfg": config, "secret": "x"})
     (project.root / ".venv/bin").mkdir()
     (project.root / ".venv/bin/python").symlink_to(base)
+
+
+@pytest.fixture
+def below_usr() -> Iterator[Project]:
+    """Give a project where images have one."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="orch23-test-", dir="/usr/src"))
+    except OSError as refused:
+        pytest.skip(f"nothing can be made in /usr/src: {refused}")
+    try:
+        yield Project(folder / "app")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_project_below_usr_is_as_closed_as_any_other(below_usr: Project, name: str) -> None:
+    project = below_usr
+    looking = f"cat {project.root}/.env {project.root}/in; ls {project.root}"
+    script = "{ (" + looking + ") 2> /dev/null || true; ls -d /usr/src /usr/bin; } > a"
+    project.write({**pipeline(a={"inputs": ["in"], "shell": script}), "in": "input", ".env": "KEY=canary"})
     with tier(chosen(name)):
         outcome = project.build()
     assert outcome.code == 0, outcome.err
-    assert project.read("a") == str(project.root / ".venv")
+    assert project.read("a") == "/usr/bin\n/usr/src\n"
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_an_interpreter_in_a_project_below_usr_is_seen(below_usr: Project, name: str) -> None:
+    with_an_environment(below_usr)
+    with tier(chosen(name)):
+        outcome = below_usr.build()
+    assert outcome.code == 0, outcome.err
+    assert below_usr.read("a") == str(below_usr.root / ".venv")
 
 
 # ---- off, and allowed ---------------------------------------------------------------------------------------------
@@ -267,6 +308,50 @@ def test_without_any_tier_nothing_runs_and_the_way_out_is_told(project: Project)
     assert "sandbox: none" in allowed.err
     assert "steps run without a sandbox" in allowed.err
     assert project.events_of("run_started")[-1]["data"]["sandbox"] == "none"
+
+
+def test_without_any_tier_nothing_runs_before_a_stage_that_may_run_a_process(project: Project) -> None:
+    """Whether it will is known only when others have run, and a model was paid for by then."""
+    files = scripted(
+        {
+            "list": {"outputs": ["list.json"], "llm": {"returns": "text"}},
+            "each": {
+                "foreach": {"from": "list.json", "as": "x"},
+                "outputs": ["${{ x }}"],
+                "llm": {"returns": "text"},
+                "verify": [{"shell": ["true"]}],
+            },
+        },
+        {"list": ['["x"]'], "each@x": ["text"]},
+    )
+    with tier(NONE):
+        outcome = project.write(files).build()
+        assert (outcome.code, project.exists("list.json")) == (78, False)
+        assert "E483" in outcome.err
+        assert "each: there is no sandbox" in re.sub(r"\s+", " ", outcome.err)
+        assert project.build(ALLOWED).code == 0
+        assert project.build().code == 0, "all is fresh"
+
+
+def test_without_any_tier_nothing_runs_before_a_stage_that_depends_on_what_comes(project: Project) -> None:
+    files = scripted(
+        {
+            "said": {"outputs": ["said"], "llm": {"returns": "text"}},
+            "used": {"inputs": ["said"], "outputs": ["used"], "shell": "cp said used"},
+        },
+        {"said": ["text"]},
+    )
+    with tier(NONE):
+        first = project.write(files).build()
+        assert (first.code, project.exists("said"), project.journals()) == (78, False, [])
+        assert "used: there is no sandbox" in re.sub(r"\s+", " ", first.err)
+        assert project.build(ALLOWED).code == 0
+        project.edit("pipeline.md.j2", "say it otherwise")
+        assert project.plan() == {"said": "run", "used": "maybe"}
+        runs = len(project.journals())
+        outcome = project.build()
+        assert (outcome.code, len(project.journals())) == (78, runs)
+    assert "used: there is no sandbox" in re.sub(r"\s+", " ", outcome.err)
 
 
 def test_without_any_tier_a_pipeline_without_processes_is_built(project: Project) -> None:

@@ -1,5 +1,6 @@
 """Run a real pytest over some files, in any tier of the sandbox, and judge it as a build does."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.pipeline import DEFAULT_SCRATCH, PytestStep
 from orch23.resolve.commands import pytest_command
+from orch23.store.beneath import read_all
 
 
 class Source:
@@ -32,8 +34,8 @@ class Kept:
     def put_bytes(self, data: bytes) -> Digest:
         return digest_bytes(data)
 
-    def put_file(self, path: Path) -> Digest:
-        return digest_bytes(path.read_bytes())
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        return digest_bytes(read_all(os.dup(descriptor)))
 
 
 class Judge:

@@ -28,6 +28,7 @@ from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.action import Action, Completed
 from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.store.beneath import read_all
 
 HERE = Path(__file__).resolve().parent
 SECRET_NAME = "PROBE_SECRET"
@@ -73,8 +74,8 @@ class Memory:
         self.kept[digest_bytes(data)] = data
         return digest_bytes(data)
 
-    def put_file(self, path: Path) -> Digest:
-        return self.put_bytes(path.read_bytes())
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        return self.put_bytes(read_all(os.dup(descriptor)))
 
 
 class World:

@@ -31,6 +31,7 @@ SEEN_ROOM: Final = "/room"
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _IN_MEMORY: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - its own
+_HIDDEN_BYTES = 1 << 20
 _GATE_WITHIN_S = 10.0
 _BOND_PAUSE_S = 0.0002
 _SHELL = "/bin/sh"
@@ -79,7 +80,7 @@ class Bubblewrap:
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
-                *_mounts(launch, seen, prefixes, open_here.settings),
+                *_mounts(launch, seen, prefixes, open_here.settings, places.within(self.closed)),
                 *("--chdir", str(inside)),
                 *("--seccomp", str(open_here.filter), "--json-status-fd", str(open_here.status_far)),
             )
@@ -112,16 +113,21 @@ def _settings(launch: Launch) -> tuple[str, ...]:
     return (*places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ()))
 
 
-def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequence[tuple[str, int]]) -> Iterator[str]:
+def _mounts(
+    launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequence[tuple[str, int]], hidden: Sequence[str]
+) -> Iterator[str]:
     """Give the options that make the tree of files. Of the host's /proc there are its switches, for reading alone.
 
-    `settings` are files that are given as copies, which cost a fraction of a mount.
+    `settings` are files that are given as copies, which cost a fraction of a mount. `hidden` are folders within the
+    system's that are seen empty, but for the prefixes in them.
     """
     for path in places.SYSTEM:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             yield from ("--ro-bind", path, path)
+    for path in hidden:
+        yield from ("--perms", "0755", "--size", str(_HIDDEN_BYTES), "--tmpfs", path)
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
     for folder, size in _IN_MEMORY:
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
@@ -135,7 +141,8 @@ def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequ
             yield from ("--ro-bind-try", path, path)
     yield from ("--bind", str(launch.room.root), str(seen.root))
     yield from ("--ro-bind-try", str(launch.room.own / "reporter"), str(seen.own / "reporter"))
-    yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+    for path in (*hidden, "/dev", "/"):
+        yield from ("--remount-ro", path)
 
 
 class _Descriptors:

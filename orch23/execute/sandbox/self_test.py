@@ -5,10 +5,8 @@ What counts is what happened outside; that the attempts were made is all that is
 
 import contextlib
 import os
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Final
@@ -16,6 +14,7 @@ from typing import Final
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError
 from orch23.execute.process import ProcessEnd, run_process
 from orch23.execute.rooms import Room
+from orch23.execute.scratch_folders import scratch_folder
 
 _WITHIN_S = 20.0
 _CANARY = b"untouched\n"
@@ -46,11 +45,8 @@ attempt("connect", connect)
 def fault(launcher: Launcher) -> str | None:
     """Return what a tier does not do on this machine, or None where it does all that it must."""
     try:
-        folder = tempfile.mkdtemp(prefix="orch23-sandbox-")
-        try:
-            return _tried(launcher, Path(folder))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with scratch_folder("sandbox") as folder:
+            return _tried(launcher, folder)
     except LaunchRefusedError as refused:
         return refused.diagnostic.message
     except OSError as problem:
@@ -101,7 +97,7 @@ def _run(launcher: Launcher, room: Room, canary: Path, port: int) -> ProcessEnd:
             log=room.own / "output.log",
             pass_fds=launch.pass_fds,
             stdin=launch.stdin,
-            confine=launch.confine,
+            confinement=launch.confinement,
             gate=launch.gate,
         )
         return end if launch.judge is None else launch.judge(end)

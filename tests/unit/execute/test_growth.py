@@ -21,10 +21,11 @@ class Nothing:
     def copy_into(self, *_):
         return True
 
-    def put_file(self, path):
-        raise AssertionError(path)
+    def put_open(self, descriptor, name):
+        raise AssertionError(name)
 
-    put_bytes = put_file
+    def put_bytes(self, data):
+        raise AssertionError(data)
 
 
 @pytest.fixture
@@ -79,11 +80,33 @@ def test_a_room_is_not_measured_as_long_as_nothing_is_taken(tmp_path: Path, monk
 
 def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path) -> None:
     here = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(30):
-        os.mkdir("d" * 200, dir_fd=here)
-        below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+    for _ in range(600):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
     os.close(here)
     growth = Growth(tmp_path, Limits(step_entries=-(1 << 60)))
     assert growth.fault(1) == "its folders are nested too deep to be measured"
+
+
+def test_only_the_room_is_measured_when_a_folder_becomes_a_link_meanwhile(tmp_path: Path, monkeypatch) -> None:
+    room, outside = tmp_path / "room", tmp_path / "outside"
+    (room / "sub").mkdir(parents=True)
+    outside.mkdir()
+    for number in range(10):
+        (outside / str(number)).touch()
+    growth = Growth(room, Limits(step_entries=-(1 << 60), room_entries=5))
+    look = os.scandir
+    looked: list[object] = []
+
+    def swap_before_the_second_look(folder):
+        if looked:
+            (room / "sub").rename(room / "aside")
+            (room / "sub").symlink_to(outside)
+        looked.append(folder)
+        return look(folder)
+
+    monkeypatch.setattr(os, "scandir", swap_before_the_second_look)
+    assert growth.fault(1) is None
+    assert len(looked) == 2

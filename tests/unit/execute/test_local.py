@@ -1,5 +1,6 @@
 """One action from its inputs to its outcome, with real processes."""
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from orch23.model.action import (
     TimedOut,
 )
 from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.store.beneath import read_all
 
 
 class Source:
@@ -52,8 +54,8 @@ class Kept:
         self.bytes[digest_bytes(data)] = data
         return digest_bytes(data)
 
-    def put_file(self, path: Path) -> Digest:
-        return self.put_bytes(path.read_bytes())
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        return self.put_bytes(read_all(os.dup(descriptor)))
 
 
 class World:

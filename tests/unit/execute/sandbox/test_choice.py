@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from orch23.execute import kinship
+from orch23.execute import kinship, supervisor
 from orch23.execute.launch import LaunchRefusedError, PlainLauncher
 from orch23.execute.process import run_process
 from orch23.execute.rooms import Room
@@ -17,6 +18,7 @@ from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
 from orch23.execute.sandbox.choice import Choice, Sandbox, choose
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
+from orch23.execute.supervisor import Confinement
 from tests.sandbox.users import need
 
 LYING = """#!/bin/sh
@@ -89,11 +91,12 @@ def test_no_sandbox_at_all_is_found_out() -> None:
 def test_a_filter_that_is_left_out_is_found_out() -> None:
     """Landlock alone does not keep a step from the network: the self-test sees that, too."""
     need("landlock")
-    with (
-        patch("orch23.execute.sandbox.seccomp.install"),
-        patch("orch23.execute.sandbox.restricted._own_network", return_value=False),
-    ):
+    supervisor.close_idle()
+    weak = "from orch23.execute.sandbox import confinement as c; c.seccomp.install = lambda _: None; "
+    weak += "c._own_network = lambda: False; "
+    with patch.object(supervisor, "_MAIN", supervisor._MAIN.replace("from", f"{weak}from", 1)):
         assert fault(Restricted()) == "this machine's network could be reached"
+    supervisor.close_idle()
 
 
 def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
@@ -154,23 +157,8 @@ def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [1]
 
 
-def test_only_what_a_thread_starts_is_confined_never_this_process(tmp_path: Path) -> None:
-    """The claim on which tier B rests: a thread gives up its own rights, and no other thread's."""
-    need("landlock")
-    assert fault(Restricted()) is None
-    status = Path("/proc/self/status").read_text()
-    for task in Path("/proc/self/task").iterdir():
-        assert "Seccomp:\t0" in (task / "status").read_text()
-        assert "NoNewPrivs:\t0" in (task / "status").read_text()
-    assert "Seccomp:\t0" in status
-    (tmp_path / "still").write_text("writable")
-
-
-def test_what_goes_wrong_in_the_thread_is_told_and_starts_nothing(tmp_path: Path) -> None:
-    def confine() -> None:
-        raise OSError(1, "no")
-
-    with pytest.raises(OSError, match="no"):
+def test_what_cannot_be_confined_is_told_and_not_started(tmp_path: Path) -> None:
+    with tempfile.TemporaryFile() as no_ruleset, pytest.raises(OSError, match="descriptor in bad state"):
         run_process(
             ["touch", "ran"],
             cwd=tmp_path,
@@ -178,6 +166,6 @@ def test_what_goes_wrong_in_the_thread_is_told_and_starts_nothing(tmp_path: Path
             timeout_s=5,
             cancel=threading.Event(),
             log=tmp_path / "log",
-            confine=confine,
+            confinement=Confinement(no_ruleset.fileno(), network=False),
         )
     assert not (tmp_path / "ran").exists()
