@@ -116,8 +116,8 @@ def _sandbox(choice: Choice) -> Finding:
         case Restricted():
             hint = f"{choice.why}; {INSTALL}"
             value = (
-                "Landlock and seccomp: nothing is written outside of its room; but /proc can be read, modes and times "
-                "of files be changed, and /dev/shm is shared"
+                "Landlock and seccomp: a step writes only in its own directory; it can read /proc and change modes and "
+                "times of this user's files; /dev/shm is closed to it"
             )
             return Finding("sandbox", value, ok=False, hint=hint)
         case None:

@@ -14,19 +14,18 @@ pytestmark = pytest.mark.slow  # a hundred processes each: `make test` runs them
 USERS = ("self", "nobody")
 KNOWN = {
     "bubblewrap": set(),
-    # docs/safety.md says so of Landlock: metadata, /dev/shm, and what /proc shows of other processes to everybody.
-    "landlock": {
-        "change_the_mode",
-        "change_the_times",
-        "make_in_dev_shm",
-        "read_shared_memory",
-        "read_command_line_of_neighbour",
-    },
+    # docs/safety.md says so of Landlock: modes, times, and what /proc shows of other processes to everybody.
+    "landlock": {"change_the_mode", "change_the_times", "read_command_line_of_neighbour"},
+}
+
+INTERNET = {
+    *("connect_tcp", "connect_by_fast_open", "connect_without_waiting", "connect_by_ipv6", "send_udp"),
+    *("connect_to_the_address_of_the_machine", "connect_with_a_shell"),
 }
 
 
-def probed(tier: str, user: str) -> dict[str, list[str]]:
-    done = run_as(user, "-m", "tests.sandbox.probe", tier, PROBE_SECRET=secrets.token_hex(16))
+def probed(tier: str, user: str, *flags: str) -> dict[str, list[str]]:
+    done = run_as(user, "-m", "tests.sandbox.probe", tier, *flags, PROBE_SECRET=secrets.token_hex(16))
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found
@@ -43,6 +42,14 @@ def test_nobody_gets_out(tier: str, user: str) -> None:
     found = probed(tier, user)
     assert set(found["tried"]) == set(table())
     assert set(found["escaped"]) <= KNOWN[tier]
+
+
+@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_network_opens_the_internet_alone(tier: str, user: str) -> None:
+    need(tier)
+    found = probed(tier, user, "network")
+    assert set(found["escaped"]) <= KNOWN[tier] | INTERNET
 
 
 @pytest.mark.parametrize("user", USERS)

@@ -15,6 +15,7 @@ from tests.sandbox.probe import launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
+OTHER_GROUP = 12345
 TIERS = ("bubblewrap", "landlock")
 
 
@@ -51,7 +52,7 @@ def run_as(user: str, *arguments: str, **more: str) -> subprocess.CompletedProce
         start_new_session=True,
         user=NOBODY if other else None,
         group=NOBODY if other else None,
-        extra_groups=[] if other else None,
+        extra_groups=[OTHER_GROUP] if other else None,
     )
 
 

@@ -17,7 +17,6 @@ from orch23.execute.sandbox.system_calls import call, machine
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _CHANCE: Final = ("/dev/random", "/dev/urandom")
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a place of the system
 _CLONE_NEWNET = 0x4000_0000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _CAPABILITY_VERSION = 0x2008_0522
@@ -69,8 +68,6 @@ class Restricted:
             yield str(path), read
         for path in _DEVICES:
             yield path, read | write
-        if not any(place.resolve().is_relative_to(_SHARED_MEMORY) for place in (*self.closed, launch.room.root)):
-            yield str(_SHARED_MEMORY), write  # named semaphores are files there
         yield str(launch.room.own / "reporter"), read
         yield str(launch.room.root), write
 
