@@ -34,7 +34,7 @@ from orch23.execute.launch import PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.repository import Repository
 from orch23.execute.rooms import Rooms
-from orch23.execute.sandbox.choice import Sandbox, choose_once, no_sandbox, not_allowed
+from orch23.execute.sandbox.choice import INSTALL, Sandbox, choose_once, no_sandbox, not_allowed
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.load.data import parse_yaml_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
@@ -348,8 +348,11 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         ).check(session.world.plan, look)
         tier = sandbox.tier if any(may_have_process(node) for node in session.world.plan.nodes.values()) else "unused"
         observer.notice(_started(project, session, journal.run_id, jobs, tier))
-        if (warning := sandbox_warning(tier)) is not None:
+        warning = sandbox_warning(tier)
+        if warning is not None and store.tier_shown() != tier:
             observer.notice(Event("warning", warning, level="warning", data={"of_steps": True}))
+            if tier == Restricted.tier:  # without any sandbox it is shown by each build
+                stack.callback(lambda: store.note_tier(tier) if executor.has_started else None)
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id}
             observer.notice(Event("call_submitted", f"still to be collected: {response_id}", data=known))
@@ -367,9 +370,9 @@ def closed_places(project: Project) -> tuple[Path, ...]:
 
 
 def sandbox_warning(tier: str) -> str | None:
-    """Return what is to be said once in a run of a sandbox that is not the best, or of none."""
+    """Return the warning about a sandbox that is not the best one, or about none."""
     if tier == Restricted.tier:
-        return "the sandbox is Landlock alone, which does not hold all that bubblewrap does: see `orch23 doctor`"
+        return f"the sandbox is Landlock, which isolates less than bubblewrap: {INSTALL}; see `orch23 doctor`"
     return "steps run without a sandbox: they may do what this user may" if tier == PlainLauncher.tier else None
 
 

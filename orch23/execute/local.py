@@ -72,6 +72,8 @@ class LocalExecutor:
         self._unconfined = unconfined if unconfined is not None else PlainLauncher()
         self._caps = caps if caps is not None else OutputCaps()
         self._limits = limits if limits is not None else Limits()
+        self.has_started = False
+        """Whether any process was started."""
         self._stop = threading.Event()
         self._workers = workers
         self._places = threading.Semaphore(workers)
@@ -176,6 +178,7 @@ class LocalExecutor:
             pass_fds=(channel.far_fd,) if channel is not None else (),
         )
         with launcher.prepare(wanted) as launch:
+            self.has_started = True
             end = run_process(
                 launch.argv,
                 cwd=launch.cwd,
