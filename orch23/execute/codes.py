@@ -94,9 +94,9 @@ CODES: Mapping[str, tuple[str, str]] = {
         "They were sent SIGKILL and still exist, which a process stuck in the kernel can do. End them by hand.",
     ),
     "E620": (
-        "a step took too much of the machine",
-        "It was killed while it ran: its room held over 8 GiB or a million files, temporary ones among them, or it had "
-        "over 4096 processes at once. Let it take less, or split the stage. Memory is not limited.",
+        "a step used more than its limits",
+        "It was killed while it ran: it used more memory, processes, files or disk than `limits` of the stage allow. "
+        "The message names the limit. Temporary files count. Use less, raise the limit, or split the stage.",
     ),
     "E618": (
         "the room's own directory was replaced",

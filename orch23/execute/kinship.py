@@ -123,12 +123,12 @@ def enclose(family: Family, first: int) -> None:
             os.close(handle)
 
 
-def watch(family: Family) -> int:
-    """Note who is below the leader now, and return how many; called now and then while the step runs."""
-    below = _below(family.leader, _children)
-    for kin in below:
+def watch(family: Family) -> list[int]:
+    """Note who belongs to the step now, also what left its parents, and return them; called while the step runs."""
+    members = _members(family, _children)
+    for kin in members:
         family.seen[kin.pid] = kin.started
-    return len(below)
+    return [family.leader, *(kin.pid for kin in members)]
 
 
 def end(family: Family) -> tuple[int, ...]:

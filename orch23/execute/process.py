@@ -112,14 +112,14 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     stdin: int = subprocess.DEVNULL,
     confine: Callable[[], None] | None = None,
     gate: Callable[[kinship.Family], None] | None = None,
-    fault: Callable[[int], str | None] = lambda _: None,
+    fault: Callable[[Sequence[int]], str | None] = lambda _: None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
     stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
     ORCH23_ROOM in `env`.
     `confine` is called in a thread of its own that starts the process; `gate`, with its family, once it is there.
-    `fault` is asked now and then, with the number of its processes, what it takes too much of.
+    `fault` is called every 0.1 s with its processes, and returns what it uses too much of.
 
     Raises:
         OSError: it could not be started.
@@ -206,7 +206,7 @@ def _follow(
     capture: _Capture,
     cancel: CancelSignal,
     deadline: float,
-    fault: Callable[[int], str | None],
+    fault: Callable[[Sequence[int]], str | None],
 ) -> tuple[End, str]:
     """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
     leader = os.pidfd_open(family.leader)

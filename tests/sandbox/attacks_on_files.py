@@ -19,6 +19,10 @@ def own(name):
     return Path(os.environ["TMPDIR"], name)
 
 
+def own_file(name):
+    return os.open(own(name), os.O_CREAT | os.O_RDWR, 0o600)
+
+
 @attack("changed")
 def write_over(world):
     Path(victim(world, "write_over")).write_text("taken")
@@ -158,6 +162,18 @@ def set_a_flag_by_path(world):
     path = os.fsencode(victim(world, "set_a_flag_by_path"))
     attributes = struct.pack("=QIIII", 0x80, 0, 0, 0, 0)
     system_call(469, 469, ctypes.c_int(-100), path, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0))
+
+
+@attack("said")
+def reserve_the_disk(world):
+    """Take blocks without writing them: gigabytes in no time, before anything could be noticed."""
+    system_call(285, 47, ctypes.c_int(own_file("reserved")), ctypes.c_int(0), ctypes.c_long(0), ctypes.c_long(1 << 16))
+
+
+@attack("said")
+def reserve_the_disk_by_a_request(world):
+    asked = struct.pack("@hhqqiI16x", 0, 0, 0, 1 << 16, 0, 0)
+    fcntl.ioctl(own_file("reserved_by_a_request"), 0x4030582A, asked)  # FS_IOC_RESVSP64
 
 
 @attack("said")

@@ -17,11 +17,13 @@ from typing import Final, Self
 from orch23.execute import kinship
 from orch23.execute.launch import Launch, LaunchRefusedError
 from orch23.execute.process import ProcessEnd
+from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import places, seccomp
 from orch23.execute.sandbox.programs import check_program
 from orch23.execute.sandbox.system_calls import machine
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.step_limits import StepLimits
 
 PROGRAMS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where it is looked for: never on PATH, which may name what anybody has put there."""
@@ -36,7 +38,6 @@ _BOND_PAUSE_S = 0.0002
 _SHELL = "/bin/sh"
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
-_PROCESSES = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 _COPIED_BYTES = 1 << 18
 _NOT_GIVEN = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
@@ -73,7 +74,7 @@ class Bubblewrap:
         prefixes = places.prefixes(launch.interpreter, self.closed)
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.Sockets.SHARED if launch.network else seccomp.Sockets.OWN
-        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch)) as open_here:
+        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch), launch.limits) as open_here:
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
@@ -141,8 +142,9 @@ def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequ
 class _Descriptors:
     """What one bwrap is given open: its filter, settings, what it says of its child, and what the command waits for."""
 
-    def __init__(self, filter_program: bytes, settings: Sequence[str]) -> None:
+    def __init__(self, filter_program: bytes, settings: Sequence[str], limits: StepLimits) -> None:
         """Open them. Of the settings, those that are files: `settings` says which, and by which descriptors."""
+        self._limits = limits
         with contextlib.ExitStack() as stack:
             self.filter = _filled(stack, filter_program)
             self._status, self.status_far = _kept(stack, *os.pipe2(os.O_CLOEXEC))
@@ -171,10 +173,10 @@ class _Descriptors:
             pass
         if child:
             kinship.enclose(family, int(child[1]))
-            _limit(family, int(child[1]))
+            _limit(family, int(child[1]), self._limits)
             if _is_readable(self._begin, _GATE_WITHIN_S):  # the command's word, or the end of all that could say it
                 for command in _bonded(int(child[1])):
-                    _limit(family, command)
+                    _limit(family, command, self._limits)
         with contextlib.suppress(ConnectionError):
             os.write(self._begin, b"\n")
         self._close(self._begin)
@@ -221,10 +223,11 @@ def _bonded(first: int) -> list[int]:
     return started or []
 
 
-def _limit(family: kinship.Family, command: int) -> None:
+def _limit(family: kinship.Family, command: int, limits: StepLimits) -> None:
     kinship.limit(family, command)
+    restrain(command, limits)
     with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
-        resource.prlimit(command, resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
+        resource.prlimit(command, resource.RLIMIT_NPROC, (limits.processes, limits.processes))
 
 
 def _is_readable(descriptor: int, patience_s: float) -> bool:

@@ -56,7 +56,8 @@ _NEW_NAMESPACE = 0x7E02_0000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
 _NEW_TIME = 0x80  # CLONE_NEWTIME, of unshare alone; in clone these bits are the signal
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # put characters into a terminal; paste into a console
-_INODE_REQUESTS = (0x6600, 0x5800, 0x7600)  # flags, versions, encryption, seals of a file that is open for reading
+_SPACE_REQUESTS = 0x5800  # blocks of a file, and its flags
+_INODE_REQUESTS = (0x6600, 0x7600)  # flags, versions, encryption, seals of a file that is open for reading
 _BTRFS_REQUESTS, _CLONE, _CLONE_RANGE, _REQUEST_KIND = 0x9400, 0x4004_9409, 0x4020_940D, 0xFF00
 _SETLEASE, _SETDELEG, _NOTIFY = 1024, 1040, 1026  # F_*
 _PUNCH_HOLE = 2
@@ -153,6 +154,7 @@ def _rules(sockets: Sockets, *, alone: bool) -> Iterator[_Rule]:
     yield from (_Rule("fcntl", (_Test(1, command),)) for command in (_SETLEASE, _SETDELEG))  # they keep others waiting
     # What takes gigabytes in no time could not be noticed in time. Programs write instead.
     yield _Rule("fallocate", (_Test(1, _PUNCH_HOLE, _PUNCH_HOLE, negated=True),), errno.EOPNOTSUPP)
+    yield _Rule("ioctl", (_Test(1, _SPACE_REQUESTS, _REQUEST_KIND),), errno.ENOTTY)
     yield _Rule("clone3", error=errno.ENOSYS)
     yield _Rule("clone", (_Test(0, _NEW_NAMESPACE, any_bit=True),))
     yield _Rule("unshare", (_Test(0, _NEW_NAMESPACE | _NEW_TIME, any_bit=True),))

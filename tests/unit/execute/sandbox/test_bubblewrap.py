@@ -15,6 +15,7 @@ from orch23.execute.launch import Launch
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox.bubblewrap import _Descriptors, _waiting
 from orch23.model.action import Action, Completed
+from orch23.model.step_limits import StepLimits
 from tests.sandbox.probe import Memory, executor
 from tests.sandbox.users import need
 
@@ -142,7 +143,7 @@ def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_proces
     monkeypatch.setattr(kinship, "awaited_children", look)
     child = subprocess.Popen(["/bin/sleep", "1000"])
     try:
-        with _Descriptors(b"", ()) as given:
+        with _Descriptors(b"", (), StepLimits()) as given:
             far = os.dup(given.begin_far)
             os.write(given.status_far, b'{ "child-pid": %d }' % child.pid)
             os.write(far, b"\n")
