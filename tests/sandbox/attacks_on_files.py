@@ -129,6 +129,18 @@ def change_the_owner(world):
     os.chown(victim(world, "change_the_owner"), 1234, 1234)
 
 
+@attack("said", plain="root")
+def change_the_mode_of_the_first_program(world):
+    """What holds the step may be of this user, and was started outside: its mode stays what it is."""
+    os.chmod("/proc/1/exe", os.stat("/proc/1/exe").st_mode & 0o7777)
+
+
+@attack("said", plain="root")
+def change_the_times_of_the_first_program(world):
+    now = os.stat("/proc/1/exe")
+    os.utime("/proc/1/exe", ns=(now.st_atime_ns, now.st_mtime_ns))
+
+
 @attack("changed")
 def change_the_group(world):
     os.chown(victim(world, "change_the_group"), -1, world["other_group"])

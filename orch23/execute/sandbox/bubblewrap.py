@@ -124,6 +124,8 @@ def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequ
         elif os.path.isdir(path):
             yield from ("--ro-bind", path, path)
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
+    # By the first process one could get at bwrap's own file, on a mount of the host that can be written.
+    yield from ("--perms", "0555", "--size", "4096", "--tmpfs", "/proc/1")
     for folder, size in _IN_MEMORY:
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
     yield from ("--symlink", "/run", "/var/run")
