@@ -13,7 +13,7 @@ from typing import assert_never
 from orch23 import __version__
 from orch23.cli.project import find_root
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
-from orch23.execute.sandbox.bubblewrap import Bubblewrap
+from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
 from orch23.execute.sandbox.choice import INSTALL, Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.errors import Orch23Error
@@ -111,6 +111,10 @@ def _local(environ: Mapping[str, str]) -> list[Finding]:
 def _sandbox(choice: Choice) -> Finding:
     """Tell the tier, which was just tried, why it is no better one, and how to get that."""
     match choice.launcher:
+        case Namespaces():
+            return Finding(
+                "sandbox", "namespaces: as with bubblewrap, but each process takes longer to start", hint=INSTALL
+            )
         case Bubblewrap(program=program):
             return Finding("sandbox", f"bubblewrap ({program}): namespaces of its own, no network, only its room")
         case Restricted():

@@ -48,8 +48,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E483": (
         "there is no sandbox on this machine",
-        "Steps run code that a model may have written, so they are confined: by bubblewrap, or by Landlock and seccomp "
-        "(Linux 6.2 or newer). Both were tried, and neither held here; the message says why. Install bubblewrap; in a "
+        "Steps run code that a model may have written, so they are confined: by bubblewrap, by user namespaces, or by "
+        "Landlock and seccomp (Linux 6.2 or newer). All were tried, and none held here; the message says why. In a "
         "container, allow user namespaces. `--allow-unsandboxed` runs steps with all that this user may do.",
     ),
     "E484": (

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.test_sandbox import chosen, tier
 from tests.project import Project, scripted
 
-TIERS = ["bubblewrap", "landlock"]
+TIERS = ["bubblewrap", "namespaces", "landlock"]
 MEMORY = "import time; x = bytearray(400 << 20); x[::4096] = b'x' * len(x[::4096]); time.sleep(60)"
 DISK = "import time; open('big', 'wb').write(b'x' * (8 << 20)); time.sleep(60)"
 DAEMON = f"import os; os.fork() or os.setsid() and os.fork() or exec({MEMORY!r}); import time; time.sleep(60)"

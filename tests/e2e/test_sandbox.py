@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.execute.sandbox.bubblewrap import Bubblewrap
+from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
 from orch23.execute.sandbox.choice import Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
 from tests.project import Project, scripted
@@ -40,11 +40,13 @@ def chosen(name: str) -> Choice:
     if name == UNCONFINED:
         return NONE
     need(name)
-    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Restricted())
+    if name == "landlock":
+        return Choice(Restricted())
+    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Namespaces())
 
 
 LESS = "Landlock, which isolates less than bubblewrap"
-TIERS = ["bubblewrap", "landlock"]
+TIERS = ["bubblewrap", "namespaces", "landlock"]
 UNCONFINED = "none"
 
 

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from orch23.execute.launch import Launcher, PlainLauncher
+from orch23.execute.launch import PlainLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Room, Rooms
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
+from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.action import Action, Completed
 from orch23.model.digest import Digest, FileEntry, digest_bytes
@@ -41,10 +41,12 @@ time.sleep(1000)
 """
 
 
-def launcher(tier: str, closed: tuple[Path, ...] = ()) -> Launcher:
+def launcher(tier: str, closed: tuple[Path, ...] = ()) -> Bubblewrap | Restricted | PlainLauncher:
     """Return a tier by its name, without trying it."""
     if tier == "bubblewrap":
         return Bubblewrap(next(Path(name) for name in PROGRAMS if Path(name).exists()), closed)
+    if tier == "namespaces":
+        return Namespaces(closed=closed)
     return Restricted(closed) if tier == "landlock" else PlainLauncher()
 
 

@@ -24,9 +24,10 @@ def failing(tier: str, user: str, package: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])
-def test_nothing_honest_breaks_in_bubblewrap(user: str, package: str) -> None:
-    need("bubblewrap")
-    assert failing("bubblewrap", user, package) == {}
+@pytest.mark.parametrize("tier", ["bubblewrap", "namespaces"])
+def test_nothing_honest_breaks_in_namespaces(tier: str, user: str, package: str) -> None:
+    need(tier)
+    assert failing(tier, user, package) == {}
 
 
 @pytest.mark.parametrize(("user", "package"), [("self", "pytest"), ("nobody", "")])

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow  # a hundred processes each: `make test` runs them
 USERS = ("self", "nobody")
 KNOWN = {
     "bubblewrap": set(),
+    "namespaces": set(),
     # docs/safety.md says so of Landlock: modes, times, and what /proc shows of other processes to everybody.
     "landlock": {"change_the_mode", "change_the_times", "read_command_line_of_neighbour"},
 }

@@ -12,7 +12,7 @@ from typing import Final
 from orch23.execute.launch import Launch, Launcher, PlainLauncher, RefusingLauncher
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
+from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
 from orch23.model.diagnostic import Diagnostic
@@ -41,8 +41,11 @@ class Choice:
         return "; ".join(f"{name}: {reason}" for name, reason in self.failed)
 
 
-def choose(programs: Sequence[str] = PROGRAMS) -> Choice:
-    """Return the best tier that passes the self-test; `programs` are where bubblewrap may be."""
+def choose(programs: Sequence[str] = PROGRAMS, *, namespaces: bool = True) -> Choice:
+    """Return the best tier that passes the self-test; `programs` are where bubblewrap may be.
+
+    `namespaces` tells whether orch23's own program is tried in the place of bubblewrap.
+    """
     failed: list[tuple[str, str]] = []
     present = [Path(name) for name in programs if os.access(name, os.X_OK)]
     if not present:
@@ -52,6 +55,11 @@ def choose(programs: Sequence[str] = PROGRAMS) -> Choice:
         if reason is None:
             return Choice(launcher, tuple(failed))
         failed.append((str(launcher.program), reason))
+    if namespaces:
+        reason = fault(Namespaces())
+        if reason is None:
+            return Choice(Namespaces(), tuple(failed))
+        failed.append(("user namespaces", reason))
     version = landlock.abi()
     if version < landlock.LEAST_ABI:
         what = (
