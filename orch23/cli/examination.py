@@ -14,7 +14,7 @@ from orch23 import __version__
 from orch23.cli.project import find_root
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
-from orch23.execute.sandbox.choice import INSTALL, Choice, choose_once
+from orch23.execute.sandbox.choice import ALLOW_NAMESPACES, INSTALL, Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.errors import Orch23Error
 from orch23.providers.local_model import data_dir, installed, known_models
@@ -118,14 +118,14 @@ def _sandbox(choice: Choice) -> Finding:
         case Bubblewrap(program=program):
             return Finding("sandbox", f"bubblewrap ({program}): namespaces of its own, no network, only its room")
         case Restricted():
-            hint = f"{choice.why}; {INSTALL}"
+            hint = f"{choice.why}; {ALLOW_NAMESPACES}"
             value = (
                 "Landlock and seccomp: a step writes only in its own directory; it can read /proc and change modes and "
                 "times of this user's files; /dev/shm is closed to it"
             )
             return Finding("sandbox", value, ok=False, hint=hint)
         case None:
-            hint = f"{choice.why}; {INSTALL}; `--allow-unsandboxed` builds without one"
+            hint = f"{choice.why}; {ALLOW_NAMESPACES}; `--allow-unsandboxed` builds without one"
             return Finding("sandbox", "none: steps are refused", ok=False, hint=hint)
         case _ as never:
             assert_never(never)

@@ -34,7 +34,7 @@ from orch23.execute.launch import PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.repository import Repository
 from orch23.execute.rooms import Rooms
-from orch23.execute.sandbox.choice import INSTALL, Sandbox, choose_once, no_sandbox, not_allowed
+from orch23.execute.sandbox.choice import Sandbox, choose_once, no_sandbox, not_allowed
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.load.data import parse_yaml_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
@@ -372,7 +372,7 @@ def closed_places(project: Project) -> tuple[Path, ...]:
 def sandbox_warning(tier: str) -> str | None:
     """Return the warning about a sandbox that is not the best one, or about none."""
     if tier == Restricted.tier:
-        return f"the sandbox is Landlock, which isolates less than bubblewrap: {INSTALL}; see `orch23 doctor`"
+        return "the sandbox is Landlock, which isolates less than bubblewrap: `orch23 doctor` says how to get that"
     return "steps run without a sandbox: they may do what this user may" if tier == PlainLauncher.tier else None
 
 

@@ -21,6 +21,11 @@ ALLOWING: Final = "--allow-unsandboxed"
 """The one option that lets a step run without a sandbox."""
 
 INSTALL: Final = "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`)"
+ALLOW_NAMESPACES: Final = (
+    f"{INSTALL}, or allow user namespaces (Ubuntu: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; "
+    "containers: another seccomp profile)"
+)
+"""What helps where neither bubblewrap nor orch23's own program could make namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ def choose_once() -> Choice:
 
 def no_sandbox(choice: Choice) -> Diagnostic:
     """Return the complaint that steps cannot be confined on this machine."""
-    hint = f"{INSTALL}; {ALLOWING} runs steps without one, as this user: see `orch23 doctor`"
+    hint = f"{ALLOW_NAMESPACES}; {ALLOWING} runs steps without one, as this user: see `orch23 doctor`"
     return Diagnostic("E483", f"there is no sandbox on this machine ({choice.why})", hint=hint)
 
 
