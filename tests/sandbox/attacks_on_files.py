@@ -270,6 +270,16 @@ def read_an_attribute(world):
     return os.getxattr(victim(world, "read_an_attribute"), "user.secret").decode()
 
 
+@attack("secret")
+def list_a_folder(world):
+    return " ".join(os.listdir(world["listed"]))
+
+
+@attack("said")
+def look_at_a_file(world):
+    os.stat(victim(world, "look_at_a_file"))
+
+
 @attack("said")
 def watch_a_folder(world):
     libc = ctypes.CDLL(None, use_errno=True)

@@ -101,6 +101,8 @@ class World:
             self.readable.mkdir(parents=True, exist_ok=True)
             (self.readable / name).write_text("canary")
             (self.readable / name).chmod(0o600)
+        self.listed = folder / "listed"
+        (self.listed / self.secret).mkdir(parents=True)
         self.other_group = _prepare_groups(self.victims)
         with contextlib.suppress(OSError):  # not every file system has them
             os.setxattr(self.victims / "read_an_attribute", "user.secret", self.secret.encode())
@@ -141,6 +143,7 @@ class World:
             "unique": self.unique,
             "victims": str(self.victims),
             "readable": str(self.readable),
+            "listed": str(self.listed),
             "other_group": self.other_group,
             "places": {name: str(path) for name, path in self.places.items()},
             "rooms": str(self.rooms),

@@ -15,8 +15,8 @@ USERS = ("self", "nobody")
 KNOWN = {
     "bubblewrap": set(),
     "namespaces": set(),
-    # docs/safety.md says so of Landlock: modes, times, and what /proc shows of other processes to everybody.
-    "landlock": {"change_the_mode", "change_the_times", "read_command_line_of_neighbour"},
+    # docs/safety.md says so of Landlock: metadata of files whose path is known, and what /proc shows to everybody.
+    "landlock": {"change_the_mode", "change_the_times", "look_at_a_file", "read_command_line_of_neighbour"},
 }
 
 INTERNET = {
