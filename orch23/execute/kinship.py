@@ -22,6 +22,7 @@ from pathlib import Path
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
+_NO_CORE = 1  # byte, too little for any; with 0 the kernel still gives a core to the program that core_pattern names
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
 _LOOKS = 20
@@ -106,7 +107,7 @@ def adopt(leader: int, marker: str, file_bytes: int) -> Family:
 def limit(family: Family, pid: int) -> None:
     """Set the limits of a family to a process of it."""
     with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (_NO_CORE, _NO_CORE))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (family.limit, family.limit))
 
 
