@@ -17,7 +17,7 @@ from pathlib import Path
 from orch23.execute.launch import Launcher, PlainLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
+from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
 from orch23.model.action import Action, Completed
@@ -51,6 +51,7 @@ def kinds() -> dict[str, Launcher]:
     found: dict[str, Launcher] = {"no sandbox": PlainLauncher()}
     candidates: list[tuple[str, Launcher]] = [("tier B, Landlock", Restricted())]
     candidates += [("tier A, bubblewrap", Bubblewrap(Path(name))) for name in PROGRAMS if Path(name).exists()][:1]
+    candidates += [("tier A, namespaces", Namespaces())]
     for name, launcher in candidates:
         reason = fault(launcher)
         if reason is None:

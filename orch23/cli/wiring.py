@@ -233,7 +233,9 @@ class BuildRequest:
 
 
 @contextmanager
-def building(project: Project, request: BuildRequest, screen: Observer) -> Iterator[Build]:
+def building(  # noqa: PLR0915 - what a build needs, put together in its order
+    project: Project, request: BuildRequest, screen: Observer
+) -> Iterator[Build]:
     """Hold the build lock, recover what a crash left, and give a build that is ready to run.
 
     Raises:
@@ -350,8 +352,11 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         ).check(session.world.plan, look)
         tier = sandbox.tier if any(may_have_process(node) for node in session.world.plan.nodes.values()) else "unused"
         observer.notice(_started(project, session, journal.run_id, jobs, tier))
-        if (warning := sandbox_warning(tier)) is not None:
+        warning = sandbox_warning(tier)
+        if warning is not None and store.tier_shown() != tier:
             observer.notice(Event("warning", warning, level="warning", data={"of_steps": True}))
+            if tier == Restricted.tier:  # without any sandbox it is shown by each build
+                stack.callback(lambda: store.note_tier(tier) if executor.has_started else None)
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id}
             observer.notice(Event("call_submitted", f"still to be collected: {response_id}", data=known))
@@ -369,9 +374,9 @@ def closed_places(project: Project) -> tuple[Path, ...]:
 
 
 def sandbox_warning(tier: str) -> str | None:
-    """Return what is to be said once in a run of a sandbox that is not the best, or of none."""
+    """Return the warning about a sandbox that is not the best one, or about none."""
     if tier == Restricted.tier:
-        return "the sandbox is Landlock alone, which does not hold all that bubblewrap does: see `orch23 doctor`"
+        return "the sandbox is Landlock, which isolates less than bubblewrap: `orch23 doctor` says how to get that"
     return "steps run without a sandbox: they may do what this user may" if tier == PlainLauncher.tier else None
 
 

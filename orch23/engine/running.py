@@ -140,6 +140,7 @@ class Runner:
             timeout_s=self.stage.timeout_s,
             network=self.stage.network,
             sandbox=self.stage.sandbox,
+            limits=self.stage.limits,
             reports=isinstance(step, PytestStep),
         )
 

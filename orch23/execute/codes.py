@@ -48,8 +48,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E483": (
         "there is no sandbox on this machine",
-        "Steps run code that a model may have written, so they are confined: by bubblewrap, or by Landlock and seccomp "
-        "(Linux 6.2 or newer). Both were tried, and neither held here; the message says why. Install bubblewrap; in a "
+        "Steps run code that a model may have written, so they are confined: by bubblewrap, by user namespaces, or by "
+        "Landlock and seccomp (Linux 6.2 or newer). All were tried, and none held here; the message says why. In a "
         "container, allow user namespaces. `--allow-unsandboxed` runs steps with all that this user may do.",
     ),
     "E484": (
@@ -95,9 +95,9 @@ CODES: Mapping[str, tuple[str, str]] = {
         "ends them was killed, so that it is not known whether any are left. End them by hand.",
     ),
     "E620": (
-        "a step took too much of the machine",
-        "It was killed while it ran: its room held over 8 GiB or a million files, temporary ones among them, or it had "
-        "over 4096 processes at once. Let it take less, or split the stage. Memory is not limited.",
+        "a step used more than its limits",
+        "It was killed while it ran: it used more memory, processes, files or disk than `limits` of the stage allow. "
+        "The message names the limit. Temporary files count. Use less, raise the limit, or split the stage.",
     ),
     "E618": (
         "the room's own directory was replaced",

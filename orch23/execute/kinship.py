@@ -23,6 +23,7 @@ from pathlib import Path
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
+_NO_CORE = 1  # byte, too little for any; with 0 the kernel still gives a core to the program that core_pattern names
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
 _LOOKS = 20
@@ -112,7 +113,7 @@ def own_number(file_bytes: int) -> int:
 def limit(family: Family, pid: int) -> None:
     """Set the limits of a family to a process of it."""
     with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (_NO_CORE, _NO_CORE))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (family.limit, family.limit))
 
 
@@ -129,12 +130,12 @@ def enclose(family: Family, first: int) -> None:
             os.close(handle)
 
 
-def watch(family: Family) -> int:
-    """Note who is below the leader now, and return how many; called now and then while the step runs."""
-    below = _below(family.leader, _children)
-    for kin in below:
+def watch(family: Family) -> list[int]:
+    """Note who belongs to the step now, also what left its parents, and return them; called while the step runs."""
+    members = _members(family, _children)
+    for kin in members:
         family.seen[kin.pid] = kin.started
-    return len(below)
+    return [family.leader, *(kin.pid for kin in members)]
 
 
 def below(pid: int) -> list[int]:

@@ -12,6 +12,7 @@ from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
 from orch23.execute.supervisor import Confinement
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 
 class LaunchRefusedError(Exception):
@@ -38,6 +39,7 @@ class Launch:
     room: Room
     interpreter: Path
     network: bool = False
+    limits: StepLimits = DEFAULT_LIMITS
     pass_fds: tuple[int, ...] = ()
     stdin: int = DEVNULL
     confinement: Confinement | None = None

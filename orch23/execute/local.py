@@ -12,10 +12,11 @@ from typing import Protocol
 from orch23.execute import kinship, supervisor
 from orch23.execute.cleaning import Cleaner
 from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
-from orch23.execute.growth import Growth, Limits
+from orch23.execute.growth import Growth
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
 from orch23.execute.report_channel import ReportChannel, pass_environment
+from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
     Action,
@@ -61,7 +62,6 @@ class LocalExecutor:
         launcher: Launcher | None = None,
         unconfined: Launcher | None = None,
         caps: OutputCaps | None = None,
-        limits: Limits | None = None,
     ) -> None:
         """Run `workers` actions at once at most, and become the one to whom lost children return.
 
@@ -72,7 +72,8 @@ class LocalExecutor:
         self._launcher = launcher if launcher is not None else PlainLauncher()
         self._unconfined = unconfined if unconfined is not None else PlainLauncher()
         self._caps = caps if caps is not None else OutputCaps()
-        self._limits = limits if limits is not None else Limits()
+        self.has_started = False
+        """Whether any process was started."""
         self._stop = threading.Event()
         self._workers = workers
         self._places = threading.Semaphore(workers)
@@ -175,9 +176,11 @@ class LocalExecutor:
             room=room,
             interpreter=interpreter,
             network=action.network,
+            limits=action.limits,
             pass_fds=(channel.far_fd,) if channel is not None else (),
         )
         with launcher.prepare(wanted) as launch:
+            self.has_started = True
             end = run_process(
                 launch.argv,
                 cwd=launch.cwd,
@@ -190,8 +193,8 @@ class LocalExecutor:
                 pass_fds=launch.pass_fds,
                 stdin=launch.stdin,
                 confinement=launch.confinement,
-                gate=launch.gate,
-                fault=Growth(room.root, self._limits).fault,
+                gate=launch.gate or (lambda family: restrain(family.leader, action.limits)),
+                fault=Growth(room.root, action.limits).fault,
             )
             return end if launch.judge is None else launch.judge(end)
 
@@ -297,7 +300,13 @@ def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
 def _excess(end: ProcessEnd) -> tuple[Diagnostic, ...]:
     if end.end != "overgrown":
         return ()
-    return (Diagnostic("E620", f"killed: {end.excess}", hint="let it take less, or split the stage"),)
+    return (
+        Diagnostic(
+            "E620",
+            f"killed: {end.excess}",
+            hint="use less, raise the limit in `limits` of the stage, or split the stage",
+        ),
+    )
 
 
 def _text(data: bytes) -> str:

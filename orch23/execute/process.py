@@ -114,14 +114,14 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     stdin: int = subprocess.DEVNULL,
     confinement: Confinement | None = None,
     gate: Callable[[kinship.Family], None] | None = None,
-    fault: Callable[[int], str | None] = lambda _: None,
+    fault: Callable[[Sequence[int]], str | None] = lambda _: None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
     stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
     ORCH23_ROOM in `env`.
     With a `confinement` a supervisor starts it, held to that. `gate` is called with its family, once it is there.
-    `fault` is asked now and then, with the number of its processes, what it takes too much of.
+    `fault` is called every 0.1 s with its processes, and returns what it uses too much of.
 
     Raises:
         OSError: it could not be started.
@@ -196,8 +196,8 @@ class _Searched:
             self.family = kinship.adopt(self._process.pid, marker, file_bytes)
         self.leader = self._process.pid
 
-    def watch(self) -> int:
-        """Return how many processes it has now."""
+    def watch(self) -> Sequence[int]:
+        """Return the processes that it has now."""
         return kinship.watch(self.family)
 
     def end(self) -> Ended:
@@ -241,9 +241,9 @@ class _Supervised:
             raise
         self.family = kinship.Family(self.leader, marker, limit)
 
-    def watch(self) -> int:
-        """Return how many processes it has now."""
-        return len(kinship.below(self._supervisor.pid))
+    def watch(self) -> Sequence[int]:
+        """Return the processes that it has now."""
+        return kinship.below(self._supervisor.pid)
 
     def end(self) -> Ended:
         """Kill it and all that is left of it."""
@@ -259,7 +259,7 @@ def _follow(
     capture: _Capture,
     cancel: CancelSignal,
     deadline: float,
-    fault: Callable[[int], str | None],
+    fault: Callable[[Sequence[int]], str | None],
 ) -> tuple[End, str]:
     """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
     leader = os.pidfd_open(started.leader)

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_json
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class Action:
     network: bool = False
     reports: bool = False
     sandbox: bool = True
+    limits: StepLimits = DEFAULT_LIMITS
 
     def digest(self) -> str:
         """Return the identity of the action: what it does, apart from limits, the sandbox and absolute paths."""

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 DEFAULT_FILE = "pipeline.yaml"
 """The pipeline that a command line means when it names none."""
@@ -317,6 +318,7 @@ class Stage:
     cache: bool = True
     network: bool = False
     sandbox: bool = True
+    limits: StepLimits = DEFAULT_LIMITS
     salt: str | None = None
     item: Item | None = None
     chain: ChainLink | None = None

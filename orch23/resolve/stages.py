@@ -34,14 +34,14 @@ from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem, normal_path
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.item_rules import item_faults
-from orch23.resolve.limits import read_stage_limits
+from orch23.resolve.limits import read_stage_limits, read_step_limits
 from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.promotion import kept_alone, label, read_group
 from orch23.resolve.steps import read_conditions, read_step, read_verify
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout env python tools scratch cache network sandbox salt stop_conditions pools if promote
+    timeout limits env python tools scratch cache network sandbox salt stop_conditions pools if promote
 """
 STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
@@ -99,6 +99,7 @@ def make_stage(
         cache=fields.flag("cache", default=not network),
         network=network,
         sandbox=fields.choice("sandbox", ("on", "off"), "on") == "on",
+        limits=read_step_limits(fields),
         salt=_salt(fields),
         pools=fields.texts("pools"),
         promote=group,

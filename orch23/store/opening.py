@@ -29,7 +29,7 @@ from orch23.store.exchanges import Exchanges
 from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
 from orch23.store.records import Records, RecordsPart
-from orch23.store.removal import remove_strange
+from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
 from orch23.store.strict_json import texts
 from orch23.store.workspace import Workspace
@@ -118,6 +118,14 @@ class Store:
                         for name in filter(is_temp, os.listdir(place)):
                             os.unlink(name, dir_fd=place)
         discard(self.folder / _NOTED)
+
+    def tier_shown(self) -> str:
+        """Return the tier of the sandbox that the user of this project was last warned about."""
+        return (read_regular(self.folder / TIER_SHOWN) or b"").decode("ascii", "replace").strip()
+
+    def note_tier(self, tier: str) -> None:
+        """Note that the user was warned about a tier."""
+        write_atomic(self.folder / TIER_SHOWN, f"{tier}\n".encode(), mode=PRIVATE_FILE)
 
     def healed(self) -> tuple[str, ...]:
         """Return everything that was found damaged so far and dropped."""

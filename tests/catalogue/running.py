@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import patch
 
 from orch23.execute import kinship
-from orch23.execute.growth import Limits
 from orch23.execute.rooms import Room, RoomCaps, Rooms
 from orch23.execute.sandbox.bubblewrap import Bubblewrap
 from orch23.execute.sandbox.choice import Choice
@@ -108,10 +107,9 @@ def too_many_files(project: Project) -> set[str]:
 
 @TRIGGERS.of("E620")
 def step_that_takes_too_much(project: Project) -> set[str]:
-    """Fill the disk; of a build's own cap it takes gigabytes."""
-    small = Limits(room_bytes=1 << 20, step_bytes=1)
-    with patch("orch23.execute.local.Limits", return_value=small):
-        return built(project, {"outputs": ["a"], "shell": "head -c 3000000 /dev/zero > a; sleep 60"})
+    """Write more than the stage allows."""
+    stage = {"outputs": ["a"], "shell": "head -c 3000000 /dev/zero > a; sleep 60", "limits": {"disk": "1MiB"}}
+    return built(project, stage)
 
 
 @TRIGGERS.of("E483")

@@ -96,8 +96,8 @@ def what_came(gate: Path, process: "subprocess.Popen[bytes]") -> str:
 
 def of_any_tier(text: str) -> str:
     """Return a screen as every machine shows it, whatever its sandbox."""
-    text = re.sub(r"(sandbox: )(bubblewrap|landlock|none)\n", r"\1TIER\n", text)
-    warning = r"^.*(the sandbox is Landlock alone|steps run without a sandbox).*\n"
+    text = re.sub(r"(sandbox: )(bubblewrap|namespaces|landlock|none)\n", r"\1TIER\n", text)
+    warning = r"^.*(the sandbox is Landlock|steps run without a sandbox).*\n"
     return re.sub(warning, "", text, flags=re.MULTILINE)
 
 

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.execute.sandbox.bubblewrap import Bubblewrap
+from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
 from orch23.execute.sandbox.choice import Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
 from tests.project import Project, scripted
@@ -42,10 +42,13 @@ def chosen(name: str) -> Choice:
     if name == UNCONFINED:
         return NONE
     need(name)
-    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Restricted())
+    if name == "landlock":
+        return Choice(Restricted())
+    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Namespaces())
 
 
-TIERS = ["bubblewrap", "landlock"]
+LESS = "Landlock, which isolates less than bubblewrap"
+TIERS = ["bubblewrap", "namespaces", "landlock"]
 UNCONFINED = "none"
 
 
@@ -430,8 +433,28 @@ def test_the_tier_is_on_the_screen_and_in_the_journal(project: Project, name: st
         assert project.events_of("run_started")[-1]["data"]["sandbox"] == name
         again = project.build()
     assert f"sandbox: {name}" in outcome.err
-    assert ("Landlock alone" in outcome.err) == (name == "landlock")
+    assert (LESS in outcome.err) == (name == "landlock")
     assert again.err == "pipeline: up to date (1 stage)\n"
+
+
+def test_the_warning_about_landlock_is_shown_once_for_a_project(project: Project) -> None:
+    with tier(chosen("landlock")):
+        project.write({**pipeline(a={"shell": "cat in > a", "inputs": ["in"]}), "in": "1"})
+        assert LESS in project.build("a").err
+        project.write({"in": "2"})
+        second = project.build("a")
+        assert "built" in second.err
+        assert LESS not in second.err
+        (project.root / ".orch23/sandbox").write_bytes(b"\xff")
+        project.write({"in": "3"})
+        assert LESS in project.build("a").err
+    with tier(NONE):  # without any sandbox each build shows it
+        for text in ("4", "5"):
+            project.write({"in": text})
+            assert "steps run without a sandbox" in project.build("a", ALLOWED).err
+    with tier(chosen("landlock")):
+        project.write({"in": "6"})
+        assert LESS not in project.build("a").err
 
 
 def found(project: Project) -> dict[str, Any]:

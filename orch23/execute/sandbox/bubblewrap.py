@@ -8,6 +8,7 @@ import resource
 import select
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +18,13 @@ from typing import Final, Self
 from orch23.execute import kinship
 from orch23.execute.launch import Launch, LaunchRefusedError
 from orch23.execute.process import ProcessEnd
+from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import places, seccomp
 from orch23.execute.sandbox.programs import check_program
 from orch23.execute.sandbox.system_calls import machine
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.step_limits import StepLimits
 
 PROGRAMS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where it is looked for: never on PATH, which may name what anybody has put there."""
@@ -35,12 +38,13 @@ _HIDDEN_BYTES = 1 << 20
 _GATE_WITHIN_S = 10.0
 _BOND_PAUSE_S = 0.0002
 _SHELL = "/bin/sh"
+_OWN_PROGRAM: Final = Path(__file__).with_name("namespaces_child.py")
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
-_PROCESSES = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 _COPIED_BYTES = 1 << 18
 _NOT_GIVEN = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
+_NOT_RUN = re.compile(rb"\w+: execvp ")
 _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
@@ -56,6 +60,11 @@ class Bubblewrap:
     closed: tuple[Path, ...] = ()
     nested: bool = True
     tier = "bubblewrap"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Give what takes bwrap's options."""
+        return (str(self.program),)
 
     def seen(self, room: Room) -> Room:
         """Return the room as it is seen from within."""
@@ -74,7 +83,7 @@ class Bubblewrap:
         prefixes = places.prefixes(launch.interpreter, self.closed)
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.Sockets.SHARED if launch.network else seccomp.Sockets.OWN
-        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch)) as open_here:
+        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch), launch.limits) as open_here:
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
@@ -86,7 +95,7 @@ class Bubblewrap:
             )
             yield replace(
                 launch,
-                argv=(str(self.program), *options, "--", *_waiting(launch)),
+                argv=(*self.command, *options, "--", *_waiting(launch)),
                 pass_fds=(
                     *launch.pass_fds,
                     *(open_here.filter, open_here.status_far),
@@ -96,6 +105,20 @@ class Bubblewrap:
                 gate=open_here.open_gate,
                 judge=open_here.judge,
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Namespaces(Bubblewrap):
+    """The same by a program of orch23's own, which takes longer to start: for machines without bwrap."""
+
+    program: Path = Path(sys.executable)
+    nested: bool = False
+    tier = "namespaces"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Give the interpreter that orch23 runs in, and the program."""
+        return (str(self.program), "-I", "-S", "-B", str(_OWN_PROGRAM))
 
 
 def _waiting(launch: Launch) -> tuple[str, ...]:
@@ -129,6 +152,8 @@ def _mounts(
     for path in hidden:
         yield from ("--perms", "0755", "--size", str(_HIDDEN_BYTES), "--tmpfs", path)
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
+    # By the first process one could get at bwrap's own file, on a mount of the host that can be written.
+    yield from ("--perms", "0555", "--size", "4096", "--tmpfs", "/proc/1")
     for folder, size in _IN_MEMORY:
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
     yield from ("--symlink", "/run", "/var/run")
@@ -148,8 +173,9 @@ def _mounts(
 class _Descriptors:
     """What one bwrap is given open: its filter, settings, what it says of its child, and what the command waits for."""
 
-    def __init__(self, filter_program: bytes, settings: Sequence[str]) -> None:
+    def __init__(self, filter_program: bytes, settings: Sequence[str], limits: StepLimits) -> None:
         """Open them. Of the settings, those that are files: `settings` says which, and by which descriptors."""
+        self._limits = limits
         with contextlib.ExitStack() as stack:
             self.filter = _filled(stack, filter_program)
             self._status, self.status_far = _kept(stack, *os.pipe2(os.O_CLOEXEC))
@@ -178,10 +204,10 @@ class _Descriptors:
             pass
         if child:
             kinship.enclose(family, int(child[1]))
-            _limit(family, int(child[1]))
+            _limit(family, int(child[1]), self._limits)
             if _is_readable(self._begin, _GATE_WITHIN_S):  # the command's word, or the end of all that could say it
                 for command in _bonded(int(child[1])):
-                    _limit(family, command)
+                    _limit(family, command, self._limits)
         with contextlib.suppress(ConnectionError):
             os.write(self._begin, b"\n")
         self._close(self._begin)
@@ -197,10 +223,10 @@ class _Descriptors:
             pass
         if end.end != "exited" or end.exit_code != _OWN_FAILURE or b'"exit-code"' in self._said:
             return end
-        if end.head.startswith(b"bwrap: execvp "):
+        if _NOT_RUN.match(end.head):
             missing = end.head.rstrip().endswith(os.strerror(errno.ENOENT).encode())
             return replace(end, exit_code=_NOT_FOUND if missing else _NOT_EXECUTABLE)
-        said = end.head.decode("utf-8", "replace").strip() or "bwrap ended without a word"
+        said = end.head.decode("utf-8", "replace").strip() or "it ended without a word"
         raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {said}", hint=_DOCTOR))
 
     def _listen(self, patience_s: float) -> bool:
@@ -228,10 +254,11 @@ def _bonded(first: int) -> list[int]:
     return started or []
 
 
-def _limit(family: kinship.Family, command: int) -> None:
+def _limit(family: kinship.Family, command: int, limits: StepLimits) -> None:
     kinship.limit(family, command)
+    restrain(command, limits)
     with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
-        resource.prlimit(command, resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
+        resource.prlimit(command, resource.RLIMIT_NPROC, (limits.processes, limits.processes))
 
 
 def _is_readable(descriptor: int, patience_s: float) -> bool:

@@ -13,7 +13,6 @@ from orch23.execute.supervisor import Confinement
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _CHANCE: Final = ("/dev/random", "/dev/urandom")
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a place of the system
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,5 @@ class Restricted:
             yield str(path), read
         for path in _DEVICES:
             yield path, read | write
-        if not any(place.resolve().is_relative_to(_SHARED_MEMORY) for place in (*self.closed, launch.room.root)):
-            yield str(_SHARED_MEMORY), write  # named semaphores are files there
         yield str(launch.room.own / "reporter"), read
         yield str(launch.room.root), write

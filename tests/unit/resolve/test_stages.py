@@ -26,6 +26,7 @@ from orch23.model.pipeline import (
     SliceInput,
     Verify,
 )
+from orch23.model.step_limits import StepLimits
 from orch23.resolve.fields import normal_path, path_fault, seconds_of
 from orch23.resolve.stages import make_stage, render_foreach
 
@@ -96,6 +97,7 @@ def test_every_field_arrives():
             },
             "on_failure": "keep",
             "timeout": "1h1m1s",
+            "limits": {"memory": "1.5GiB", "processes": "2k", "files": 10, "disk": "4G", "address_space": 1000},
             "env": {"A": 1, "B": True, "C": "x"},
             "python": "python3.12",
             "tools": ["node"],
@@ -150,6 +152,7 @@ def test_every_field_arrives():
         max=2, when=("timeout",), prompt="r.j2", start_from="baseline", no_progress=2, escalate=("m", "n")
     )
     assert (stage.on_failure, stage.cwd, stage.timeout_s, stage.python) == ("keep", "out", 3661.0, "python3.12")
+    assert stage.limits == StepLimits(memory=3 << 29, processes=2000, files=10, disk=4_000_000_000, address_space=1000)
     assert stage.env == {"A": "1", "B": "true", "C": "x"}
     assert (stage.tools, stage.scratch, stage.cache, stage.network, stage.salt) == (
         ("node",),
@@ -205,6 +208,13 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
     ("body", "expected"),
     [
         ({"shell": ["a"], "timeout": True}, [("timeout", "E815")]),
+        ({"shell": ["a"], "limits": {"memory": "much"}}, [("limits/memory", "E815")]),
+        ({"shell": ["a"], "limits": {"memory": "-1"}}, [("limits/memory", "E815")]),
+        ({"shell": ["a"], "limits": {"disk": True}}, [("limits/disk", "E815")]),
+        ({"shell": ["a"], "limits": {"disk": 0}}, [("limits/disk", "E812")]),
+        ({"shell": ["a"], "limits": {"address_space": "0.1B"}}, [("limits/address_space", "E812")]),
+        ({"shell": ["a"], "limits": {"processes": 0}}, [("limits/processes", "E812")]),
+        ({"shell": ["a"], "limits": "4GiB"}, [("limits", "E811")]),
         ({"shell": ["a"], "retry": True}, [("retry", "E811")]),
         ({"shell": ["a"], "retry": "2"}, [("retry", "E811")]),
         ({"shell": ["a"], "cache": "true"}, [("cache", "E811")]),

@@ -1,5 +1,6 @@
 """Which tier is taken: the best that does what it must, by trying it."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from orch23.execute.sandbox.choice import Choice, Sandbox, choose
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
 from orch23.execute.supervisor import Confinement
-from tests.sandbox.users import need
+from tests.sandbox.users import ROOT, need
 
 LYING = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -31,6 +32,10 @@ exec "$@"
 @pytest.fixture(autouse=True)
 def _subreaper() -> None:
     kinship.become_subreaper()
+
+
+def environment() -> dict[str, str]:
+    return {"PATH": os.defpath, "PYTHONPATH": str(ROOT)}
 
 
 def fake(folder: Path, text: str) -> str:
@@ -47,17 +52,40 @@ def test_bubblewrap_comes_first() -> None:
     assert found.why == ""
 
 
-def test_landlock_comes_second_and_it_is_told_why() -> None:
-    need("landlock")
+def test_namespaces_come_second_and_the_choice_says_why() -> None:
+    need("namespaces")
     found = choose(())
+    assert (found.tier, found.why) == ("namespaces", "bubblewrap: it is not installed")
+
+
+def test_landlock_comes_third() -> None:
+    need("landlock")
+    found = choose((), namespaces=False)
     assert (found.tier, found.why) == ("landlock", "bubblewrap: it is not installed")
+
+
+def test_landlock_is_taken_where_user_namespaces_are_forbidden() -> None:
+    need("landlock")
+    script = "from orch23.execute.sandbox.choice import choose; found = choose(); print(found.tier, found.why)"
+    command = [sys.executable, "-m", "tests.sandbox.lesser", "namespaces", str(os.getuid())]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+        cwd=ROOT,
+    )
+    assert done.stdout.startswith("landlock ")
+    assert "; user namespaces: " in done.stdout
+    assert "namespaces: unshare: Operation not permitted" in done.stdout
 
 
 def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts what it is told to, and so everything seems to work: what is outside tells."""
     need("landlock")
     monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._GATE_WITHIN_S", 0.5)  # it never says that it has a child
-    found = choose([fake(tmp_path, LYING)])
+    found = choose([fake(tmp_path, LYING)], namespaces=False)
     assert found.tier == "landlock"
     assert "could be" in found.why or "honest" in found.why
 
@@ -79,7 +107,7 @@ def test_an_old_bubblewrap_is_taken_without_what_it_does_not_know(tmp_path: Path
 
 def test_an_old_landlock_is_none() -> None:
     with patch.object(landlock, "abi", return_value=2):
-        found = choose(())
+        found = choose((), namespaces=False)
     assert found.launcher is None
     assert "version 2, 3 is needed" in found.why
 
