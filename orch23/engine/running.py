@@ -7,7 +7,8 @@ from typing import Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
 from orch23.decide.verdict import Verdict, judge_pytest
-from orch23.engine.failure import Failure, Left, below, command_failed, refusal
+from orch23.engine.failure import Failure, Left, below, coded, command_failed, refusal
+from orch23.engine.refused_writes import changed_tree, with_refused_writes
 from orch23.model.action import (
     Action,
     ActionOutcome,
@@ -26,6 +27,7 @@ from orch23.model.pipeline import PytestStep, ShellStep, Stage
 from orch23.resolve.commands import display_command, pytest_command, shell_command
 from orch23.resolve.resolution import Facts
 from orch23.resolve.tree import Tree
+from orch23.resolve.writable import writable_paths
 
 _NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
 _PATH = "check that the program exists: PATH is set by orch23, not inherited"
@@ -80,8 +82,8 @@ class Runner:
     refused: Callable[[PytestStep, Files], tuple[Diagnostic, ...]] = _nothing_refused
     may_write: Callable[[str], bool] = lambda _pattern: True
 
-    def run(self, step: ShellStep | PytestStep, files: Files) -> Ran | Failure:
-        """Run a step on these files and judge how it ended.
+    def run(self, step: ShellStep | PytestStep, files: Files, *, verifies: bool = False) -> Ran | Failure:
+        """Run a step on these files and judge how it ended. `verifies` says that it is one of `verify`.
 
         Raises:
             CancelledBuildError: the build was asked to stop.
@@ -92,13 +94,17 @@ class Runner:
         distrusted = self.refused(step, files) if isinstance(step, PytestStep) else ()
         if distrusted:
             return refusal("verify_failed", distrusted)
-        action = self._action(step, files)
+        action = self._action(step, files, writable_paths(self.stage, step, files.keys(), verifies=verifies))
         command = display_command(action.argv)
         outcome = self.executor.run(action)
         match outcome:
             case Completed(result=result):
                 judged = self._judge(step, files, command, result)
-                return judged if isinstance(judged, Ran) else replace(judged, printed=self.redact(result.output.text))
+                if isinstance(judged, Ran):
+                    return judged
+                if action.writable is not None:
+                    judged = with_refused_writes(judged, self.redact(result.output.text))
+                return replace(judged, printed=self.redact(result.output.text))
             case TimedOut():
                 message = f"killed after {outcome.timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
@@ -117,7 +123,7 @@ class Runner:
             case _ as never:
                 assert_never(never)
 
-    def _action(self, step: ShellStep | PytestStep, files: Files) -> Action:
+    def _action(self, step: ShellStep | PytestStep, files: Files, writable: tuple[str, ...] | None) -> Action:
         if isinstance(step, ShellStep):
             argv, env = shell_command(step), dict(self.stage.env)
         else:
@@ -139,12 +145,20 @@ class Runner:
             network=self.stage.network,
             sandbox=self.stage.sandbox,
             reports=isinstance(step, PytestStep),
+            writable=writable,
         )
 
     def _judge(self, step: ShellStep | PytestStep, files: Files, command: str, result: ActionResult) -> Ran | Failure:
         if result.violations:
             return refusal("write_scope_violation", result.violations, safety=True, retryable=False)
         printed = self.redact(result.output.text)
+        if result.touched:
+            changed = tuple(map(changed_tree, result.touched))
+            text = "\n".join((printed, *map(coded, changed)))
+            failed = command_failed(
+                "verify_failed", command, exit_code=result.exit_code, output=text, diagnostics=changed
+            )
+            return replace(failed, left=Left(result.written, result.removed))
         if isinstance(step, PytestStep):
             expected = step.expect or self._expected(step, files)
             verdict = judge_pytest(

@@ -1,9 +1,11 @@
-"""Say which of the files that configure a run of tests were made by a model, or after one: they may not judge it."""
+"""Refuse files that may not decide a run of tests: settings that a model made, modules that hide a library's."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from orch23.engine.failure import below
+from orch23.engine.shadowing import shadowing
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -22,10 +24,19 @@ class Trust:
     resolved: Resolved
 
     def refused(self, step: PytestStep, files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
-        """Return a complaint for each file that pytest would be configured by, and that a model had a hand in."""
-        return tuple(self._complaints(step, files))
+        """Return an error for each setting of pytest that a model made, and each module that hides one of a library."""
+        return (*self._settings(step, files), *self._shadows(step, files))
 
-    def _complaints(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+    def _shadows(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+        yield from shadowing(
+            step,
+            self.resolved.stage.cwd,
+            files.keys(),
+            interpreter=Path(self.resolved.facts.interpreter),
+            is_of_model=lambda path: self._is_of_model(path, files[path]),
+        )
+
+    def _settings(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         cwd = self.resolved.stage.cwd
         for path, entry in sorted(files.items()):
             if cwd != "." and not path.startswith(f"{cwd}/"):
@@ -38,6 +49,10 @@ class Trust:
                 message = f"is made by `{maker}`, which is a model's work, and would configure the tests that judge it"
                 hint = f"leave it out, or name it: `pytest: {{trust: [{name}]}}`"
                 yield Diagnostic("E321", message, hint=hint, subject=path)
+
+    def _is_of_model(self, path: str, entry: FileEntry) -> bool:
+        maker = self._maker(path, entry)
+        return maker is not None and of_a_model(self.world.plan, maker)
 
     def _maker(self, path: str, entry: FileEntry) -> str | None:
         """Return the stage that made what a room holds at a path, None if a person did."""

@@ -27,7 +27,8 @@ class Launch:
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
     `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread
-    of its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called
+    of its own, which starts the process and ends: what it gives up, only the process goes without. `writable` are the
+    paths of the room's tree that the process may write, beside HOME and TMPDIR; None means all of it. `gate` is called
     with the family of the process, once the process is there. `judge` is told how it ended, and says how that is to
     be understood; it may raise LaunchRefusedError.
     """
@@ -38,6 +39,7 @@ class Launch:
     room: Room
     interpreter: Path
     network: bool = False
+    writable: tuple[str, ...] | None = None
     pass_fds: tuple[int, ...] = ()
     stdin: int = DEVNULL
     confine: Callable[[], None] | None = None

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from orch23.execute import kinship
 from orch23.execute.cleaning import Cleaner
-from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
+from orch23.execute.environment import cache_folders, refused_for_pytest, refused_names, room_environment
 from orch23.execute.growth import Growth, Limits
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
+from orch23.execute.read_only import LeftReadOnly, Stamps, folders_of, left_by, make_cache, make_files, stamps_of
 from orch23.execute.report_channel import ReportChannel, pass_environment
 from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
@@ -113,7 +114,8 @@ class LocalExecutor:
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
         try:
-            room = self._rooms.lay(action.inputs, action.working_directory, action.output_folders)
+            folders = (*action.output_folders, *folders_of(action.writable or ()))
+            room = self._rooms.lay(action.inputs, action.working_directory, folders)
         except OSError as problem:
             return EngineUnavailable(f"no room could be made: {problem}", "room")
         if isinstance(room, InputsChanged):
@@ -136,6 +138,13 @@ class LocalExecutor:
         return ended and self._workers == 1 and not action.sandbox
 
     def _run_in(self, room: Room, action: Action) -> ActionOutcome:
+        try:
+            made = make_files(room, action.writable or ())
+            if action.writable is not None and not action.reports:
+                make_cache(room)
+            before = self._stamps(room, action)
+        except OSError as problem:
+            return EngineUnavailable(f"no room could be made: {problem}", "room")
         channel = ReportChannel() if action.reports else None
         report = None
         try:
@@ -148,15 +157,20 @@ class LocalExecutor:
         except OSError as problem:
             return _not_started(action, problem)
         try:
-            return self._outcome(room, action, end, report)
+            return self._outcome(room, action, end, report, left_by(room, action.writable or (), made, before))
         except OSError as problem:
             return EngineUnavailable(f"the result could not be kept: {problem}", "room")
+
+    def _stamps(self, room: Room, action: Action) -> Stamps | None:
+        """Return the stamps of a tree that is to stay as it is, where no sandbox keeps it so."""
+        launcher = self._launcher if action.sandbox else self._unconfined
+        return None if action.writable is None or launcher.tier != "none" else stamps_of(room, action.writable)
 
     def _start(self, room: Room, action: Action, channel: ReportChannel | None) -> ProcessEnd:
         interpreter = Path(action.interpreter)
         launcher = self._launcher if action.sandbox else self._unconfined
         seen = launcher.seen(room)
-        env = room_environment(seen, interpreter, action.env)
+        env = room_environment(seen, interpreter, {**cache_folders(seen, action), **action.env})
         argv = action.argv
         if argv[0] == "python":
             argv = (str(interpreter), *argv[1:])
@@ -173,6 +187,7 @@ class LocalExecutor:
             room=room,
             interpreter=interpreter,
             network=action.network,
+            writable=action.writable,
             pass_fds=(channel.far_fd,) if channel is not None else (),
         )
         with launcher.prepare(wanted) as launch:
@@ -193,11 +208,14 @@ class LocalExecutor:
             )
             return end if launch.judge is None else launch.judge(end)
 
-    def _outcome(self, room: Room, action: Action, end: ProcessEnd, report: bytes | None) -> ActionOutcome:
+    def _outcome(
+        self, room: Room, action: Action, end: ProcessEnd, report: bytes | None, read_only: LeftReadOnly
+    ) -> ActionOutcome:
         if end.end == "cancelled":
             return Cancelled()
         output = self._output(room, end)
         scan = self._scan(room, action, end)
+        scan = replace(scan, written={p: f for p, f in scan.written.items() if p not in read_only.unused})
         if end.end == "timed_out":
             return TimedOut(output, action.timeout_s, self._keep(scan), () if scan.violations else scan.removed)
         return Completed(
@@ -209,6 +227,7 @@ class LocalExecutor:
                 report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
                 violations=(*scan.violations, *_survivors(end), *_excess(end)),
                 duration_s=end.duration_s,
+                touched=read_only.touched,
             )
         )
 

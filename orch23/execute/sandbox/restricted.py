@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from orch23.execute.launch import Launch
+from orch23.execute.read_only import writable_parts
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import landlock, places, seccomp
 from orch23.execute.sandbox.system_calls import call, machine
@@ -72,7 +73,12 @@ class Restricted:
         if not any(place.resolve().is_relative_to(_SHARED_MEMORY) for place in (*self.closed, launch.room.root)):
             yield str(_SHARED_MEMORY), write  # named semaphores are files there
         yield str(launch.room.own / "reporter"), read
-        yield str(launch.room.root), write
+        if launch.writable is None:
+            yield str(launch.room.root), write
+            return
+        yield str(launch.room.root), read
+        for part in writable_parts(launch.room, launch.writable):
+            yield str(part), write
 
 
 def _own_network() -> bool:
