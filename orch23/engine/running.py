@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
-from orch23.decide.verdict import Verdict, judge_pytest
+from orch23.decide.verdict import Verdict, judge_failing, judge_pytest
 from orch23.engine.failure import Failure, Left, below, coded, command_failed, refusal
 from orch23.engine.refused_writes import changed_tree, with_refused_writes
 from orch23.model.action import (
@@ -161,14 +161,18 @@ class Runner:
             return replace(failed, left=Left(result.written, result.removed))
         if isinstance(step, PytestStep):
             expected = step.expect or self._expected(step, files)
-            verdict = judge_pytest(
-                result.exit_code,
-                self._reported(result.report),
-                expected,
-                printed,
-                lambda module: self._may_be_made(step, module),
-                lambda path: self.may_write(os.path.normpath(f"{self.stage.cwd}/{path}")),
-            )
+            report = self._reported(result.report)
+            if step.must_fail:
+                verdict = judge_failing(result.exit_code, report, expected, printed)
+            else:
+                verdict = judge_pytest(
+                    result.exit_code,
+                    report,
+                    expected,
+                    printed,
+                    lambda module: self._may_be_made(step, module),
+                    lambda path: self.may_write(os.path.normpath(f"{self.stage.cwd}/{path}")),
+                )
             if verdict.passed:
                 return Ran(command, result, verdict)
             failed = command_failed(
