@@ -17,7 +17,9 @@ _INSTEAD = {
     "xfailed": "is marked as an expected failure",
     _NOT_RUN: "was not run",
 }
-_GREEN_HINT = "call the code in the test and assert what it returns or raises, so that it fails as long as there is none"
+_GREEN_HINT = (
+    "call the code in the test and assert what it returns or raises, so that it fails as long as there is none"
+)
 _SKIP_HINT = "make it run; a test may be skipped only by its own file. Or name in `expect` the tests that must run"
 
 

@@ -3,13 +3,15 @@
 import re
 from dataclasses import replace
 
+from orch23.decide.excerpt import normalise
 from orch23.engine.failure import Failure, coded
 from orch23.model.diagnostic import Diagnostic
 
 _REFUSAL = re.compile(r"^.*(?:Read-only file system|Permission denied).*$", re.MULTILINE)
+_QUOTED = re.compile(r"'([^']+)'")
 _ABSOLUTE = re.compile(r"(?:^|[^\w./~-])(/[\w./~-]+)")
-_TREE = "/room/work"
-_MOST = 3
+_TREE = "/room/work/"
+_MOST, _LONGEST = 3, 300
 _HINT = "write below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`"
 
 
@@ -22,10 +24,14 @@ def changed_tree(path: str) -> Diagnostic:
 
 def with_refused_writes(failure: Failure, printed: str) -> Failure:
     """Return a failure with what is reported of writes that were refused, if its output has any."""
-    refused = dict.fromkeys(" ".join(line.split()) for line in _REFUSAL.findall(f"{failure.brief.excerpt}\n{printed}"))
+    refused = dict.fromkeys(
+        " ".join(line.split()) for line in _REFUSAL.findall(normalise(f"{failure.brief.excerpt}\n{printed}"))
+    )
     found = tuple(
         Diagnostic(
-            "E323", f"the tree of this step is read-only, and it may have tried to write there: {line}", hint=_HINT
+            "E323",
+            f"the tree of this step is read-only, and it may have tried to write there: {line[:_LONGEST]}",
+            hint=_HINT,
         )
         for line in [one for one in refused if _is_of_tree(one)][:_MOST]
     )
@@ -38,6 +44,6 @@ def with_refused_writes(failure: Failure, printed: str) -> Failure:
 
 
 def _is_of_tree(line: str) -> bool:
-    """Say whether a line is about the tree: it names a path of it, or no absolute path at all."""
-    named = [path for path in _ABSOLUTE.findall(line) if path != "/bin/sh"]
-    return not named or any(path == _TREE or path.startswith(f"{_TREE}/") for path in named)
+    """Return whether a line may be about the tree: it names a path there, or none that is elsewhere."""
+    named = _QUOTED.findall(line) or _ABSOLUTE.findall(line)
+    return not named or any(not path.startswith("/") or f"{path}/".startswith(_TREE) for path in named)
