@@ -19,9 +19,9 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E322": (
         "a new test does not fail without the code",
-        "The step says `must_fail`: it runs new tests without the code that they test, on a skeleton. Each of them has to "
-        "fail there; one that passes would pass whatever the code does, and one that is skipped or marked as an expected "
-        "failure proves nothing. Let it call the code and assert what comes of it, or take it out.",
+        "The step says `must_fail`: it runs new tests without the code that they test, on a skeleton. Each of them has "
+        "to fail there; one that passes would pass whatever the code does, and one that is skipped or marked as an "
+        "expected failure proves nothing. Let it call the code and assert what comes of it, or take it out.",
     ),
     "E305": (
         "tests are missing",
