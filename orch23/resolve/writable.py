@@ -10,6 +10,7 @@ _ELSEWHERE = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesi
 may write would let it replace the compiled form of a test."""
 
 _OF_PYTEST = ".pytest_cache"
+_CODE = (".py", ".pyc", ".so")
 
 
 def writable_paths(
@@ -30,23 +31,33 @@ def writable_paths(
 
 
 def _scratch(stage: Stage, step: ShellStep | PytestStep, inputs: Collection[str]) -> Iterator[str]:
-    """Give what `scratch` names literally. A name without a `/` is meant where the step works."""
+    """Give what `scratch` names literally. A name without a `/` is meant where the step works.
+
+    Nothing that is, holds or lies in a staged file of Python: `scratch` may say what an item says.
+    """
     for pattern in stage.scratch:
-        bare = pattern.removesuffix("**").rstrip("/")
+        bare = pattern.removesuffix("**").rstrip("/").removeprefix("./")
         name = bare.rpartition("/")[2]
         if name in _ELSEWHERE or (name == _OF_PYTEST and isinstance(step, PytestStep)):
             continue
         if is_glob(bare):
-            folder = static_prefix(bare)
-            if folder and not _holds(folder, inputs):
-                yield folder
-        elif bare not in ("", "."):
+            path = static_prefix(bare)
+            named = bool(path) and not _holds(path, inputs)
+        else:
             path = bare if "/" in bare or stage.cwd == "." else f"{stage.cwd}/{bare}"
-            yield path if _is_file(path, inputs, folder=bare != pattern) else f"{path}/"
+            path = path if _is_file(path, inputs, folder=bare != pattern.removeprefix("./")) else f"{path}/"
+            named = not any(one == path or one.startswith(path) for one in inputs if one.endswith(_CODE))
+        if named and _is_plain(path) and not any(path.startswith(f"{one}/") for one in inputs):
+            yield path
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether a path leads downwards, name by name."""
+    return not {"", ".", ".."} & set(path.removesuffix("/").split("/"))
 
 
 def _is_file(path: str, inputs: Collection[str], *, folder: bool) -> bool:
-    """Say whether a literal pattern means a file: one that is there, or a name with a suffix."""
+    """Return whether a literal pattern means a file: one that is staged, or a name with a suffix."""
     if path in inputs:
         return True
     return not folder and not _holds(f"{path}/", inputs) and "." in path.rpartition("/")[2].lstrip(".")
