@@ -8,7 +8,6 @@ from typing import Protocol, assert_never
 from orch23.decide.expected_tests import expected_tests, selects_tests
 from orch23.decide.verdict import Verdict, judge_failing, judge_pytest
 from orch23.engine.failure import Failure, Left, below, coded, command_failed, refusal
-from orch23.engine.refused_writes import changed_tree, with_refused_writes
 from orch23.model.action import (
     Action,
     ActionOutcome,
@@ -103,6 +102,8 @@ class Runner:
                 if isinstance(judged, Ran):
                     return judged
                 if action.writable is not None:
+                    from orch23.engine.refused_writes import with_refused_writes  # noqa: PLC0415 - for failures alone
+
                     judged = with_refused_writes(judged, self.redact(result.output.text))
                 return replace(judged, printed=self.redact(result.output.text))
             case TimedOut():
@@ -153,6 +154,8 @@ class Runner:
             return refusal("write_scope_violation", result.violations, safety=True, retryable=False)
         printed = self.redact(result.output.text)
         if result.touched:
+            from orch23.engine.refused_writes import changed_tree  # noqa: PLC0415 - for failures alone
+
             changed = tuple(map(changed_tree, result.touched))
             text = "\n".join((printed, *map(coded, changed)))
             failed = command_failed(

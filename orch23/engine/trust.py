@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orch23.engine.failure import below
-from orch23.engine.shadowing import shadowing
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -28,6 +27,8 @@ class Trust:
         return (*self._settings(step, files), *self._shadows(step, files))
 
     def _shadows(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+        from orch23.engine.shadowing import shadowing  # noqa: PLC0415 - for steps of pytest alone
+
         yield from shadowing(
             step,
             self.resolved.stage.cwd,

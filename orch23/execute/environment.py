@@ -49,7 +49,8 @@ def refused_for_pytest(env: Mapping[str, str]) -> tuple[str, ...]:
 def cache_folders(room: Room, action: Action) -> dict[str, str]:
     """Return what moves the caches of common tools below TMPDIR, for a step whose tree is read-only.
 
-    The compiled files of Python are moved for shell steps alone: what tests run could replace those of a test there.
+    Packages below HOME, where tests can write, are not looked for. The compiled files of Python are moved for shell
+    steps alone: what tests run could replace those of a test there.
     """
     if action.writable is None:
         return {}
@@ -58,7 +59,7 @@ def cache_folders(room: Room, action: Action) -> dict[str, str]:
         del moved["PYTHONPYCACHEPREFIX"]
     if any(path.rpartition("/")[2].startswith(_COVERAGE) for path in action.writable):
         del moved["COVERAGE_FILE"]
-    return moved
+    return {**moved, "PYTHONNOUSERSITE": "1"}
 
 
 def room_environment(room: Room, interpreter: Path, declared: Mapping[str, str]) -> dict[str, str]:

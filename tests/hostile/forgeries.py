@@ -334,6 +334,22 @@ NOT_SEEN: dict[str, dict[str, str]] = {
         "    send({'event': 'finish', 'status': 0}); os._exit(0)\n",
         "test_a.py": "import a\ndef test_it():\n    a.f()\n    assert 0\n",
     },
+    "a library's module is replaced in memory": {
+        "a.py": "import sys, types\nfake = types.ModuleType('statistics')\nfake.mean = lambda values: 99\n"
+        "sys.modules['statistics'] = fake\ndef mean(values): return 99\n",
+        "test_a.py": "import a, statistics\ndef test_it(): assert a.mean([1, 3]) == statistics.mean([1, 3])\n",
+    },
+    "compiled tests are looked for below TMPDIR": {
+        "a.py": "import importlib.util as u, marshal, os, pathlib, sys, tempfile\n"
+        "from _pytest.assertion.rewrite import PYC_TAIL\n"
+        "sys.pycache_prefix = tempfile.mkdtemp()\ntest = pathlib.Path('test_b.py').resolve()\n"
+        "head = u.MAGIC_NUMBER + bytes([3, 0, 0, 0]) + u.source_hash(test.read_bytes())[:8]\n"
+        "place = pathlib.Path(sys.pycache_prefix + str(test.parent))\nplace.mkdir(parents=True)\n"
+        "planted = marshal.dumps(compile('def test_it(): pass', str(test), 'exec'))\n"
+        "(place / ('test_b' + PYC_TAIL)).write_bytes(head + planted)\n",
+        "test_a.py": "import a\ndef test_a(): pass\n",
+        "test_b.py": RED,
+    },
     "a conftest that is trusted expects all failures": {
         "conftest.py": "import pytest\ndef pytest_collection_modifyitems(items):\n"
         "    [i.add_marker(pytest.mark.xfail) for i in items if 'it' in i.name]\n",

@@ -84,6 +84,7 @@ def test_caches_are_moved_where_the_tree_is_read_only() -> None:
     assert caches(None) == {}
     moved = caches(())
     assert moved.keys() >= {"COVERAGE_FILE", "MYPY_CACHE_DIR", "PYTHONPYCACHEPREFIX", "RUFF_CACHE_DIR"}
+    assert moved.pop("PYTHONNOUSERSITE") == "1"
     assert all(path.startswith(f"{ROOM.tmp}/") for path in moved.values())
 
 

@@ -42,13 +42,18 @@ def remove(test: Path) -> None:
     test.unlink()
 
 
+def make_and_remove(test: Path) -> None:
+    test.with_name("x").touch()
+    test.with_name("x").unlink()
+
+
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "rewritten": (rewrite, "tests/test_a.py"),
     "rewritten and put back": (rewrite_and_put_back, "tests/test_a.py"),
     "replaced by the same bytes": (replace, "tests/test_a.py"),
     "removed": (remove, "tests/test_a.py"),
     "made": (lambda test: test.with_name("conftest.py").touch(), "tests/conftest.py"),
-    "made and removed": (lambda test: (test.with_name("x").touch(), test.with_name("x").unlink()), "tests"),
+    "made and removed": (make_and_remove, "tests"),
     "a folder is made": (lambda test: test.with_name("__pycache__").mkdir(), "tests/__pycache__"),
     "the modes are changed": (lambda test: test.chmod(0o777), "tests/test_a.py"),
 }
