@@ -26,14 +26,13 @@ def modules_at(files: Iterable[str], folders: Collection[str]) -> Iterator[tuple
 
     A package counts by its `__init__`: without one, a library of the name is preferred. Folders are "" or end with `/`.
     """
-    for path in sorted(files):
-        if not path.endswith(_CODE):
-            continue
-        for folder in folders:
-            first, separator, rest = path.removeprefix(folder).partition("/")
-            if not path.startswith(folder) or (separator and ("/" in rest or rest.partition(".")[0] != "__init__")):
-                continue
-            yield path, first if separator else first.partition(".")[0]
+    for path in sorted(path for path in files if path.endswith(_CODE)):
+        folder, _, name = path.rpartition("/")
+        module = name.partition(".")[0]
+        if module == "__init__":
+            folder, _, module = folder.rpartition("/")
+        if module and (f"{folder}/" if folder else "") in folders:
+            yield path, module
 
 
 def folders_of_tests(files: Collection[str]) -> frozenset[str]:

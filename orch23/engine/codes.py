@@ -44,8 +44,8 @@ CODES: Mapping[str, tuple[str, str]] = {
         "a module hides one of a library",
         "pytest imports the modules of `pythonpath`, and those beside the tests, before those that are installed. A "
         "module with the name of one of the standard library or of an installed test library would be used by the "
-        "tests in its place, and could make any of them pass; what a model made may hide no installed module at all. "
-        "Rename it, or name it literally under `pytest.trust`, and read it.",
+        "tests in its place, and could make any of them pass; what a model made may hide no installed module at all, "
+        "and none of the tree that it did not make. Rename it, or name it literally under `pytest.trust`, and read it.",
     ),
     "E318": (
         "a condition before the stage does not hold",

@@ -4,6 +4,7 @@ import os.path
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from orch23.decide.expected_tests import is_test_file
 from orch23.decide.shadowing import STANDARD, TEST_LIBRARIES, folders_of_tests, modules_at
 from orch23.engine.failure import below
 from orch23.execute.interpreters import installed_module
@@ -17,34 +18,39 @@ _NOT_LIBRARIES = frozenset({"test", "tests"})
 def shadowing(
     step: PytestStep, cwd: str, files: Collection[str], *, interpreter: Path, is_of_model: Callable[[str], bool]
 ) -> Iterator[Diagnostic]:
-    """Give an error for each module that hides one of a library and that `pytest.trust` does not name.
+    """Give an error for each module that hides another and that `pytest.trust` does not name.
 
     In a folder of `pythonpath` these are modules with the name of one of the standard library or of an installed test
-    library. What a model made may hide no installed module at all, also beside the tests, which pytest imports first.
+    library. What a model made may hide no installed module at all, nor one that it did not make, also beside the tests,
+    which pytest imports first.
     """
     declared = {_folder(os.path.normpath(f"{cwd}/{folder}")) for folder in step.pythonpath}
-    beside = folders_of_tests(files) - declared
-    hiding = dict.fromkeys((*modules_at(files, declared), *modules_at(files, beside)))
     everyone = frozenset(modules_at(files, declared))
-    for path, module in hiding:
+    found = dict.fromkeys((*sorted(everyone), *modules_at(files, folders_of_tests(files) - declared)))
+    of_models = frozenset(path for path, _ in found if is_of_model(path))
+    others = {module: path for path, module in found if path not in of_models}
+    for path, module in found:
         name = below(path, cwd)
-        if name in step.trust or module in _NOT_LIBRARIES:
+        if name in step.trust:
             continue
-        whose = _hidden(module, interpreter, is_of_model=is_of_model(path), is_declared=(path, module) in everyone)
+        of_model = path in of_models
+        whose = _library(module, interpreter, is_of_model=of_model, is_declared=(path, module) in everyone)
+        if whose is None and of_model and module in others and not is_test_file(path):
+            whose = f"`{others[module]}`"
         if whose is not None:
-            message = f"would be imported instead of {whose} `{module}`, which the tests may rely on"
+            message = f"would be imported instead of {whose}, which the tests may rely on"
             hint = f"rename it; or, if this is meant, name it: `pytest: {{trust: [{name}]}}`"
             yield Diagnostic("E324", message, hint=hint, subject=path)
 
 
-def _hidden(module: str, interpreter: Path, *, is_of_model: bool, is_declared: bool) -> str | None:
-    """Return whose module is hidden, None where none is or where that is the user's own decision."""
-    if not (is_of_model or is_declared):
+def _library(module: str, interpreter: Path, *, is_of_model: bool, is_declared: bool) -> str | None:
+    """Return which module of a library is hidden, None where none is or where that is the user's own decision."""
+    if module in _NOT_LIBRARIES or not (is_of_model or is_declared):
         return None
     if module in STANDARD:
-        return "the standard library's"
+        return f"the standard library's `{module}`"
     if (is_of_model or module in TEST_LIBRARIES) and installed_module(interpreter, module):
-        return "the installed"
+        return f"the installed `{module}`"
     return None
 
 

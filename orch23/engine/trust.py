@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from orch23.engine.failure import below
@@ -29,12 +30,13 @@ class Trust:
     def _shadows(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         from orch23.engine.shadowing import shadowing  # noqa: PLC0415 - for steps of pytest alone
 
+        asks = cache(partial(of_a_model, self.world.plan))
         yield from shadowing(
             step,
             self.resolved.stage.cwd,
             files.keys(),
             interpreter=Path(self.resolved.facts.interpreter),
-            is_of_model=lambda path: self._is_of_model(path, files[path]),
+            is_of_model=lambda path: (maker := self._maker(path, files[path])) is not None and asks(maker),
         )
 
     def _settings(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
@@ -51,14 +53,10 @@ class Trust:
                 hint = f"leave it out, or name it: `pytest: {{trust: [{name}]}}`"
                 yield Diagnostic("E321", message, hint=hint, subject=path)
 
-    def _is_of_model(self, path: str, entry: FileEntry) -> bool:
-        maker = self._maker(path, entry)
-        return maker is not None and of_a_model(self.world.plan, maker)
-
     def _maker(self, path: str, entry: FileEntry) -> str | None:
         """Return the stage that made what a room holds at a path, None if a person did."""
-        given = {**self.resolved.verify_files, **self.resolved.files, **self.resolved.base}
-        if given.get(path) != entry:
+        given = (self.resolved.base, self.resolved.files, self.resolved.verify_files)
+        if next((files[path] for files in given if path in files), None) != entry:
             return self.resolved.stage.name
         name = self.resolved.stage.name
         if path in self.world.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there

@@ -36,7 +36,7 @@ def generated(
         "code": {
             "outputs": ["src/"],
             "llm": {"returns": "files"},
-            "verify": {"inputs": ["tests/**"], "steps": steps},
+            "verify": {"inputs": ["tests/**", "lib/**"], "steps": steps},
             "retry": 0,
             **stage,
         }
@@ -146,6 +146,15 @@ def test_a_module_beside_the_tests_that_hides_one_of_a_library_is_refused(projec
     outcome = project.write(scripted(stages, {"code": [answer]})).write({"tests/test_app.py": test}).build()
     assert outcome.code == 1
     assert "[E324] tests/statistics.py" in failure(project)
+
+
+def test_a_module_of_a_model_that_hides_one_of_the_users_is_refused(project: Project) -> None:
+    steps = [{"pytest": {"paths": ["tests"], "pythonpath": ["src", "lib"]}}]
+    test = "import app, oracle\ndef test_it(): assert app.mean([1, 3]) == oracle.mean([1, 3])\n"
+    own = {"tests/test_app.py": test, "lib/oracle.py": "def mean(values): return 2\n"}
+    forged = {"app.py": "def mean(values): return 99\n", "oracle.py": "def mean(values): return 99\n"}
+    assert generated(project, forged, own, verify=steps).code == 1
+    assert "[E324] src/oracle.py: would be imported instead of `lib/oracle.py`" in failure(project)
 
 
 def test_a_module_that_is_meant_to_hide_one_can_be_trusted(project: Project) -> None:
