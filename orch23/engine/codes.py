@@ -33,6 +33,20 @@ CODES: Mapping[str, tuple[str, str]] = {
         "It is trusted if no llm stage made it, nor a stage that comes after one. Leave it out of what is made, or "
         "name it literally under `pytest.trust`, and read it.",
     ),
+    "E323": (
+        "a step that verifies wrote to its tree",
+        "While a result is verified, its tree is read-only: code under test could otherwise rewrite the tests. Only "
+        "TMPDIR, HOME and what `scratch` names can be written, in a pytest stage also its outputs. Let the test write "
+        "below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`: a folder with a `/` at its end, or a "
+        "file that is made empty. A pattern with a wildcard makes nothing writable but the folder that it begins with.",
+    ),
+    "E324": (
+        "a module hides one of a library",
+        "pytest imports the modules of `pythonpath`, and those beside the tests, before those that are installed. A "
+        "module with the name of one of the standard library or of an installed test library would be used by the "
+        "tests in its place, and could make any of them pass; what a model made may hide no installed module at all, "
+        "and none of the tree that it did not make. Rename it, or name it literally under `pytest.trust`, and read it.",
+    ),
     "E318": (
         "a condition before the stage does not hold",
         "`requires` names a file that must, or must not, be there before the stage runs. Nothing was run and no model "

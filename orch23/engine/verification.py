@@ -90,7 +90,7 @@ class Verifier:
                 broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
                 return refusal("verify_failed", broken) if broken else None, None
             case ShellStep() | PytestStep():
-                ran = self.runner.run(step, room)
+                ran = self.runner.run(step, room, verifies=True)
                 return (None, ran.result.output.text) if isinstance(ran, Ran) else (ran, ran.printed)
             case CommandsStep():
                 return self._commands(step, room)
@@ -106,7 +106,7 @@ class Verifier:
         failed: list[Failure] = []
         printed = ""
         for one in steps_of(step):
-            ran = self.runner.run(one, room)
+            ran = self.runner.run(one, room, verifies=True)
             command, text = (
                 (ran.command, ran.result.output.text) if isinstance(ran, Ran) else (ran.brief.command, ran.printed)
             )

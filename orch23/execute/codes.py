@@ -17,6 +17,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "No test was seen to fail, and yet pytest ended with another exit code than 0: a wrong option, an internal "
         "error, a missing pytest. The last lines of its output say which. Run the same command in the stage's cwd.",
     ),
+    "E322": (
+        "a new test does not fail without the code",
+        "The step says `must_fail`: it runs new tests without the code that they test, on a skeleton. Each of them has "
+        "to fail there; one that passes would pass whatever the code does, and one that is skipped or marked as an "
+        "expected failure proves nothing. Let it call the code and assert what comes of it, or take it out.",
+    ),
     "E305": (
         "tests are missing",
         "Nothing was collected, everything was skipped, or a test that stands in the staged test files (or in "

@@ -11,10 +11,11 @@ from typing import Protocol
 
 from orch23.execute import kinship, supervisor
 from orch23.execute.cleaning import Cleaner
-from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
+from orch23.execute.environment import cache_folders, refused_for_pytest, refused_names, room_environment
 from orch23.execute.growth import Growth
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
+from orch23.execute.read_only import LeftReadOnly, Stamps, folders_of, left_by, make_cache, make_files, stamps_of
 from orch23.execute.report_channel import ReportChannel, pass_environment
 from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room, Rooms, Scan
@@ -116,7 +117,8 @@ class LocalExecutor:
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
         try:
-            room = self._rooms.lay(action.inputs, action.working_directory, action.output_folders)
+            folders = (*action.output_folders, *folders_of(action.writable or ()))
+            room = self._rooms.lay(action.inputs, action.working_directory, folders)
         except OSError as problem:
             return EngineUnavailable(f"no room could be made: {problem}", "room")
         if isinstance(room, InputsChanged):
@@ -139,6 +141,13 @@ class LocalExecutor:
         return ended and self._workers == 1 and not action.sandbox
 
     def _run_in(self, room: Room, action: Action) -> ActionOutcome:
+        try:
+            made = make_files(room, action.writable or ())
+            if action.writable is not None and not action.reports:
+                make_cache(room)
+            before = self._stamps(room, action)
+        except OSError as problem:
+            return EngineUnavailable(f"no room could be made: {problem}", "room")
         channel = ReportChannel() if action.reports else None
         report = None
         try:
@@ -151,15 +160,20 @@ class LocalExecutor:
         except OSError as problem:
             return _not_started(action, problem)
         try:
-            return self._outcome(room, action, end, report)
+            return self._outcome(room, action, end, report, left_by(room, action.writable or (), made, before))
         except OSError as problem:
             return EngineUnavailable(f"the result could not be kept: {problem}", "room")
+
+    def _stamps(self, room: Room, action: Action) -> Stamps | None:
+        """Return the stamps of a tree that is to stay as it is, where no sandbox keeps it so."""
+        launcher = self._launcher if action.sandbox else self._unconfined
+        return None if action.writable is None or launcher.tier != "none" else stamps_of(room, action.writable)
 
     def _start(self, room: Room, action: Action, channel: ReportChannel | None) -> ProcessEnd:
         interpreter = Path(action.interpreter)
         launcher = self._launcher if action.sandbox else self._unconfined
         seen = launcher.seen(room)
-        env = room_environment(seen, interpreter, action.env)
+        env = room_environment(seen, interpreter, {**cache_folders(seen, action), **action.env})
         argv = action.argv
         if argv[0] == "python":
             argv = (str(interpreter), *argv[1:])
@@ -177,6 +191,7 @@ class LocalExecutor:
             interpreter=interpreter,
             network=action.network,
             limits=action.limits,
+            writable=action.writable,
             pass_fds=(channel.far_fd,) if channel is not None else (),
         )
         with launcher.prepare(wanted) as launch:
@@ -198,11 +213,14 @@ class LocalExecutor:
             )
             return end if launch.judge is None else launch.judge(end)
 
-    def _outcome(self, room: Room, action: Action, end: ProcessEnd, report: bytes | None) -> ActionOutcome:
+    def _outcome(
+        self, room: Room, action: Action, end: ProcessEnd, report: bytes | None, read_only: LeftReadOnly
+    ) -> ActionOutcome:
         if end.end == "cancelled":
             return Cancelled()
         output = self._output(room, end)
         scan = self._scan(room, action, end)
+        scan = replace(scan, written={p: f for p, f in scan.written.items() if p not in read_only.unused})
         if end.end == "timed_out":
             return TimedOut(output, action.timeout_s, self._keep(room, scan), () if scan.violations else scan.removed)
         return Completed(
@@ -214,6 +232,7 @@ class LocalExecutor:
                 report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
                 violations=(*scan.violations, *_survivors(end), *_excess(end)),
                 duration_s=end.duration_s,
+                touched=read_only.touched,
             )
         )
 

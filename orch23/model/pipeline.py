@@ -147,7 +147,10 @@ class ShellStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytestStep:
-    """Run pytest and take its own report as the verdict, never its exit code alone."""
+    """Run pytest and take its own report as the verdict, never its exit code alone.
+
+    With `must_fail` it passes if every test fails, as a new test has to without the code that it tests.
+    """
 
     args: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -157,6 +160,7 @@ class PytestStep:
     expect: tuple[str, ...] = ()
     trust: tuple[str, ...] = ()
     report: str | None = None
+    must_fail: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ _LLM_KEYS_TEXT = """
     structured_output
 """
 _LLM_KEYS = frozenset(_LLM_KEYS_TEXT.split())
-_PYTEST_KEYS = frozenset({"args", "paths", "config", "plugins", "pythonpath", "expect", "trust", "report"})
+_PYTEST_KEYS = frozenset({"args", "paths", "config", "plugins", "pythonpath", "expect", "trust", "report", "must_fail"})
 
 
 def read_step(stage: Fields) -> Step | None:
@@ -166,6 +166,7 @@ def _pytest(owner: Fields) -> PytestStep:
         expect=step.texts("expect"),
         trust=_paths(step, "trust"),
         report=step.file("report"),
+        must_fail=step.flag("must_fail", default=usual.must_fail),
     )
 
 

@@ -155,6 +155,7 @@ TESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "E305": ("import pytest\n\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", {}),
     "E308": ("import os\n\n\ndef test_a():\n    os._exit(0)\n", {}),
     "E320": (PASSING, {"args": ["--no-such-option"]}),
+    "E322": (PASSING, {"must_fail": True}),
 }
 
 
@@ -169,11 +170,24 @@ for _code in TESTS:
 
 @TRIGGERS.of("E307")
 def module_from_elsewhere(project: Project) -> set[str]:
-    """Have a module in the room that is called like one of the standard library, which is loaded in its place."""
-    test = "import colorsys\n\n\ndef test_a():\n    assert colorsys.rgb_to_hsv\n"
-    early = "import sys, sysconfig\n\nsys.path.insert(0, sysconfig.get_path('stdlib'))\n"
+    """Have a module in the room that is called like an installed one, which is loaded in its place."""
+    test = "import yaml\n\n\ndef test_a():\n    assert yaml.safe_load\n"
+    early = "import sys, sysconfig\n\nsys.path.insert(0, sysconfig.get_path('purelib'))\n"
+    stage = {"inputs": ["test_a.py", "yaml.py"], "pytest": {"paths": ["test_a.py"]}}
+    return built(project, stage, {"test_a.py": early + test, "yaml.py": "X = 1\n"})
+
+
+@TRIGGERS.of("E324")
+def module_that_hides_one_of_a_library(project: Project) -> set[str]:
+    """Have a module in the room that is called like one of the standard library."""
     stage = {"inputs": ["test_a.py", "colorsys.py"], "pytest": {"paths": ["test_a.py"]}}
-    return built(project, stage, {"test_a.py": early + test, "colorsys.py": "X = 1\n"})
+    return built(project, stage, {"test_a.py": PASSING, "colorsys.py": "X = 1\n"})
+
+
+@TRIGGERS.of("E323")
+def verification_that_writes(project: Project) -> set[str]:
+    """Let a step of verification write beside the result."""
+    return built(project, {"outputs": ["a"], "shell": "echo a > a", "verify": {"steps": [{"shell": "echo b > b"}]}})
 
 
 # ---- checks ---------------------------------------------------------------------------------------

@@ -255,11 +255,12 @@ def test_rule_4_verify_works_on_a_copy_and_no_model_sees_its_inputs(project: Pro
     llm: {prompt: p.md.j2, returns: text}
     verify:
       inputs: [secret_test.sh]
-      steps: [{shell: [sh, secret_test.sh]}, {shell: 'test $(cat app.txt) = hello; test ! -e left.txt'}]
+      steps: [{shell: [sh, secret_test.sh]}, {shell: 'test $(cat app.txt) = hello; test ! -s left.txt'}]
+    scratch: [left.txt]
 """,
             {
                 "spec.md": "hello",
-                "secret_test.sh": "echo spoilt > app.txt; echo left > left.txt\n",
+                "secret_test.sh": "echo left > left.txt\n",
                 "p.md.j2": prompt("code", "{% for one in inputs %}{{ one.text }}{% endfor %}"),
             },
         )

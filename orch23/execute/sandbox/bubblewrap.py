@@ -18,6 +18,7 @@ from typing import Final, Self
 from orch23.execute import kinship
 from orch23.execute.launch import Launch, LaunchRefusedError
 from orch23.execute.process import ProcessEnd
+from orch23.execute.read_only import writable_parts
 from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import places, seccomp
@@ -164,10 +165,21 @@ def _mounts(
     for path in (*_settings(launch), places.PROCESSORS, *map(str, prefixes)):
         if path not in copied:
             yield from ("--ro-bind-try", path, path)
-    yield from ("--bind", str(launch.room.root), str(seen.root))
+    yield from _room(launch, seen)
     yield from ("--ro-bind-try", str(launch.room.own / "reporter"), str(seen.own / "reporter"))
     for path in (*hidden, "/dev", "/"):
         yield from ("--remount-ro", path)
+
+
+def _room(launch: Launch, seen: Room) -> Iterator[str]:
+    """Give the options that show the room: as a whole, or read-only but for HOME, TMPDIR and what may be written."""
+    root = launch.room.root
+    if launch.writable is None:
+        yield from ("--bind", str(root), str(seen.root))
+        return
+    yield from ("--ro-bind", str(root), str(seen.root))
+    for part in writable_parts(launch.room, launch.writable):
+        yield from ("--bind", str(part), str(seen.root / part.relative_to(root)))
 
 
 class _Descriptors:

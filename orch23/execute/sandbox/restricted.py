@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from orch23.execute.launch import Launch
+from orch23.execute.read_only import writable_parts
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import landlock, places
 from orch23.execute.supervisor import Confinement
@@ -52,4 +53,9 @@ class Restricted:
         for path in _DEVICES:
             yield path, read | write
         yield str(launch.room.own / "reporter"), read
-        yield str(launch.room.root), write
+        if launch.writable is None:
+            yield str(launch.room.root), write
+            return
+        yield str(launch.room.root), read
+        for part in writable_parts(launch.room, launch.writable):
+            yield str(part), write

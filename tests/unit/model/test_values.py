@@ -31,6 +31,7 @@ ACTION_CHANGES: dict[str, object] = {
     "scratch": ("*.tmp",),
     "network": True,
     "reports": True,
+    "writable": (),
 }
 NO_PART_OF_AN_ACTION: dict[str, object] = {"interpreter": "/opt/python", "timeout_s": 1.0, "sandbox": False}
 

@@ -5,13 +5,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from orch23.execute import kinship, supervisor
-from orch23.execute.launch import LaunchRefusedError, PlainLauncher
+from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import run_process
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import choice, landlock
@@ -20,6 +22,7 @@ from orch23.execute.sandbox.choice import Choice, Sandbox, choose
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
 from orch23.execute.supervisor import Confinement
+from tests.sandbox.probe import launcher
 from tests.sandbox.users import ROOT, need
 
 LYING = """#!/bin/sh
@@ -125,6 +128,22 @@ def test_a_filter_that_is_left_out_is_found_out() -> None:
     with patch.object(supervisor, "_MAIN", supervisor._MAIN.replace("from", f"{weak}from", 1)):
         assert fault(Restricted()) == "this machine's network could be reached"
     supervisor.close_idle()
+
+
+@pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
+def test_a_tree_that_can_be_written_though_it_is_read_only_is_found_out(tier: str) -> None:
+    need(tier)
+    confined = launcher(tier)
+
+    class Forgetful:
+        tier = "forgetful"
+        seen = staticmethod(confined.seen)
+
+        def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
+            return confined.prepare(replace(launch, writable=None))
+
+    assert fault(confined) is None
+    assert fault(Forgetful()) == "a tree that is read-only could be written"
 
 
 def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
