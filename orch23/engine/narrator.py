@@ -1,9 +1,10 @@
 """Tell the observers of a run what happens in it, in the shapes of its events."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orch23.engine.ends import Paid, StageEnd
+from orch23.engine.failure import coded
 from orch23.engine.spending import Spent
 from orch23.model.decision import Decision, Maybe, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
@@ -33,6 +34,11 @@ class Narrator:
         """Tell of something that a person should see."""
         level: Level = "warning"
         self.observer.notice(Event("warning", text, role=role, level=level, data=data or {}))
+
+    def caution(self, name: str, problems: Iterable[Diagnostic]) -> None:
+        """Tell of warnings about what a stage wrote."""
+        for one in problems:
+            self.warn(coded(one), name, {"code": one.code})
 
     def decided(self, name: str, decision: Decision, key: str) -> None:
         """Tell what is to be done with a stage, and why."""
