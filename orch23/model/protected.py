@@ -4,8 +4,9 @@ Three grades: `sealed` names are never written, `protected` ones only where the 
 merely configures a `tool` is written with a warning. Upper and lower case are one, as on many disks.
 """
 
-import re
 import unicodedata
+
+from orch23.model.paths import IGNORABLE, is_glob
 
 _SEALED_TEXT = ".git .hg .svn .jj .orch23"
 SEALED_NAMES = frozenset(_SEALED_TEXT.split())
@@ -55,17 +56,10 @@ _TOOLS_TEXT = """
     netlify.toml vercel.json fly.toml buildspec.yml cloudbuild.yaml renovate.json
 """
 TOOL_NAMES = frozenset(_TOOLS_TEXT.split())
-# `.npmrc`, `.bashrc`, `.eslintrc.json`; `jest.config.ts`; an editor's workspace
-_TOOL_SHAPE = re.compile(
-    r"\.[a-z0-9_-]*rc(\.(js|cjs|mjs|ts|json|jsonc|json5|ya?ml|toml|py))?"
-    r"|[a-z0-9_.-]+\.config\.(js|cjs|mjs|ts|cts|mts|json)"
-    r"|.+\.(code-workspace|sublime-project)"
+_TOOL_ENDINGS = frozenset(
+    {"js", "cjs", "mjs", "ts", "cts", "mts", "json", "jsonc", "json5", "yaml", "yml", "toml", "py"}
 )
-# Characters that a disk, or whoever reads the name, may leave out: format characters, joiners, variation selectors.
-_UNSEEN = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
-
-
-_WILD = re.compile(r"[*?\[]")
+_TOOL_SUFFIXES = (".code-workspace", ".sublime-project")
 
 
 def folded(path: str) -> tuple[str, ...]:
@@ -75,7 +69,7 @@ def folded(path: str) -> tuple[str, ...]:
 
 def _fold(name: str) -> str:
     if not name.isascii():
-        seen = (c for c in _UNSEEN.sub("", name) if unicodedata.category(c) != "Cf")
+        seen = (c for c in IGNORABLE.sub("", name) if unicodedata.category(c) != "Cf")  # not every disk keeps the rest
         name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", "".join(seen)).casefold())
     name = name.lower().partition(":")[0].rstrip(" .") or name
     return ".git" if name == "git~1" else name
@@ -112,7 +106,7 @@ def spells(pattern: str, path: str, *, tools: bool = False) -> bool:
     With `tools`, also each that configures a tool. Below a folder that it spells, such as `.venv` or `.github`,
     everything counts as spelled; not so below `specs` and the like, which hold files of all kinds.
     """
-    spelled = {name for name in folded(pattern) if not _WILD.search(name)}
+    spelled = {name for name in folded(pattern) if not is_glob(name)}
     names = folded(path)
     for depth, name in enumerate(names):
         is_last = depth == len(names) - 1
@@ -132,4 +126,11 @@ def _is_protected(name: str) -> bool:
 
 
 def _is_of_tool(name: str) -> bool:
-    return name in TOOL_NAMES or _TOOL_SHAPE.fullmatch(name) is not None
+    """Return whether a name is listed, or of a form such as `.npmrc`, `.eslintrc.json` or `jest.config.ts`."""
+    if name in TOOL_NAMES or name.endswith(_TOOL_SUFFIXES):
+        return True
+    stem, _, ending = name.removeprefix(".").partition(".")
+    if name.startswith(".") and stem.endswith("rc") and stem not in ("rc", "src"):
+        return not ending or ending in _TOOL_ENDINGS
+    whole, _, ending = name.rpartition(".")
+    return ending in _TOOL_ENDINGS and whole.endswith(".config") and not whole.startswith(".")
