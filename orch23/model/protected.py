@@ -34,26 +34,34 @@ PROTECTED_PREFIXES = (".env", ".orch23-")
 PROTECTED_SUFFIXES = (".pth", ".lock")
 
 _TOOLS_TEXT = """
-    .profile .bash_profile .bash_login .bash_logout .bash_aliases .zshenv .zprofile .zlogin .zlogout .login .inputrc
-    _netrc _vimrc .pam_environment .netrc .ssh .gnupg .aws .kube .docker .gitconfig .tmux.conf .emacs .emacs.d
-    .gdbinit .lldbinit .config .local .my.cnf .rprofile .renviron
-    package.json .yarnrc.yml .pnpmfile.cjs .pnp.cjs .pnp.loader.mjs pnpm-workspace.yaml .node-version .yarn
-    gulpfile.js gulpfile.ts gruntfile.js nodemon.json lerna.json nx.json turbo.json deno.json deno.jsonc bunfig.toml
-    tsconfig.json jsconfig.json
-    justfile .justfile mise.toml .mise.toml mise.local.toml .mise .tool-versions taskfile.yml taskfile.yaml rakefile
-    gemfile .bundle guardfile capfile podfile fastfile dangerfile brewfile vagrantfile procfile dockerfile containerfile
-    docker-compose.yml docker-compose.yaml compose.yml compose.yaml
-    cmakelists.txt cmakepresets.json cmakeuserpresets.json meson.build sconstruct wscript build.ninja
+    .profile .bash_profile .bash_login .bash_logout .bash_aliases .zshenv .zprofile .zlogin .zlogout .login _netrc
+    _vimrc .pam_environment .ssh .gnupg .aws .kube .docker .gitconfig .tmux.conf .emacs .emacs.d .gdbinit .lldbinit
+    .config .local .my.cnf .rprofile .renviron package.json .pnpmfile.cjs .pnp.cjs .pnp.loader.mjs pnpm-workspace.yaml
+    .node-version .yarn gulpfile.js gulpfile.ts gruntfile.js nodemon.json lerna.json nx.json turbo.json deno.json
+    deno.jsonc bunfig.toml tsconfig.json jsconfig.json justfile .justfile mise.toml .mise.toml mise.local.toml .mise
+    .tool-versions taskfile.yml taskfile.yaml rakefile gemfile .bundle guardfile capfile podfile fastfile dangerfile
+    brewfile vagrantfile procfile dockerfile containerfile docker-compose.yml docker-compose.yaml compose.yml
+    compose.yaml cmakelists.txt cmakepresets.json cmakeuserpresets.json meson.build sconstruct wscript build.ninja
     build.gradle build.gradle.kts settings.gradle settings.gradle.kts gradle.properties gradlew mvnw pom.xml .mvn
-    build.xml build.sbt build.rs cargo.toml .cargo rust-toolchain rust-toolchain.toml go.work
-    build.bazel workspace.bazel module.bazel .buckconfig directory.build.props directory.build.targets nuget.config
-    flake.nix shell.nix default.nix devenv.nix snakefile dvc.yaml .dvc dodo.py noxfile.py fabfile.py .nox .tox
-    mypy.ini .mypy.ini ruff.toml .ruff.toml .flake8 .isort.cfg pyrightconfig.json pipfile uv.toml pip.conf
-    .python-version ipython_config.py .ipython .jupyter activate_this.py
-    mix.exs .iex.exs rebar.config stack.yaml .ghci composer.json phpunit.xml .htaccess .user.ini web.config
-    .clangd .clang-tidy .ctags .ctags.d .luarc.json .rubocop.yml .golangci.yml ansible.cfg .watchmanconfig
-    .projectile .project .classpath .settings .continue .goosehints .roomodes .amazonq warp.md
-    netlify.toml vercel.json fly.toml buildspec.yml cloudbuild.yaml renovate.json
+    build.xml build.sbt build.rs cargo.toml .cargo rust-toolchain rust-toolchain.toml go.work build.bazel
+    workspace.bazel module.bazel .buckconfig directory.build.props directory.build.targets nuget.config flake.nix
+    shell.nix default.nix devenv.nix snakefile dvc.yaml .dvc dodo.py noxfile.py fabfile.py .nox .tox mypy.ini .mypy.ini
+    ruff.toml .ruff.toml .flake8 .isort.cfg pyrightconfig.json pipfile uv.toml pip.conf .python-version
+    ipython_config.py .ipython .jupyter activate_this.py mix.exs .iex.exs rebar.config stack.yaml .ghci composer.json
+    phpunit.xml .htaccess .user.ini web.config .clangd .clang-tidy .ctags .ctags.d .rubocop.yml .golangci.yml
+    ansible.cfg .watchmanconfig .projectile .project .classpath .settings .continue .goosehints .roomodes .amazonq
+    warp.md netlify.toml vercel.json fly.toml buildspec.yml cloudbuild.yaml renovate.json package-lock.json
+    npm-shrinkwrap.json pnpm-lock.yaml requirements.txt constraints.txt environment.yml .ruby-version .java-version
+    .terraform .terraform.lock.hcl tiltfile skaffold.yaml earthfile .foreman crontab nextflow.config biome.json
+    cypress.json angular.json rush.json bower.json .lessfilter .lesskey .xprofile .xsession .xresources .spacemacs
+    .pystartup .rspec makefile.pl build.pl .clang-format pants.toml xmake.lua premake5.lua sconscript configure.ac
+    makefile.am kbuild doxyfile conf.py mkdocs.yml .readthedocs.yml .readthedocs.yaml _config.yml alembic.ini
+    gunicorn.conf.py celeryconfig.py hatch_build.py hatch.toml manifest.in .bumpversion.cfg .bumpversion.toml pylintrc
+    .yamllint .hadolint.yaml sonar-project.properties codecov.yml .codecov.yml dependabot.yml codeowners .mergify.yml
+    action.yml action.yaml config.fish .mailcap tox.toml poetry.toml pdm.toml .pdm.toml pixi.toml clippy.toml
+    .clippy.toml rustfmt.toml .rustfmt.toml go.mod .golangci.yaml .air.toml magefile.go .goreleaser.yml .goreleaser.yaml
+    .sqlfluff terragrunt.hcl serverless.yml samconfig.toml cdk.json pulumi.yaml kustomization.yaml global.json
+    project.clj deps.edn package.swift cartfile pubspec.yaml startup.jl build.zig tasks.py invoke.yaml kubeconfig
 """
 TOOL_NAMES = frozenset(_TOOLS_TEXT.split())
 _TOOL_ENDINGS = frozenset(

@@ -297,6 +297,32 @@ def test_a_result_that_was_recorded_before_its_name_was_protected_says_the_way_o
     assert not project.exists("src/Makefile")
 
 
+@pytest.mark.parametrize("path", sorted(PRECIOUS))
+def test_no_file_of_a_protected_name_is_removed_since_a_result_deletes_it(project: Project, path: str) -> None:
+    project.write(scripted({"a": HONEST}, {}))
+    assert project.build().code == 0
+    git(project)
+    lock = read_lock(project.root / "pipeline.lock")
+    record = replace(lock.records["a"], deleted=(path,))
+    write_lock(project.root, "pipeline.lock", LockFile({"a": record}, {}), "pipeline")
+    project.delete("a.txt")
+    project.build()
+    assert precious(project) == PRECIOUS
+
+
+@pytest.mark.parametrize("path", [".git/hooks/post-checkout", "conftest.py"])
+def test_a_group_with_such_a_result_is_not_promoted(project: Project, path: str) -> None:
+    other = {"outputs": ["b.txt"], "shell": "echo b > b.txt"}
+    project.write(scripted({"a": {**HONEST, "promote": "g"}, "b": {**other, "promote": "g"}}, {}))
+    assert project.build().code == 0
+    forge(project, "a", {path: "forged"})
+    project.delete("a.txt")
+    project.delete("b.txt")
+    project.build()
+    assert not project.exists(path)
+    assert project.exists("a.txt") == project.exists("b.txt")
+
+
 def test_an_interrupted_promotion_leads_to_none(project: Project) -> None:
     project.write(scripted({"a": HONEST}, {}))
     assert project.build().code == 0
