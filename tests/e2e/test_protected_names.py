@@ -297,23 +297,10 @@ def test_a_result_that_was_recorded_before_its_name_was_protected_says_the_way_o
     assert not project.exists("src/Makefile")
 
 
-@pytest.mark.parametrize("path", sorted(PRECIOUS))
-def test_no_file_of_a_protected_name_is_removed_since_a_result_deletes_it(project: Project, path: str) -> None:
-    project.write(scripted({"a": HONEST}, {}))
-    assert project.build().code == 0
-    git(project)
-    lock = read_lock(project.root / "pipeline.lock")
-    record = replace(lock.records["a"], deleted=(path,))
-    write_lock(project.root, "pipeline.lock", LockFile({"a": record}, {}), "pipeline")
-    project.delete("a.txt")
-    project.build()
-    assert precious(project) == PRECIOUS
-
-
 @pytest.mark.parametrize("path", [".git/hooks/post-checkout", "conftest.py"])
 def test_a_group_with_such_a_result_is_not_promoted(project: Project, path: str) -> None:
-    other = {"outputs": ["b.txt"], "shell": "echo b > b.txt"}
-    project.write(scripted({"a": {**HONEST, "promote": "g"}, "b": {**other, "promote": "g"}}, {}))
+    stages = {one: {"outputs": [f"{one}.txt"], "shell": f"echo > {one}.txt", "promote": "g"} for one in ("a", "b")}
+    project.write(scripted(stages, {}))
     assert project.build().code == 0
     forge(project, "a", {path: "forged"})
     project.delete("a.txt")
