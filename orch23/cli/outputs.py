@@ -49,8 +49,7 @@ def survey(session: Session, stages: Collection[str]) -> Taking:
     Selection(targets=tuple(unknown)).nodes(session.world.plan)
     wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
     wanted += _kept_failures(session, stages)
-    declared, plan, promoter = DeclaredByPlan(), session.world.plan, session.store.promoter
-    taking = Taking(refusal=lambda path: promoter.refusal(path, lambda one: declared.refusal(plan, one)))
+    taking = Taking(refusal=DeclaredByPlan(session).refusal)
     for path in sorted({path for record in wanted for path in record.outputs}):
         there = session.store.workspace.entry(path)
         original = _original(wanted, path)

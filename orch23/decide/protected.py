@@ -28,16 +28,19 @@ class Declared:
     A path is declared by an entry that is that path, or by a pattern that spells out its protected names.
     """
 
-    def __init__(self, patterns: Iterable[str], also: tuple[str, ...] = ()) -> None:
-        """Index the patterns; `also` are patterns of protected files of this project's."""
+    def __init__(self, patterns: Iterable[str], also: tuple[str, ...] = (), never: tuple[str, ...] = ()) -> None:
+        """Index the patterns; `also` are patterns of protected files of this project's, `never` of sealed ones."""
         known = dict.fromkeys(patterns)
         self._literal = frozenset(normal(pattern) for pattern in known if not is_glob(pattern))
         self._globs = tuple(pattern for pattern in known if is_glob(pattern))
         self._also = also
+        self._never = never
 
     def refusal(self, path: str) -> str | None:
         """Return why a path may not be written or removed, or None; of names alone, not of the write scope."""
         sealed = sealed_reason(path)
+        if sealed is None and match_any(self._never, path):
+            sealed = "orch23 alone writes it"
         if sealed is not None or path in self._literal:
             return sealed
         if match_any(self._also, path):
@@ -47,14 +50,11 @@ class Declared:
             return None
         return f"{reason}, and {_UNNAMED}"
 
-    def unnamed_tool(self, path: str) -> str | None:
-        """Return the name by which a path configures a tool, or None: also where the pipeline names the path."""
-        name = tool_name(path)
-        if name is None or path in self._literal:
-            return None
-        if any(match(pattern, path) and spells(pattern, path, tools=True) for pattern in self._globs):
-            return None
-        return name
+    def configures_unnamed(self, path: str) -> bool:
+        """Return whether a path configures a tool and no pattern names it."""
+        if tool_name(path) is None or path in self._literal:
+            return False
+        return not any(match(pattern, path) and spells(pattern, path, tools=True) for pattern in self._globs)
 
 
 NOTHING_DECLARED = Declared(())

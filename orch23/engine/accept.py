@@ -26,7 +26,7 @@ from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
-from orch23.store.promote import refusals
+from orch23.store.promote import refused_paths
 
 
 def accept(build: Build, stage: str) -> int:
@@ -118,7 +118,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         text = f"{edit} does not pass: {failure.kind}"
         return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
     if refused := build.committer.refused(outputs):
-        raise SafetyError(*refusals(refused))
+        raise SafetyError(*refused_paths(refused))
     fingerprint = keep_edit(session, resolved, outputs)
     accepted = tuple(p for p, entry in outputs.items() if p in paths or world.ownership.is_accepted(p, entry))
     done = Attempted(

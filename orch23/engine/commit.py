@@ -46,7 +46,11 @@ class Committer:
     left: LockFile = field(default_factory=LockFile)
     left_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
-    _declared: DeclaredByPlan = field(default_factory=DeclaredByPlan)
+    _declared: DeclaredByPlan = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Know which protected names are declared."""
+        self._declared = DeclaredByPlan(self.session)
 
     def keep(self, resolved: Resolved, done: Attempted) -> Record:
         """Make a verified result durable, and what other stages see. The workspace stays as it is."""
@@ -146,13 +150,8 @@ class Committer:
         return {
             path: reason
             for path, wanted in target.items()
-            if (reason := self._refusal(path)) is not None and on_disk(path) != wanted
+            if (reason := self._declared.refusal(path)) is not None and on_disk(path) != wanted
         }
-
-    def _refusal(self, path: str) -> str | None:
-        """Return why no stage of today's plan may change a path, or None: by its names alone."""
-        plan = self.session.world.plan
-        return self.session.store.promoter.refusal(path, lambda one: self._declared.refusal(plan, one))
 
     def _obtain(self, path: str, entry: FileEntry) -> bool:
         """Bring bytes into the store; say whether they are there."""
@@ -311,7 +310,7 @@ class Committer:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put_bytes(world.read(path, wanted))
-        promoted = store.promoter.promote(change.new, change.old, self._refusal)
+        promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
         store.workspace.written(change.new)
         return replace(promoted, foreign=(*change.foreign, *promoted.foreign))
 

@@ -1,6 +1,6 @@
 """Tell the observers of a run what happens in it, in the shapes of its events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orch23.engine.ends import Paid, StageEnd
@@ -35,10 +35,10 @@ class Narrator:
         level: Level = "warning"
         self.observer.notice(Event("warning", text, role=role, level=level, data=data or {}))
 
-    def caution(self, name: str, problems: Iterable[Diagnostic]) -> None:
-        """Tell of warnings about what a stage wrote."""
-        for one in problems:
-            self.warn(coded(one), name, {"code": one.code})
+    def caution(self, name: str, warning: Diagnostic | None) -> None:
+        """Tell of a warning about what a stage wrote, if there is one."""
+        if warning is not None:
+            self.warn(coded(warning), name, {"code": warning.code})
 
     def decided(self, name: str, decision: Decision, key: str) -> None:
         """Tell what is to be done with a stage, and why."""

@@ -79,6 +79,5 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
 
 def _removable(session: Session) -> tuple[str, ...]:
     """Return the files of ended stages that a build removes: not those of protected names that no stage declares."""
-    declared, plan, promoter = DeclaredByPlan(), session.world.plan, session.store.promoter
-    dead = session.world.dead_files()
-    return tuple(path for path in dead if promoter.refusal(path, lambda one: declared.refusal(plan, one)) is None)
+    declared = DeclaredByPlan(session)
+    return tuple(path for path in session.world.dead_files() if declared.refusal(path) is None)

@@ -11,7 +11,7 @@ from orch23.engine.narrator import Narrator
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
-from orch23.store.promote import Promoted, refusals
+from orch23.store.promote import Promoted, refused_paths
 
 Ends: TypeAlias = Mapping[str, StageEnd]
 _MOST_NAMES = 3
@@ -130,7 +130,7 @@ def _refused(members: Mapping[str, Success], change: Change) -> dict[str, StageE
     for name, target in change.targets.items():
         own = {path: reason for path, reason in change.refused.items() if path in target}
         if own:
-            found[name] = stopped_by(members[name].end.key, *refusals(own), code=ExitCode.SAFETY)
+            found[name] = stopped_by(members[name].end.key, *refused_paths(own), code=ExitCode.SAFETY)
     return found
 
 

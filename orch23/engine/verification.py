@@ -33,6 +33,7 @@ Trial: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach that reads these files, on trial; return what is wrong with them."""
 
 _TOLD = 2000
+_MOST_PATHS = 20
 
 Notice: TypeAlias = Callable[[Event], None]
 
@@ -209,6 +210,15 @@ def undeclared_writes(
             continue
         problems[path] = Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint)
     return problems
+
+
+def in_short(problems: Mapping[str, Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the errors of the first paths, and how many more there are."""
+    found = [*problems.values()]
+    if (more := len(found) - _MOST_PATHS) > 0:
+        last = Diagnostic("E306", f"so it did with {more} more paths", hint=found[_MOST_PATHS].hint)
+        found = [*found[:_MOST_PATHS], last]
+    return tuple(found)
 
 
 def _broken(condition: Condition, files: Files) -> Diagnostic | None:

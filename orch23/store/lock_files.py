@@ -43,7 +43,7 @@ def is_lock_of_pipeline(root: Path, path: str) -> bool:
         return True
     stem = path[: -len(".lock")]
     beside = (_head_below(root, f"{stem}{suffix}", _PIPELINE_BYTES) for suffix in _SUFFIXES)
-    return any(_VERSION.search(text) is not None and _STAGES.search(text) is not None for text in beside)
+    return any(b"version" in text and b"stages" in text for text in beside)
 
 
 def _head_below(root: Path, path: str, most: int) -> bytes:

@@ -91,7 +91,7 @@ class Promoter:
         self._check_parents(wanted)
         refused = {path: reason for path in wanted if (reason := self.refusal(path, refusal)) is not None}
         if refused:
-            raise SafetyError(*refusals(refused))
+            raise SafetyError(*refused_paths(refused))
         for entry in wanted.values():
             if entry is not None and not self._contents.has(entry.digest):
                 raise MissingBytesError(entry.digest.sha256)
@@ -272,7 +272,7 @@ class Promoter:
                         os.unlink(name, dir_fd=parent)
 
 
-def refusals(refused: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+def refused_paths(refused: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     """Return the errors of paths that are not promoted, from the path to the reason; of many the first ones."""
     told = [f"`{path}` was left as it is: {reason}" for path, reason in sorted(refused.items())]
     more = len(told) - _MOST_REFUSED

@@ -153,6 +153,15 @@ def test_a_kept_failure_has_no_protected_name(project: Project) -> None:
     assert not project.exists("conftest.py")
 
 
+def test_of_many_the_first_are_named(project: Project) -> None:
+    shell = "for i in $(seq 10 40); do mkdir -p out/$i; echo x > out/$i/conftest.py; done"
+    refused = project.write(scripted({"a": {"outputs": ["out/"], "shell": shell}}, {})).build()
+    assert refused.code == 1
+    assert "`out/29/conftest.py`" in refused.err
+    assert "`out/30/conftest.py`" not in refused.err
+    assert "11 more paths" in refused.err
+
+
 # ---- names that configure tools -------------------------------------------------------------------
 
 
@@ -172,6 +181,14 @@ def test_not_so_where_it_is_named(project: Project, path: str) -> None:
     built = project.build()
     assert built.code == 0
     assert "W306" not in built.err
+
+
+def test_of_many_there_is_one_warning(project: Project) -> None:
+    shell = "for i in $(seq 10 40); do mkdir -p out/$i; echo x > out/$i/.npmrc; done"
+    built = project.write(scripted({"a": {"outputs": ["out/"], "shell": shell}}, {})).build()
+    assert built.code == 0
+    assert built.err.count("[W306]") == 1
+    assert "`out/14/.npmrc` and 26 more" in built.err
 
 
 def test_a_model_that_writes_one_is_told_of_too(project: Project) -> None:

@@ -413,7 +413,7 @@ PIPELINE = "version: 1\nstages:\n  a: {shell: 'true'}\n"
     [
         ({"d/x.yaml": PIPELINE}, True),
         ({"d/x.yml": PIPELINE}, True),
-        ({"d/x.yaml": '{"version": 1, "stages": {}}'}, True),
+        ({"d/x.yaml": '{"name": "x", "version": 1, "stages": {}}'}, True),
         ({"d/x.lock": '{\n "orch23_lock": 1}'}, True),
         ({"d/x.yaml": "version: 1.0.0\nname: web\n"}, False),
         ({}, False),
