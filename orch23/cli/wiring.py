@@ -22,6 +22,7 @@ from orch23.engine.claims import Claims
 from orch23.engine.commit import Committer
 from orch23.engine.confinement import Confinement, may_have_process
 from orch23.engine.conversation import Conversations
+from orch23.engine.declared import declared_by_pipeline
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
 from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
@@ -60,6 +61,7 @@ from orch23.store.journal import Journal, new_run_id
 from orch23.store.lock_file import lock_digest
 from orch23.store.meter import Meter, silent
 from orch23.store.opening import Store, open_store
+from orch23.store.promote import Refusal
 from orch23.store.run_state import StateFile
 
 
@@ -102,6 +104,11 @@ class Project:
     def pipeline(self) -> Pipeline:
         """Give the pipeline."""
         return self.loaded.pipeline
+
+    @property
+    def refusal(self) -> Refusal:
+        """Give what knows the protected paths that the pipeline does not declare."""
+        return declared_by_pipeline(self.pipeline).refusal
 
     @property
     def memory(self) -> Memory:
@@ -258,7 +265,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         rooms = Rooms(store.rooms, store.sources, meter=project.settings.meter)
         store.mended.extend(rooms.sweep())
         sweep_committed(project)
-        recovered = store.promoter.recover()
+        recovered = store.promoter.recover(project.refusal)
         open_again = partial(
             open_reading,
             project,

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
+from orch23.engine.declared import unnamed_tools
 from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
@@ -439,7 +440,9 @@ class Build:
 
     def _fail_attempts(self, name: str, resolved: Resolved, done: Attempted, failure: Failure) -> None:
         if resolved.stage.on_failure == "keep" and done.outputs:
-            self._narrator.promoted(name, "kept, although it failed", self.committer.keep_failure(resolved, done))
+            kept = self.committer.keep_failure(resolved, done)
+            self._narrator.promoted(name, "kept, although it failed", kept)
+            self._narrator.caution(name, unnamed_tools(self.session.world.plan, name, kept.written))
         end = StageEnd(
             status="failed",
             text=f"{failure.kind}{': ' + done.note if done.note else ''}",

@@ -20,7 +20,15 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E306": (
         "a step wrote what it must not",
         "A process changed an input, a protected path, or a path outside `outputs` and `allowed_paths.write`. Nothing "
-        "of it reached the workspace. Declare the path, or list its name in `scratch` if it is to be thrown away.",
+        "of it reached the workspace. Declare the path, or list its name in `scratch` if it is to be thrown away. "
+        "Names that configure tools or tests are protected (SECURITY.md lists them): a pattern such as `**` does not "
+        "declare them, but a path, or a pattern that spells the name, as in `vendor/**/pyproject.toml`, does.",
+    ),
+    "W306": (
+        "a file that configures a tool",
+        "A stage wrote a file that a package manager, a shell, a task runner or another tool reads by its name, and "
+        "the pipeline does not name it. It is in the workspace: read it before you run that tool. If it is meant, name "
+        "it in `outputs` or `allowed_paths.write`, or spell its name in a pattern, as in `web/**/package.json`.",
     ),
     "E309": (
         "a process could not be started",

@@ -13,6 +13,7 @@ E_TRANSCRIPT = "E707"
 E_BUSY = "E708"
 E_NO_RUN = "E709"
 E_PLACE = "E692"
+E_PROTECTED = "E694"
 
 CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
@@ -73,5 +74,13 @@ CODES: Mapping[str, tuple[str, str]] = {
         "the place of one of them: a link, a file where a folder belongs, or the reverse. orch23 takes away no such "
         "thing that it did not make. Remove it, or move it away, and build: recorded answers that are still there are "
         "kept.",
+    ),
+    E_PROTECTED: (
+        "A result has a protected path",
+        "A result that a build or `accept` would put into the project has a path that configures tools or tests, or "
+        "that is orch23's own, and no stage of the pipeline names it. The file was left as it is. If a stage is to "
+        "write it, name it in `outputs` or `allowed_paths.write`; version control, `.orch23`, `logs/` and the lock "
+        "files of pipelines cannot be named. If you do not know where the result comes from, delete the lock file and "
+        "build.",
     ),
 }

@@ -46,6 +46,7 @@ STAGES: Mapping[str, Mapping[str, Any]] = {
     "E306": {"outputs": ["a"], "shell": "echo a > a; echo b > b"},
     "E309": {"outputs": ["a"], "shell": ["no-such-program-here"]},
     "E318": {"outputs": ["a"], "shell": "echo a > a", "requires": [{"kind": "file_exists", "path": "b"}]},
+    "W306": {"outputs": ["web/"], "shell": "echo '{}' > web/package.json"},
     "E480": {"outputs": ["a"], "shell": "echo a > a", "python": "no-such-python"},
     "E482": {"outputs": ["a"], "shell": "echo a > a", "tools": ["no-such-program-here"]},
     "E610": {"outputs": ["a"], "shell": "ln -s b a"},

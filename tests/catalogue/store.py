@@ -66,6 +66,13 @@ def folder_where_the_lock_belongs(project: Project) -> set[str]:
     return shown(project.build())
 
 
+@TRIGGERS.of("E694")
+def lock_file_that_a_stage_writes(project: Project) -> set[str]:
+    """Let a stage name the lock file of its own pipeline as an output."""
+    stage = {"outputs": [LOCK], "shell": f"echo forged > {LOCK}"}
+    return shown(project.write(scripted({"a": stage}, {})).build())
+
+
 @TRIGGERS.of("E706")
 def journal_with_a_damaged_line(project: Project) -> set[str]:
     """Change a line in the middle of the newest journal."""
