@@ -74,7 +74,7 @@ class Bases:
                 continue
             is_own = stage.chain is not None and match_any(world.chain_writes(stage.chain.chain), path)
             starts = self._starts_from(path, there, start, is_new=is_new and is_own)
-            if starts or self._came_from_user(stage, path, there, in_force):
+            if starts or self._has_users_bytes(path, there, start):
                 moved[path] = there
         return {path: entry for path, entry in moved.items() if entry != world.incoming(name, path)}
 
@@ -86,19 +86,25 @@ class Bases:
         versions = [record.outputs[path] for record in results if path in record.outputs]
         return [world.original(path), *(world.start(name, path) for name in earlier), *versions] if versions else []
 
-    def _came_from_user(self, stage: Stage, path: str, there: FileEntry, in_force: Mapping[str, FileEntry]) -> bool:
-        """Return whether what is on disk came from a user's bytes.
+    def _has_users_bytes(self, path: str, there: FileEntry, start: FileEntry | None) -> bool:
+        """Return whether runs made what is on disk from a user's bytes that the stage would not start from."""
+        makers = self._makers(path)
+        if str(there) not in makers:
+            return False
+        known = set(_lineage(path, start, makers))
+        return any(_is_of_user(path, text, makers) and text not in known for text in _lineage(path, there, makers))
 
-        They were accepted as the result of the stage, of a later item of its chain or of an item that has ended, or
-        one of these started from them. If the stage itself did, that base must not be in force any more.
-        """
-        world, link = self.world, stage.chain
-        later = world.plan.chains[link.chain][link.index :] if link else ()
-        ended = (name for name in world.former if link and name.startswith(f"{link.chain}@") and not world.alive(name))
-        records = [world.former[name] for name in (*later, *ended) if name in world.former]
-        started = {r.stage for r in records if path in r.bases} - ({stage.name} if path in in_force else set())
-        of_user = bool(started) or any(path in r.accepted for r in records)
-        return of_user and world.known_bytes(path, there)
+    def _makers(self, path: str) -> Mapping[str, list[Record]]:
+        """Return the records with an output at a path by what it is; those of the lock file alone where it has some."""
+        found: dict[str, list[Record]] = {}
+        for record in self.world.locked.owning(path):
+            found.setdefault(str(record.outputs[path]), []).append(record)
+        locked = found.keys() | set()
+        for record in self.world.store.records.owners(path):
+            text = str(record.outputs[path])
+            if text not in locked or path in record.accepted:
+                found.setdefault(text, []).append(record)
+        return found
 
     def _starts_from(self, path: str, there: FileEntry, start: FileEntry | None, *, is_new: bool) -> bool:
         """Return whether the next run starts from what is on disk at a path, and not from its base so far."""
@@ -133,3 +139,26 @@ class Bases:
             return False
         items = world.plan.chains[stage.chain.chain] if stage.chain is not None else ()
         return name not in world.former and not any(item in world.former for item in items)
+
+
+def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Record]]) -> Iterator[str]:
+    """Give a version of a path, what its runs started from there, what runs made that from, and so on."""
+    left, seen = [str(entry)] if entry is not None else [], set[str]()
+    while left:
+        text = left.pop()
+        if text in seen:
+            continue
+        seen.add(text)
+        yield text
+        for record in makers.get(text, ()):
+            base = record.manifest.get(f"base:{path}")
+            left += [base] if isinstance(base, str) else []
+            left += [str(record.bases[path].start)] if path in record.bases else []
+            original = record.originals.get(path)
+            left += [str(original)] if original is not None and not isinstance(base, str) else []
+
+
+def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> bool:
+    """Return whether no run made a version of a path, or a user had it accepted."""
+    records = makers.get(text, ())
+    return not records or any(path in record.accepted for record in records)

@@ -287,6 +287,21 @@ def test_a_stage_that_moves_to_another_pipeline_keeps_its_output(repository, mod
 # ---- 9: a shorter list -----------------------------------------------------------------------------
 
 
+def test_an_edit_stays_when_a_stage_moves_to_another_pipeline_and_back(repository, model):
+    gen, other = {"gen": llm(["GEN.md"], ["src/gen.py"])}, {"other": llm(["OTHER.md"], ["src/o.py"])}
+    repository.write({"OTHER.md": spec("src/o.py: a"), "GEN.md": spec("src/gen.py: a")})
+    started(repository, {**gen, **other})
+    edited = append(repository, "src/gen.py", EDIT)
+    repository.write({**pipeline(other, name="a"), **pipeline(gen, name="b")})
+    green(repository.run("build", "b.yaml"))
+    assert repository.read("src/gen.py") == edited + A
+    repository.edit("GEN.md", spec("src/gen.py: b"))
+    repository.write(pipeline({**gen, **other}, name="a"))
+    (repository.root / "b.yaml").unlink()
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/gen.py") == edited + A + B
+
+
 def item(name: str, text: str = "a", path: str = "") -> dict[str, object]:
     return {"id": name, "files": [path or f"tests/test_{name}.py"], "text": text}
 

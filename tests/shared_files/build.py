@@ -153,7 +153,6 @@ class Building(Facts):
         started = False
         self.incoming = self.original(path)
         self.versions = [self.incoming]
-        self.later = [stage.name for stage in items[1:]]
         stuck = ""
         for stage in items:
             core = self.core_of[stage.name] = self.core(stage, {})
@@ -196,13 +195,12 @@ class Building(Facts):
             locked += [former] if former is not None else []
             ran = self.ends[stage.name] == "built"
             self.follows &= not ran or any(one.outputs == made.outputs for one in locked)
-            self.later = self.later[1:]
             self.incoming = made.outputs[path]
             self.versions += [dict(made.start).get(path), self.incoming]
             self.results[stage.name] = replace(made, stage=stage.name)
             if last:
                 self.disk[path] = self.incoming
-        self.follows, self.incoming, self.versions, self.later = True, None, [], []
+        self.follows, self.incoming, self.versions = True, None, []
 
     # ---- what is done ----
 

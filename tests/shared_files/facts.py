@@ -6,11 +6,6 @@ from typing import Any
 from tests.shared_files.values import Bases, Files, Lock, Made, Stage, Store, UnsureError, same, stages_of
 
 
-def _has_moved(made: Made, path: str) -> bool:
-    """Return whether a run started from other bytes at a path than what came to it."""
-    return dict(made.start).get(path) != dict(made.instead).get(path)
-
-
 class Facts:
     """What is known in one command on one pipeline. `head` holds the files of git's HEAD, none without git."""
 
@@ -41,7 +36,6 @@ class Facts:
         self.stale: set[str] = set()
         self.core_of: dict[str, tuple[Any, ...]] = {}
         self.versions: list[str | None] = []
-        self.later: list[str] = []
         self.follows = True
 
     # ---- small questions ----
@@ -196,14 +190,8 @@ class Facts:
         """Return whether a run starts from the bytes on disk instead of from its base so far."""
         if len(self.versions) > 1 and self.disk[path] in self.versions:
             return False  # older than the results of earlier items
-        known = [made for name in self.later + self._ended_items(stage) if (made := self.lock.of(name)) is not None]
-        theirs = any(_has_moved(made, path) for made in known)
-        mine = self.lock.of(stage.name) if stage.chain else None
-        if mine is not None and _has_moved(mine, path) and start == self.comes(stage, path):
-            theirs = True  # its base does not hold any more
-        theirs = theirs or any(path in made.accepted for made in (*known, *((mine,) if mine is not None else ())))
-        if theirs and self.makers(path, self.disk[path]):
-            return True  # what is on disk came from a user's bytes: an accepted result, or what an item started from
+        if self._has_users_bytes(path, start):
+            return True
         if self.is_accepted(path):
             return True
         own = bool(self.makers(path, self.disk[path]))
@@ -213,11 +201,31 @@ class Facts:
             return True
         return not (own and start is None) and self.is_head(path)
 
-    def _ended_items(self, stage: Stage) -> list[str]:
-        """Return the items of a chain that have a result and are not in the list any more."""
-        names = {one.name for one in self.declared}
-        known = {**self.lock.retained, **self.lock.results}
-        return [n for n in known if stage.chain and n not in names and n.startswith(f"{stage.family}@")]
+    def _has_users_bytes(self, path: str, start: str | None) -> bool:
+        """Return whether runs made what is on disk from a user's bytes that the stage would not start from."""
+        if not self.makers(path, self.disk[path]):
+            return False
+        known = self._lineage(path, start)
+        return any(self._is_of_user(path, text) for text in self._lineage(path, self.disk[path]) - known)
+
+    def _lineage(self, path: str, text: str | None) -> set[str]:
+        """Return a version of a path, and all that runs made it from."""
+        found: set[str] = set()
+        left = {text} if text is not None else set()
+        while left:
+            found |= left
+            before = {dict(made.start).get(path) for one in left for made in self._likeliest(path, one)}
+            left = {one for one in before if one is not None} - found
+        return found
+
+    def _likeliest(self, path: str, text: str) -> list[Made]:
+        every = self.makers(path, text)
+        locked = [made for made in self.lock.all() if made.outputs.get(path) == text]
+        return [*locked, *(made for made in every if path in made.accepted)] if locked else every
+
+    def _is_of_user(self, path: str, text: str) -> bool:
+        makers = self._likeliest(path, text)
+        return not makers or any(path in made.accepted for made in makers)
 
     def _has_owner_today(self, path: str) -> bool:
         names = {stage.name for stage in self.declared}
