@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
-_KEPT_VARIABLES = ("PATH", "LANG", "TMPDIR", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "ORCH23_ALLOW_UNSANDBOXED")
+_KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "TMPDIR",
+    "XDG_STATE_HOME",
+    "PYTEST_CURRENT_TEST",
+    "PYTEST_XDIST_WORKER",
+    "ORCH23_ALLOW_UNSANDBOXED",
+)
 _KEPT_PREFIXES = ("COV_", "COVERAGE_")
 
 
