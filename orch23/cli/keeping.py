@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
-from orch23.store.collection import DEFAULT_CAP_BYTES, Wish
+from orch23.store.collection import Wish
+from orch23.store.opening import DEFAULT_CAP_BYTES, KEEP_VARIABLE
 
-KEEP_VARIABLE = "ORCH23_GC_KEEP"
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?(B|[KMGT]I?B)", re.IGNORECASE | re.ASCII)
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,6})?) ?([mhdw])", re.ASCII)
 _POWERS = "BKMGT"

@@ -3,16 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from orch23.cli.keeping import cap_of
-from orch23.cli.locks import lock_needs
 from orch23.engine.build import Build
 from orch23.model.digest import Json
 from orch23.model.errors import Orch23Error
 from orch23.model.event import Event
 from orch23.report.figures import size
-from orch23.store.collection import Wish, stored_bytes
 from orch23.store.durable import PRIVATE_FILE, seal, unseal, write_atomic
-from orch23.store.opening import Store
+from orch23.store.opening import DEFAULT_CAP_BYTES, KEEP_VARIABLE, Store
 from orch23.store.strict_json import fields, whole
 
 _FILE = "size.json"
@@ -23,9 +20,16 @@ _WORTH_SAYING = 100
 
 def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s: int) -> None:
     """Say in one line what `orch23 gc` would free, where the store is beyond its cap. Only under the build lock."""
-    cap = cap_of(environ)
+    cap: int | None = DEFAULT_CAP_BYTES
+    if environ.get(KEEP_VARIABLE):
+        from orch23.cli.keeping import cap_of  # noqa: PLC0415 - heavy
+
+        cap = cap_of(environ)
     if cap is None or _grown(store, cap, now_s) <= cap:
         return
+    from orch23.cli.locks import lock_needs  # noqa: PLC0415 - heavy
+    from orch23.store.collection import Wish  # noqa: PLC0415 - heavy
+
     keys = frozenset(record.key for record in build.session.world.results.values())
     try:
         chosen = store.collector().choose(lock_needs(store.root, keys), Wish(most_bytes=cap))
@@ -41,6 +45,8 @@ def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s
 
 def note_size(folder: Path, now_s: int) -> int:
     """Measure a store, and keep the number for the builds to come."""
+    from orch23.store.collection import stored_bytes  # noqa: PLC0415 - heavy
+
     size_bytes = stored_bytes(folder)
     _write(folder, size_bytes, now_s)
     return size_bytes

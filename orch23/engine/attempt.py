@@ -6,11 +6,10 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
 
 from orch23.decide.proposal_codes import DELETE
 from orch23.decide.secrets import Secrets
-from orch23.decide.verdict import report_json
 from orch23.engine.conversation import Answered, RecordedConversation
 from orch23.engine.failure import Failure, Left, fit, likeness, refusal
 from orch23.engine.guarding import author_files, guard_manifest, guard_paths, guard_proposal, guard_request, watched
@@ -30,6 +29,9 @@ from orch23.providers.codes import TIMED_OUT
 from orch23.resolve.prompts import MAX_PREVIOUS, GivenInput, Round, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
+
+if TYPE_CHECKING:
+    from orch23.decide.verdict import Verdict
 
 Converse: TypeAlias = Callable[[Resolved, int, set[str]], RecordedConversation]
 """Open the conversation of a stage's attempt; all of them share the fingerprints that were asked."""
@@ -211,8 +213,13 @@ class Attempts:
         if named:
             return _Pass(start, (), refusal("write_scope_violation", named, retryable=False))
         if isinstance(step, PytestStep) and step.report is not None and ran.verdict is not None:
-            tree[step.report] = FileEntry(self.contents.put_bytes(report_json(ran.verdict)))
+            tree[step.report] = self._report(ran.verdict)
         return _Pass(tree, (), took_s=result.duration_s)
+
+    def _report(self, verdict: "Verdict") -> FileEntry:
+        from orch23.decide.verdict import report_json  # noqa: PLC0415 - only where pytest ran
+
+        return FileEntry(self.contents.put_bytes(report_json(verdict)))
 
     def _left(self, step: ShellStep | PytestStep, start: Files, failure: Failure) -> Files | None:
         """Return the stage's own files as a failed program left them: what it changed within its write scope."""
@@ -224,7 +231,7 @@ class Attempts:
         mine = {path: entry for path, entry in changed.items() if may_change(self.resolved.stage, path, inputs)}
         tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
         if isinstance(step, PytestStep) and step.report is not None and left.verdict is not None:
-            tree[step.report] = FileEntry(self.contents.put_bytes(report_json(left.verdict)))
+            tree[step.report] = self._report(left.verdict)
         return tree
 
     def _ask(

@@ -3,13 +3,16 @@
 import os.path
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from orch23.decide.excerpt import normalise, shorten
-from orch23.decide.verdict import Verdict
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.llm import Brief
 from orch23.model.pipeline import BriefLimits, LLMStep, Stage
+
+if TYPE_CHECKING:
+    from orch23.decide.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class Left:
 
     written: Mapping[str, FileEntry]
     removed: tuple[str, ...] = ()
-    verdict: Verdict | None = None
+    verdict: "Verdict | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

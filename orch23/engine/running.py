@@ -3,10 +3,9 @@
 import os.path
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
-from orch23.decide.verdict import Verdict, judge_pytest
 from orch23.engine.failure import Failure, Left, below, command_failed, refusal
 from orch23.model.action import (
     Action,
@@ -26,6 +25,9 @@ from orch23.model.pipeline import PytestStep, ShellStep, Stage
 from orch23.resolve.commands import display_command, pytest_command, shell_command
 from orch23.resolve.resolution import Facts
 from orch23.resolve.tree import Tree
+
+if TYPE_CHECKING:
+    from orch23.decide.verdict import Verdict
 
 _NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
 _PATH = "check that the program exists: PATH is set by orch23, not inherited"
@@ -57,7 +59,7 @@ class Ran:
 
     command: str
     result: ActionResult
-    verdict: Verdict | None = None
+    verdict: "Verdict | None" = None
 
 
 def _nothing_refused(_step: PytestStep, _files: Files) -> tuple[Diagnostic, ...]:
@@ -147,6 +149,8 @@ class Runner:
         printed = self.redact(result.output.text)
         if isinstance(step, PytestStep):
             expected = step.expect or self._expected(step, files)
+            from orch23.decide.verdict import judge_pytest  # noqa: PLC0415 - only where pytest ran
+
             verdict = judge_pytest(
                 result.exit_code,
                 self._reported(result.report),

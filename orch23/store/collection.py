@@ -21,7 +21,6 @@ from orch23.store.durable import discard
 from orch23.store.exchanges import ExchangeFile, Exchanges
 from orch23.store.records import Held, Records
 
-DEFAULT_CAP_BYTES = 10_000_000_000
 """Room for two versions of the largest result that a room may hold, and for much else."""
 
 OnDisk: TypeAlias = Callable[[str], FileEntry | None]

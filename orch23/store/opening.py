@@ -31,6 +31,9 @@ STORE_VERSION = b"1\n"
 _VERSION = re.compile(rb"[1-9][0-9]{0,8}\n")
 FOLDER = ".orch23"
 LOGS = "logs"
+KEEP_VARIABLE = "ORCH23_GC_KEEP"
+DEFAULT_CAP_BYTES = 10_000_000_000
+"""The size down to which `gc` clears a store, unless that variable says another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

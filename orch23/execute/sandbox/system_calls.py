@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import platform
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
@@ -113,7 +112,7 @@ NUMBERS: Final[Mapping[str, tuple[int | None, int | None]]] = {
 @cache
 def machine() -> str:
     """Return what the kernel calls this machine."""
-    return platform.machine()
+    return os.uname().machine
 
 
 @cache

@@ -2,7 +2,8 @@ import pytest
 
 from orch23.cli.keeping import cap_of, read_keep
 from orch23.model.errors import UsageError
-from orch23.store.collection import DEFAULT_CAP_BYTES, Wish
+from orch23.store.collection import Wish
+from orch23.store.opening import DEFAULT_CAP_BYTES
 
 NOW = 1_000_000_000_000_000_000
 DAY = 86_400_000_000_000
