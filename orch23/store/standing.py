@@ -1,5 +1,6 @@
 """Say whose a store is, register it, and set one aside that is not the user's (ADR 21)."""
 
+import errno
 import os
 from enum import Enum
 from itertools import count
@@ -15,6 +16,7 @@ ASIDE = ".orch23-aside"
 """The folder beside a store with those that were set aside."""
 _ID_BYTES = 16
 _LOCK = "lock"
+_NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.ELOOP})
 
 
 class Standing(Enum):
@@ -58,6 +60,8 @@ def register(folder: Path) -> None:
     try:
         write_atomic(place, f"{folder}\n".encode("utf-8", "surrogateescape"), mode=PRIVATE_FILE)
     except OSError as refused:
+        if refused.errno not in _NOT_WRITABLE:
+            raise
         hint = f"set XDG_STATE_HOME to a folder that can be written, or {TRUST}=1 where everything here is trusted"
         message = f"{place.parent} cannot be written ({refused.strerror}), so {folder.name} cannot be registered"
         raise ConfigurationError(Diagnostic(E_STATE, message, hint=hint)) from None
