@@ -370,11 +370,14 @@ class Player(Steps):
         if any(lock_text in after for lock_text in [f"{name}.lock" for name in "ab" if name != pipeline]):
             return
         owned = {path: made for made in lock.results.values() for path in made.outputs}
+        made_now = {text for made in lock.results.values() for text in made.outputs.values()}
         moved = {
             path
-            for path, made in owned.items()
-            if path in made.accepted or any(dict(made.start).get(p) != made.originals.get(p) for p in dict(made.start))
+            for made in lock.results.values()
+            for path, start in dict(made.start).items()
+            if path in made.accepted or start not in (None, made.originals.get(path), *made_now)
         }
+        moved |= {path for path, made in owned.items() if path in made.accepted}
         adopted = {path for made in self.store.records for path in made.accepted}
         if moved or adopted & owned.keys():
             return
