@@ -15,7 +15,7 @@ E_NO_RUN = "E709"
 E_PLACE = "E692"
 E_STRANGE_STORE = "E693"
 W_STRANGE_STORE = "W693"
-E_STATE = "E694"
+E_STATE = "E695"
 
 CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (

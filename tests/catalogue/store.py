@@ -82,7 +82,7 @@ def store_that_came_with_a_clone(project: Project) -> set[str]:
     return shown(project.run("plan"))
 
 
-@TRIGGERS.of("E694")
+@TRIGGERS.of("E695")
 def state_directory_that_cannot_be_written(project: Project) -> set[str]:
     """Build where the user's state directory would lie below a file."""
     state = project.write({"file": "", "pipeline.yaml": "version: 1\nstages:\n  a: {shell: 'true'}\n"}).root / "file"
