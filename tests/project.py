@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
-_KEPT_VARIABLES = ("PATH", "LANG", "TMPDIR", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "ORCH23_ALLOW_UNSANDBOXED")
+_KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "TMPDIR",
+    "XDG_STATE_HOME",
+    "PYTEST_CURRENT_TEST",
+    "PYTEST_XDIST_WORKER",
+    "ORCH23_ALLOW_UNSANDBOXED",
+)
 _KEPT_PREFIXES = ("COV_", "COVERAGE_")
 
 
@@ -40,6 +48,14 @@ class Project:
         self._main = main or _orch23
         self.home = root.parent / f"{root.name}-home"
         self.root.mkdir(parents=True, exist_ok=True)
+        self._share_state()
+
+    def _share_state(self) -> None:
+        """Let what runs with this home register stores where the tests themselves do."""
+        state, place = os.environ.get("XDG_STATE_HOME"), self.home / ".local/state"
+        if state is not None and not os.path.lexists(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(state)
 
     # ---- files ------------------------------------------------------------------------------------
 

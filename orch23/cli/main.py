@@ -60,7 +60,8 @@ def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
     except click.ClickException as wrong:
         return _usage(wrong)
     except Orch23Error as stopped:
-        return _stopped(stopped, _console(context))
+        code = _without_strange_store(argv, stopped, _console(context))
+        return _stopped(stopped, _console(context)) if code is None else code
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.SIGINT
     except OSError as refused:
@@ -68,6 +69,21 @@ def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
         return _bug(error, _console(context))
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _without_strange_store(argv: Sequence[str], stopped: Orch23Error, console: Console) -> int | None:
+    """Set a store aside that is not the user's, if that is what stopped a command, and run the command again."""
+    from orch23.report.diagnostics import render  # noqa: PLC0415 - only where something went wrong
+    from orch23.store.standing import StrangeStoreError, set_aside  # noqa: PLC0415 - likewise
+
+    if not isinstance(stopped, StrangeStoreError):
+        return None
+    try:
+        warning = set_aside(stopped.folder)
+    except OSError as refused:
+        return _refused(refused, console)
+    console.tell(render((warning,), {}, color=console.err_style.color))
+    return main(argv)
 
 
 def _refused(error: OSError, console: Console) -> ExitCode:

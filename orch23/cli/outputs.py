@@ -44,7 +44,7 @@ def survey(session: Session, stages: Collection[str]) -> Taking:
         NotFoundError: a name is no stage, and no record has it either.
 
     """
-    owning = session.lock.owning()
+    owning = {name: record for name, record in session.lock.owning().items() if session.world.is_believed(record)}
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
     Selection(targets=tuple(unknown)).nodes(session.world.plan)
     wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]

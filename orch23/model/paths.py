@@ -16,6 +16,7 @@ IGNORED_NAMES = frozenset(
         ".git",
         ".hg",
         ".orch23",
+        ".orch23-aside",
         ".venv",
         "node_modules",
         "__pycache__",

@@ -14,6 +14,9 @@ E_BUSY = "E708"
 E_NO_RUN = "E709"
 E_PLACE = "E692"
 E_PROTECTED = "E694"
+E_STRANGE_STORE = "E693"
+W_STRANGE_STORE = "W693"
+E_STATE = "E695"
 
 CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
@@ -82,5 +85,24 @@ CODES: Mapping[str, tuple[str, str]] = {
         "write it, name it in `outputs` or `allowed_paths.write`; version control, `.orch23`, `logs/` and the lock "
         "files of pipelines cannot be named. If you do not know where the result comes from, delete the lock file and "
         "build.",
+    ),
+    E_STRANGE_STORE: (
+        "The store is not yours",
+        "The folder .orch23 belongs to another user. Nothing of it is believed. Change its owner, or remove it.",
+    ),
+    W_STRANGE_STORE: (
+        "The store was not made by you on this machine",
+        "The folder .orch23 came with a clone or an archive, belongs to another user, or was made by an earlier "
+        "version of orch23. What it says could be forged, for example that failing tests passed. Commands that only "
+        "look use nothing of it; a command that writes moves it to .orch23-aside and starts with an empty store. If "
+        "you know where it comes from, `orch23 trust` takes it for yours. ORCH23_TRUST=1 does so for one command: set "
+        "it where you restore the store from a cache, and never for pull requests from forks.",
+    ),
+    E_STATE: (
+        "The user's state directory cannot be written",
+        "orch23 registers each store that it makes in $XDG_STATE_HOME/orch23/stores, by default "
+        "~/.local/state/orch23/stores, so that it can tell its own stores from those that came with a clone. Set "
+        "XDG_STATE_HOME to a folder that can be written. Where everything in the folder is trusted, such as in a job "
+        "that builds only your own branches, set ORCH23_TRUST=1 instead.",
     ),
 }

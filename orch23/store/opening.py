@@ -31,6 +31,7 @@ from orch23.store.promote import Promoter
 from orch23.store.records import Records, RecordsPart
 from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
+from orch23.store.standing import Standing, standing
 from orch23.store.strict_json import texts
 from orch23.store.workspace import Workspace
 
@@ -49,7 +50,10 @@ _NOTED = "writing.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The parts of a project's store. Each makes its folder when it first writes."""
+    """The parts of a project's store. Each makes its folder when it first writes.
+
+    If it is strange, it is not the user's: the parts are empty, and its lock cannot be taken.
+    """
 
     root: Path
     folder: Path
@@ -61,6 +65,7 @@ class Store:
     workspace: Workspace
     sources: Sources
     promoter: Promoter
+    is_strange: bool = False
     mended: list[str] = field(default_factory=list)
 
     def build_lock(self) -> BuildLock:
@@ -150,20 +155,23 @@ def open_store(root: Path, meter: Meter = silent, part: RecordsPart | None = Non
             raise leaves(name)
     check_folder(folder)
     check_folder(root / LOGS)
-    _check_version(folder / "VERSION")
-    contents = Contents(folder / "cas", meter)
-    workspace = Workspace(root, folder / "stat.json" if part is None else None, meter=meter)
+    is_strange = standing(folder) is Standing.STRANGE
+    place = folder if not is_strange else root / f"{FOLDER}-{os.urandom(8).hex()}"  # there is no such folder
+    _check_version(place / "VERSION")
+    contents = Contents(place / "cas", meter)
+    workspace = Workspace(root, place / "stat.json" if part is None else None, meter=meter)
     return Store(
         root=root,
         folder=folder,
         logs=root / LOGS,
-        rooms=folder / "rooms",
+        rooms=place / "rooms",
         contents=contents,
-        records=Records(folder / "records", part),
-        exchanges=Exchanges(folder / "exchanges", root),
+        records=Records(place / "records", part),
+        exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
         sources=Sources(contents, workspace, meter),
-        promoter=Promoter(root, folder / "promote.json", contents, meter),
+        promoter=Promoter(root, place / "promote.json", contents, meter),
+        is_strange=is_strange,
     )
 
 

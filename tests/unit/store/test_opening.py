@@ -44,8 +44,8 @@ def test_a_store_has_the_layout_that_is_promised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["2\n", "99\n", "123456789\n"])
 def test_a_store_of_an_unknown_version_is_refused_with_a_way_out(tmp_path: Path, text: str) -> None:
-    (tmp_path / ".orch23").mkdir()
-    (tmp_path / ".orch23" / "VERSION").write_text(text)
+    with open_store(tmp_path).build_lock():
+        (tmp_path / ".orch23" / "VERSION").write_text(text)
     with pytest.raises(CorruptStateError) as caught:
         open_store(tmp_path)
     assert caught.value.exit_code == ExitCode.CORRUPT
