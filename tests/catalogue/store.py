@@ -26,7 +26,8 @@ def after(project: Project, path: str, damage: Callable[[str], str]) -> set[str]
 
 def conflict(text: str) -> str:
     """Leave the text as a merge does that did not succeed."""
-    return f"
+    return f"<<<<<<< HEAD\n{text}=======\n{text}>>>>>>> other\n"
+
 
 # code -> the file that is damaged, and how
 DAMAGES: dict[str, tuple[str, Callable[[str], str]]] = {
@@ -65,20 +66,19 @@ def folder_where_the_lock_belongs(project: Project) -> set[str]:
     return shown(project.build())
 
 
-<<<<<<< HEAD
-@TRIGGERS.of("E694")
-def lock_file_that_a_stage_writes(project: Project) -> set[str]:
-    """Let a stage name the lock file of its own pipeline as an output."""
-    stage = {"outputs": [LOCK], "shell": f"echo forged > {LOCK}"}
-    return shown(project.write(scripted({"a": stage}, {})).build())
-
-
 @TRIGGERS.of("E693")
 def store_of_another_user(project: Project) -> set[str]:
     """Take over a store that belongs to another user."""
     folder = project.write({".orch23/records/x": "", ".git/HEAD": ""}).root / ".orch23"
     with patch("orch23.store.standing.os.geteuid", return_value=folder.stat().st_uid + 1):
         return shown(project.run("trust"))
+
+
+@TRIGGERS.of("E694")
+def lock_file_that_a_stage_writes(project: Project) -> set[str]:
+    """Let a stage name the lock file of its own pipeline as an output."""
+    stage = {"outputs": [LOCK], "shell": f"echo forged > {LOCK}"}
+    return shown(project.write(scripted({"a": stage}, {})).build())
 
 
 @TRIGGERS.of("W693")
