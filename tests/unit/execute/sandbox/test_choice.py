@@ -1,7 +1,10 @@
 """Which tier is taken: the best that does what it must, by trying it."""
 
+import errno
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from unittest.mock import patch
@@ -181,3 +184,27 @@ def test_what_goes_wrong_in_the_thread_is_told_and_starts_nothing(tmp_path: Path
             confine=confine,
         )
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EMFILE, errno.ENOSPC])
+def test_what_the_machine_refuses_says_nothing_of_a_tier(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        choose()
+
+
+def test_a_choice_ahead_that_fails_is_reported_to_who_asks(capfd: pytest.CaptureFixture[str]) -> None:
+    def refuse() -> Choice:
+        raise OSError(errno.EROFS, "read-only")
+
+    sandbox = Sandbox(refuse)
+    before = set(threading.enumerate())
+    sandbox.begin()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    with pytest.raises(OSError, match="read-only"):
+        _ = sandbox.choice
+    assert "Traceback" not in capfd.readouterr().err
