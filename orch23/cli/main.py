@@ -11,7 +11,7 @@ import click
 from click.shell_completion import shell_complete
 
 from orch23.cli.console import Console, silence
-from orch23.cli.ending import end
+from orch23.cli.ending import end, open_streams
 from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
@@ -30,6 +30,7 @@ _MACHINE = {
         (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.ENXIO),
         "something else stands in the place of a file or folder of orch23; move it away",
     ),
+    errno.EINTR: "a signal interrupted a call of the file system",
     errno.ENAMETOOLONG: "take a shorter name, or a folder that lies less deep",
     **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), "free memory, or build with fewer jobs"),
 }
@@ -37,6 +38,7 @@ _MACHINE = {
 
 def run() -> None:
     """Be the program: run the command line and end with its code."""
+    open_streams()
     end(main(sys.argv[1:]))
 
 
