@@ -1,5 +1,6 @@
 """The door: arguments to a command to an exit code. Holds the program's one try."""
 
+import contextlib
 import errno
 import os
 import sys
@@ -47,6 +48,25 @@ def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
 
     `unrest` is what is known of it from a build before.
     """
+    try:
+        return _run(argv, unrest)
+    except KeyboardInterrupt:
+        return ExitCode.SIGINT
+    except Exception as error:  # noqa: BLE001 - what went wrong while another fault was reported
+        return _unreported(error)
+
+
+def _unreported(error: Exception) -> ExitCode:
+    """Report in a line, with what is loaded, a fault of which the report itself failed."""
+    is_refused = isinstance(error, OSError) and error.errno in _MACHINE
+    text = ascii(f"{type(error).__name__}: {error}")[1:-1]
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"error: {Console().plain(text)}\n")
+        sys.stderr.flush()
+    return ExitCode.MACHINE if is_refused else ExitCode.BUG
+
+
+def _run(argv: Sequence[str], unrest: Unrest | None) -> int:
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return shell_complete(orch23, {}, PROGRAM, _COMPLETE, instruction)
