@@ -16,7 +16,7 @@ Style: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 
 MAX_WIDTH = 160
 _MOST_RELATED = 9
-_MOST_TOLD = 20
+_MOST_TOLD = 50
 _MOST_TEXT = 1_600
 _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.NOTE: "\x1b[1;36m"}
 _BOLD, _BLUE, _PLAIN = "\x1b[1m", "\x1b[1;34m", "\x1b[0m"
@@ -27,7 +27,7 @@ def render(
 ) -> str:
     """Return the text of some diagnostics, ending in a newline unless there are none.
 
-    `sources` are the texts of files by name, for the source lines. Only `full` has colours; it shows at most 20
+    `sources` are the texts of files by name, for the source lines. Only `full` has colours; it shows at most 50
     diagnostics, errors first, and counts the others by code. All other styles are complete.
     """
     if style == "full":

@@ -68,8 +68,11 @@ PIPELINES: dict[str, Case] = {
         "E805",
         "the keys are too long",
     ),
-    "long keys that are not known": text(
-        GREEN + "".join(f"{LONG}{n}: 1\n" for n in range(9_000)), "E8", "more are not shown", complaints=20
+    "thousands of keys that are not known, and a long comment": text(
+        GREEN + "".join(f"{'k' * 50}{n}: 1\n" for n in range(9_000)) + "#" * (8 << 20),
+        "E8",
+        "more are not shown",
+        complaints=50,
     ),
     "more vars than anyone declares": text(V + "vars:\n" + "".join(f"  a{n}: 1\n" for n in range(9_000)), "E805", NAME),
     "deep by indentation": text("".join(" " * n + f"a{n}:\n" for n in range(300)), "E805", f"{NAME}:65:"),

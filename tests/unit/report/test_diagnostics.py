@@ -158,8 +158,8 @@ def test_of_many_diagnostics_errors_are_shown_first_and_the_others_counted_by_co
     errors = [Diagnostic("E111", f"e{n}") for n in range(15)]
     text = render([*warnings, *errors], {})
     assert [f": e{n}\n" in text for n in range(15)] == [True] * 15
-    assert [n for n in range(100) if f": w{n}\n" in text] == [0, 1, 2, 3, 4]
-    assert text.endswith("\nnote: 95 more are not shown: 95 E222\n")
+    assert [n for n in range(100) if f": w{n}\n" in text] == list(range(35))
+    assert text.endswith("\nnote: 65 more are not shown: 65 E222\n")
     assert render([*warnings, *errors], {}, style="concise").count("\n") == 115
 
 
