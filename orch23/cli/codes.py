@@ -34,6 +34,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "The stage has no result yet, or its attempts left nothing of that kind. `orch23 log` shows what ran; "
         "`orch23 build STAGE` makes a result.",
     ),
+    "E667": (
+        "no working directory",
+        "The folder in which orch23 was started was removed. Change to a folder that exists, or name one with `-C`.",
+    ),
     "W671": (
         "a pipeline cannot be planned",
         "`orch23 gc` keeps what today's plan of every pipeline in the project needs, and the plan of this one is not "

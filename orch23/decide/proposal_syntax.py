@@ -9,6 +9,8 @@ import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 
+from orch23.model import toml_text
+
 Fault = tuple[int, str]
 """The line and the message of what keeps a text from being parsed."""
 
@@ -201,7 +203,9 @@ def _json_fault(text: str) -> Fault | None:
 
 def _toml_fault(text: str) -> Fault | None:
     try:
-        tomllib.loads(text.replace("\r\n", "\n"))
+        toml_text.loads(text.replace("\r\n", "\n"))
+    except toml_text.LongKeyError as error:
+        return error.line, f"has {error}"
     except tomllib.TOMLDecodeError as error:
         place = _TOML_PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1

@@ -69,7 +69,9 @@ CODES: Mapping[str, tuple[str, str]] = {
     TOO_MUCH: (
         "the provider's answer is too long",
         "A program of `llm.command` may print 4 MiB. It was killed; a program that prints that much is not answering. "
-        "Let it print the answer alone, and its progress on stderr or nowhere.",
+        "Let it print the answer alone, and its progress on stderr or nowhere. A server may send 200 headers, an "
+        "answer of 4 MiB, a stream of 64 MiB, and events of 4 MiB and 1,000 lines. What exceeds that is not an answer "
+        "of a model: check `llm.base_url`.",
     ),
     PARAMETER: (
         "a parameter that the provider does not have",

@@ -1,6 +1,7 @@
 """Choose the best tier of the sandbox that does on this machine what it must; tried once in a process."""
 
 import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -111,9 +112,13 @@ class Sandbox:
 
     def begin(self) -> None:
         """Choose while other work goes on; a process that ends earlier waits, so that the test leaves no folder."""
-        thread = threading.Thread(target=lambda: self.choice, name="orch23-sandbox", daemon=True)
+        thread = threading.Thread(target=self._choose_ahead, name="orch23-sandbox", daemon=True)
         thread.start()
         atexit.register(thread.join)
+
+    def _choose_ahead(self) -> None:
+        with contextlib.suppress(Exception):  # who asks for the choice tries again, and is told
+            _ = self.choice
 
     def seen(self, room: Room) -> Room:
         """Return the room with the paths that a process in it has to use."""

@@ -4,6 +4,7 @@ What counts is what happened outside; that the attempts were made is all that is
 """
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -17,6 +18,9 @@ from orch23.execute.rooms import Room
 from orch23.execute.scratch_folders import scratch_folder
 
 _WITHIN_S = 20.0
+_OF_THE_MACHINE = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EINTR}
+)
 _CANARY = b"untouched\n"
 _WRITABLE = "out"
 
@@ -45,13 +49,20 @@ attempt("connect", connect)
 
 
 def fault(launcher: Launcher) -> str | None:
-    """Return what a tier does not do on this machine, or None where it does all that it must."""
+    """Return what a tier does not do on this machine, or None where it does all that it must.
+
+    Raises:
+        OSError: the machine refused what the test needs: a file, a descriptor.
+
+    """
     try:
         with scratch_folder("sandbox") as folder:
             return _tried(launcher, folder)
     except LaunchRefusedError as refused:
         return refused.diagnostic.message
     except OSError as problem:
+        if problem.errno in _OF_THE_MACHINE:
+            raise  # it says nothing of the tier: to take a lesser one for it would be wrong
         return str(problem)
 
 

@@ -1,5 +1,6 @@
 """Which tier is taken: the best that does what it must, by trying it."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -216,3 +217,27 @@ def test_what_cannot_be_confined_is_told_and_not_started(tmp_path: Path) -> None
             confinement=Confinement(no_ruleset.fileno(), network=False),
         )
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EMFILE, errno.ENOSPC])
+def test_what_the_machine_refuses_says_nothing_of_a_tier(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        choose()
+
+
+def test_a_choice_ahead_that_fails_is_reported_to_who_asks(capfd: pytest.CaptureFixture[str]) -> None:
+    def refuse() -> Choice:
+        raise OSError(errno.EROFS, "read-only")
+
+    sandbox = Sandbox(refuse)
+    before = set(threading.enumerate())
+    sandbox.begin()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    with pytest.raises(OSError, match="read-only"):
+        _ = sandbox.choice
+    assert "Traceback" not in capfd.readouterr().err
