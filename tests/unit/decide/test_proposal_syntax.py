@@ -54,6 +54,7 @@ def test_a_bare_text_is_source_only_where_it_says_something_in_its_language(path
         ("a.py", "x = 1\ny = = 2\n", 2),
         ("a.pyi", "x = 1\n\ny = = 2\n", 3),
         ("a.py", "x = 1\n\0", 1),
+        ("a.py", "\n" + "-" * 100_000 + "1", 1),
         ("a.json", '{\n"a": ,\n}', 2),
         ("a.json", "[" * 100_000, 1),
         ("a.ipynb", "{", 1),
