@@ -112,7 +112,6 @@ def unstable(how: str) -> str:
     return json.dumps(architecture)
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize("how", ["E340", "E342", "E343", "E344", "E345", "E346"])
 def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Project, how: str) -> None:
     green(app.build(PIPELINE))

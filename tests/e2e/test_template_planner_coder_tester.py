@@ -209,7 +209,6 @@ def test_a_plan_that_is_not_as_agreed_is_refused_and_nobody_codes(template: Proj
     assert [one["type"] for one in told(template)] == ["error"]
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("answer", "code"),
     [

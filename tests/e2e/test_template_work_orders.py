@@ -232,7 +232,6 @@ PASSES = "def test_it():\n    pass\n"
 FAILS = "def test_it():\n    assert False\n"
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("there", "contract", "code"),
     [
