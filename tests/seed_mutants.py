@@ -48,7 +48,8 @@ FOUND_NO_CYCLE = M("orch23/model/digest.py", "import hashlib\n", "import hashlib
 NO_TEARDOWN = M(PROMOTE, "            return self._apply({path: entry for path, entry in new.items() if path not in lost}, old)", "            return Promoted()")
 NO_WRITE_FENCE = M(PATHS, '    return [Diagnostic(codes.OUTSIDE_FENCE, "is outside the fence", subject=shown(full), hint=_way_in(path, scope))]', "    return []")
 ASKED_AGAIN = M(RECORDED, "        return None if found is None or self._passes(found) else found\n", "        return None\n")
-NO_TIMEOUT = M(PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline + 30 and exited_at is None:")
+NO_TIMEOUT = M(PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:")
+TIMEOUT_UNTOLD = M(RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,')
 STDERR_LOST = M(PROCESS, "            stderr=subprocess.STDOUT,", "            stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(FRESHNESS, "        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):\n            return Fresh", "        if candidate.obtainable:\n            return Fresh")
 NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", f"', 'attempt, "failed.txt", f"')
@@ -81,7 +82,6 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-06": (NO_PROMPT_TEXT, NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S0-07": (M(STATE, '        "check_result",\n        "attempt_finished",\n', ""), M(STATE, '        "files_proposed",\n        "check_result",', '        "check_result",')),
     "S0-08": (
-        M("orch23/engine/session.py", "    lock = _with_interrupted(lock, history, store)\n", ""),
         M(PROMOTE, "        data = read_regular(self._redo)\n        if data is None:", "        data = read_regular(self._redo)\n        if data:"),
         ASKED_AGAIN,
     ),
@@ -123,8 +123,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(STAGES, "    bounded = min(max(value, 0), MAX_RETRIES)", "    bounded = min(max(value, 0), MAX_RETRIES + 1)"),
         M(TDD, "  max_retries: 5 ", "  max_retries: 4 "),
     ),
-    "S1-07": (M(RECORDED, "        duration_s=known.duration_s,\n", "        duration_s=__import__('time').monotonic(),\n"), ASKED_AGAIN),
-    "S1-08": (ASKED_AGAIN, M("orch23/engine/session.py", "    lock = _with_interrupted(lock, history, store)\n", "")),
+    "S1-07": (ASKED_AGAIN,),
+    "S1-08": (ASKED_AGAIN,),
     "S1-09": (BACK_OFF,),
     "S1-10": (
         M(PATHS, "    found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]", "    found: list[Diagnostic] = []"),
@@ -136,7 +136,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(VERIFICATION, '            why = "it is outside the fence"\n', "            continue\n"),
         M("orch23/decide/protected.py", "    return protected_reason(path) is not None or any(match(pattern, path) for pattern in also)", "    return False"),
     ),
-    "S1-13": (STDERR_LOST, M(LOCAL, "            cwd=room.work / action.working_directory,\n", "            cwd=room.work,\n"), M("orch23/resolve/acceptance.py", "    refused = _text_fault(command) or _operator_fault(command)\n", "    refused = _text_fault(command)\n")),
+    "S1-13": (STDERR_LOST, M(LOCAL, "            cwd=room.work / action.working_directory,\n", "            cwd=room.work,\n"), M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n")),
     "S1-14": (
         M(TDD, "  timeout: ${{ [vars.timeout_s, 600] | min }}\n", "  timeout: ${{ vars.timeout_s }}\n"),
         NO_TIMEOUT,
@@ -153,7 +153,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M("orch23/model/errors.py", "    LIMIT = 4\n", "    LIMIT = 7\n"),
         M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E4: 1}"),
         M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E205: 2}"),
-        NO_TIMEOUT,
+        TIMEOUT_UNTOLD,
     ),
     "S1-20": (M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"), ONE_MORE),
     "S1-21": (M("orch23/engine/build.py", 'ExitCode.SIGINT if message.signum == ExitCode.SIGINT - 128 else ExitCode.SIGTERM, "interrupted"', 'ExitCode.FAILED, "interrupted"'),),
@@ -189,7 +189,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-13": (M(LAYERED, "  retry: {max: 2, from: baseline}", "  retry: {max: 3, from: baseline}"), ONE_MORE),
     "S2-14": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", "      - ${{ vars.app }}/spec/intent.json\n"),),
     "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
-    "S2-16": (M(LAYERED, "      inputs: [\"${{ layer.uses | under(vars.app ~ '/src') }}\"]\n", '      inputs: ["${{ vars.app }}/src/**"]\n'), M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None")),
+    "S2-16": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
     "S2-17": (
         M("orch23/engine/build.py", "limit is not None and self._failed >= limit", "limit is not None and self._failed > limit"),
         M(LAYERED, "    verify:\n      - check: architecture_stability\n", ""),
@@ -232,7 +232,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-19": (FOLLOWED, M(PROMOTE, "                make_directories(self._root, names)\n", "                raise\n")),
     "S3-20": (
         M("orch23/resolve/acceptance.py", "    if argv[0] not in allow:\n", "    if False:\n"),
-        NO_TIMEOUT,
+        TIMEOUT_UNTOLD,
     ),
     "S3-21": (M("orch23/providers/redacting.py", "            text=self.redact(response.text),\n", ""), M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n")),
     "S3-22": (M(PCT, "    on_failure: keep ", "    on_failure: rollback "), M(PCT, "  retry: 0 ", "  retry: 1 ")),
@@ -268,7 +268,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-21": (M(CHAIN, "severity=Severity.WARNING, subject=subject)", "severity=Severity.ERROR, subject=subject)"), M(CHAIN, "            yield from _missing(subject, needed, state, installed)\n", "            pass\n")),
     "S4-22": (M(CHAIN, "    state.add(present)\n", ""), M(CHAIN, "        state.add(order.postconditions)\n", "")),
     "S4-23": (M(CHAIN, '        found.append({**order, "verify_exempt": bool(missing)})\n', '        found.append({"verify_exempt": bool(missing), **order})\n'), M(CHAIN, "    missing = set(required) - set(present)\n", "    missing = set(required)\n")),
-    "S4-24": (M(CHAIN, '        if name.partition(".")[0] not in installed and not state.has_module(name)\n', "        if not state.has_module(name)\n"), M("orch23/checks/dependencies.py", ' if name.partition(".")[0] not in STANDARD))', "))")),
+    "S4-24": (M("orch23/checks/dependencies.py", "        return Dependencies(scripts=(plain_path(called.value),))\n", "        return Dependencies()\n"), M("orch23/checks/dependencies.py", ' if name.partition(".")[0] not in STANDARD))', "))")),
     "S4-25": (M("orch23/model/diagnostic.py", '        subject = f"{self.subject}: " if self.subject else ""\n', '        subject = ""\n'),),
     "S4-26": (M("prompts/work_orders/planner.md.j2", "{{ inputs | blocks }}", ""), M("orch23/resolve/sandbox.py", "StrictUndefined", "Undefined")),
     "S4-27": (M(RESPONSES, '        "background": True,\n', '        "background": False,\n'), M(RESPONSES, '_WAITING = frozenset({"queued", "in_progress"})', '_WAITING = frozenset({"queued"})')),
@@ -340,7 +340,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C16": (M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"), M(ENVELOPE, '    lists = [key for key in ("writes", "edits", "files") if key in value]', '    lists = [key for key in ("writes", "files") if key in value]')),
     "C17": (M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"), M(PROMOTE, "        if path not in temps or (not _is_free(parent, name) if old is None else found != old):\n", "        if path not in temps:\n")),
     "C18": (M(PATHS, "    full = scope.full(path)\n    if match_any(scope.fence.protect, full):\n        return [_protected_here(full)]\n    if admits(scope.fence.write", "    full = scope.full(path)\n    if admits(scope.fence.write"),),
-    "C19": (NO_TIMEOUT, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
+    "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
     "C20": (M(LOG, '"passed": data["exit_code"] == 0, "report": output}', '"passed": True, "report": output}'), M(PCT, "          values: {task_id: \"${{ result.task_id }}\", passed: \"${{ result.pytest_exit_code == 0 }}\"}\n", "")),
     "C21": (M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"), M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}')),
     "C22": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),

@@ -575,3 +575,33 @@ def test_the_kinds_of_failures_are_those_that_are_named_but_one_and_two_more(pro
     for kind, code in [*((one, 0) for one in NAMED), ("write_failed", 65), ("out_of_luck", 65)]:
         project.write(shell(f"  a: {{shell: 'true', retry: {{max: 1, when: [{kind}]}}}}\n"))
         assert project.run("validate").code == code, kind
+
+
+def _failing(kind: str) -> tuple[dict[str, Any], str]:
+    """Return a stage that fails by a kind, and what its model answers, if it asks one."""
+    model = {"outputs": ["a.py"], "llm": {"returns": "files"}}
+    given = {"files": {"a.py": "x = 1\n"}}
+    stale = {"writes": [{"path": "a.py", "base_sha256": "0" * 64, "content": "x = 1\n"}]}
+    commands = [{"commands": {"from": ["python -c 'raise SystemExit(1)'"], "allow": ["python"]}}]
+    cases: dict[str, tuple[dict[str, Any], object]] = {
+        "preflight": ({**model, "requires": {"file_exists": "nowhere"}}, given),
+        "exception": ({"outputs": ["a.py"], "shell": ["true", "x" * 200_000]}, ""),  # more than the kernel takes
+        "llm_output_invalid": (model, {"files": {"a.py": "x = ("}}),
+        "write_scope_violation": (model, {"files": {"b.py": "x = 1\n"}}),
+        "stale_context": (model, stale),
+        "verify_failed": ({**model, "verify": [{"shell": "exit 1"}]}, given),
+        "acceptance_failed": ({**model, "verify": commands}, given),
+        "timeout": ({"outputs": ["a.py"], "shell": "sleep 60", "timeout": 0.2}, ""),
+        "agent_error": (model, {"status": "error", "reason": "it cannot be done"}),
+    }
+    stage, answer = cases[kind]
+    return stage, json.dumps(answer)
+
+
+@pytest.mark.parametrize("kind", get_args(FailureKind))
+def test_each_kind_of_failure_is_told_as_that(project: Project, kind: str) -> None:
+    stage, answer = _failing(kind)
+    project.write(scripted({"a": {**stage, "retry": 0}}, {"a": [answer]}))
+    assert project.build().code == 1
+    (end,) = project.events_of("stage_finished")
+    assert (end["data"]["status"], end["data"]["kind"]) == ("failed", kind)

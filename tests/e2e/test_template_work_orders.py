@@ -71,6 +71,10 @@ def test_it_lives_through_a_build_an_edit_of_the_spec_and_its_return(shipped: Pr
     assert repository(shipped) == first
     assert set(shipped.plan(PIPELINE).values()) == {"fresh"}
 
+    green(shipped.build(PIPELINE, "--set", "place=elsewhere"))
+    other = {path.removeprefix("elsewhere/project/"): data for path, data in shipped.files("elsewhere/project").items()}
+    assert {path: data.decode() for path, data in other.items()} == first
+
 
 def test_its_picture_is_the_one_in_its_page(shipped: Project) -> None:
     page = (HERE / "docs/templates/work_orders.md").read_text()
