@@ -98,6 +98,14 @@ def test_what_is_kept_has_a_proof_and_nothing_is_left_open() -> None:
     assert {number: proofs for number, proofs in open_.items() if proofs} == {}
 
 
+def test_no_other_page_says_what_became_of_a_promise() -> None:
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page != PAGE]
+    found = {page.name: re.findall(r"\bS[0-4]-\d\d", page.read_text()) for page in pages}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}
+    for page in (ROOT / "docs" / "templates").glob("*.md"):
+        assert page.stem in {"README", "quickstart"} or "](../seeds.md)" in page.read_text(), page
+
+
 def test_no_promise_names_a_test_twice() -> None:
     assert [row.number for row in ROWS if len(row.proofs) != len(set(row.proofs))] == []
 

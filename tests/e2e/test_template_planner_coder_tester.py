@@ -64,6 +64,8 @@ def test_a_goal_is_planned_coded_and_tested_edited_and_taken_back(template: Proj
     assert built.code == 0, built.err
     first = template.files(SRC)
     assert set(first) == {f"{SRC}/stats/{name}.py" for name in ("__init__", "__main__", "summary")}
+    kept = {f"{RUNS}/plan_0001.json", f"{RUNS}/repo_summary.txt"}
+    assert set(template.files("workspace")) == {*first, *kept}
     assert calls(template) == 3
     assert build(template).err == "planner_coder_tester: up to date (4 stages, 1 skipped)\n"
     assert calls(template) == 0

@@ -5,6 +5,8 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -259,6 +261,33 @@ def test_an_order_is_compiled_while_exempt_and_then_verified_by_script_or_pytest
     assert outcome.code == code, outcome.err
     assert {one["kind"] for one in failures(project)} == ({"verify_failed"} if code else set())
     assert ("f1.py" in repository(project)) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("exempt", "script", "noted"),
+    [
+        (True, True, ["-m compileall -q ."]),
+        (False, True, ["its own script"]),
+        (False, False, ["-m compileall -q .", "-m pip --version", "-m pytest -q"]),
+    ],
+    ids=["exempt", "script", "pytest"],
+)
+def test_what_verifies_an_order_is_so_many_commands_in_this_order(
+    tmp_path: Path, exempt: bool, script: bool, noted: list[str]
+) -> None:
+    """As a stand-in for Python notes them, which runs only what reads the order."""
+    programs, project = tmp_path / "bin", tmp_path / "project"
+    programs.mkdir()
+    (project / "scripts").mkdir(parents=True)
+    stand_in = f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\necho "$*" >> {tmp_path}/noted\n'
+    (programs / "python").write_text(stand_in)
+    (programs / "python").chmod(0o755)
+    (tmp_path / "order.json").write_text(json.dumps({"verify_exempt": exempt}))
+    if script:
+        (project / "scripts" / "verify.sh").write_text(f"echo its own script >> {tmp_path}/noted\n")
+    argv = ["bash", str(HERE / "specs/work_orders/tools/verify.sh"), str(tmp_path / "order.json")]
+    subprocess.run(argv, cwd=project, env={"PATH": f"{programs}:/usr/bin:/bin"}, check=True)
+    assert (tmp_path / "noted").read_text().splitlines() == noted
 
 
 def test_notes_are_free_text(project: Project) -> None:
