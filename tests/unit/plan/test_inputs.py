@@ -90,6 +90,21 @@ def test_an_item_that_is_not_known_yet_may_make_it() -> None:
     assert [one.code for one in missing(stage("lister", (), ("list.json",)), family, stage("s", ("v/a",)))] == ["E822"]
 
 
+def test_who_stands_above_a_foreach_is_given_nothing_by_it() -> None:
+    how = Foreach(source="list.json")
+    family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
+    (problem,) = missing(stage("lister", ("w/a",), ("list.json",)), family)
+    assert problem.message == "input `w/a` of stage `lister` does not exist, and no stage makes it"
+
+
+def test_a_file_that_exists_is_meant_and_one_that_does_not_is_not() -> None:
+    pipeline = Pipeline(name="p", file="p.yaml", stages=(stage("s", ("specs/aps.md", "specs/ap.md")),))
+    plan, _ = build_plan(pipeline)
+    assert plan is not None
+    found = missing_inputs(plan, {"specs/aps.md": False, "specs/ap.md": False, "specs/app.md": True})
+    assert [one.hint for one in found] == ["did you mean `specs/app.md`?"] * 2
+
+
 def test_without_a_plan_only_what_no_stage_at_all_makes_is_told() -> None:
     how = Foreach(source="list.json")
     family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
