@@ -966,11 +966,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "C13": (M("orch23/cli/reset.py", "            told += forget(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (
-        M(
-            "orch23/engine/world.py",
-            "            self._originals[path] = entry\n",
-            "            self._originals[path] = None\n",
-        ),
+        M("orch23/engine/commit.py", "        return world.originals().get(path) == there\n", "        return False\n"),
+        M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),
     ),
     "C16": (
         M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
