@@ -389,6 +389,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-18": (
         M(
+            "orch23/plan/graph.py",
+            "        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
+            "        elif False:\n",
+        ),
+        M(
             PROMOTE,
             '            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}), mode=PRIVATE_FILE)\n',
             '            write_atomic(self._redo, b"", mode=PRIVATE_FILE)\n',
@@ -965,10 +970,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C13": (M("orch23/cli/reset.py", "            told += forget(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git.py", "    if prefix is None:\n", "    if False:\n"),),
-    "C15": (
-        M("orch23/engine/commit.py", "        return world.originals().get(path) == there\n", "        return False\n"),
-        M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),
-    ),
+    "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
         M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
         M(

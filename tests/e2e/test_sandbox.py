@@ -45,7 +45,7 @@ def chosen(name: str) -> Choice:
 def sent_to(listener: socket.socket) -> list[bytes]:
     """Return what each connection sent that waits for a listener: all of them ended with the build."""
     listener.setblocking(False)
-    found = []
+    found: list[bytes] = []
     while True:
         try:
             connection = listener.accept()[0]

@@ -75,7 +75,12 @@ def test_a_later_item_of_the_chain_makes_it_too_late() -> None:
     assert problem.message == (
         "input `out/b` of stage `each@a` does not exist: `each@b`, which makes it, comes later in its chain"
     )
-    assert problem.hint == "put `each@b` before `each@a` in the list, or remove the input"
+    assert (problem.code, problem.hint) == ("E822", "put `each@b` before `each@a` in the list, or remove the input")
+    items = [
+        chained(key, number, ("out/c",) if key == "a" else (), (f"out/{key}",)) for number, key in enumerate("abc")
+    ]
+    (problem,) = missing(*items)
+    assert "`each@c`, which makes it" in problem.message
 
 
 def test_an_earlier_item_of_the_chain_makes_it_and_an_own_output_may_come_from_one() -> None:

@@ -64,6 +64,8 @@ def test_the_shortest_way_is_named_and_a_long_one_is_cut() -> None:
     assert "`m0` and `m1` and `m2` and `m3` and 2 more come between `a` and `z`" in problem.message
     assert problem.hint is not None
     assert problem.hint.startswith("write `promote: g` at `m0`, `m1`, `m2`, `m3`, `m4`, `m5` too")
+    (problem,) = refused(stage("a", promote="g"), *chain[:4], stage("z", ("m3.out",), promote="g"))
+    assert "`m0` and `m1` and `m2` and `m3` come between `a` and `z`" in problem.message
     (problem,) = refused(stage("a", promote="g"), *chain, stage("z", ("m5.out", "m0.out"), promote="g"))
     assert "`m0` comes between" in problem.message
 

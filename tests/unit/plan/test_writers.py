@@ -16,7 +16,7 @@ STEP = ShellStep(("x",))
 
 
 def nodes_of(writes):
-    made = {}
+    made: dict[str, Stage | ForeachStage] = {}
     for number, (patterns, kind) in enumerate(writes):
         name = f"s{number}"
         if kind == "foreach":

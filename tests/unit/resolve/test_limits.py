@@ -1,5 +1,6 @@
 """What ends a run or a stage, prices, pools and exit codes: what is read, and what is complained of."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -17,10 +18,10 @@ def read(how, body):
 
 def test_every_limit_arrives_with_its_unit() -> None:
     body = {"max_cost_usd": "2.50", "max_tokens": "600k", "max_llm_calls": 7, "max_wall": "1h30m"}
-    limits = {"max_cost_usd": Decimal("2.50"), "max_tokens": 600_000, "max_llm_calls": 7, "max_wall_s": 5400.0}
+    limits = StopConditions(max_cost_usd=Decimal("2.50"), max_tokens=600_000, max_llm_calls=7, max_wall_s=5400.0)
     run = read(read_run_limits, {"stop_conditions": {**body, "max_failed_stages": 3}})
-    assert run == (StopConditions(**limits, max_failed_stages=3), [])
-    assert read(read_stage_limits, {"stop_conditions": body}) == (StopConditions(**limits), [])
+    assert run == (replace(limits, max_failed_stages=3), [])
+    assert read(read_stage_limits, {"stop_conditions": body}) == (limits, [])
 
 
 def test_what_is_not_said_has_no_limit_but_one_failed_stage_ends_a_run() -> None:
