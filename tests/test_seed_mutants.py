@@ -32,6 +32,12 @@ def test_every_mutant_can_be_made() -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize(("old", "times"), [("no such text" + "!", 0), ("def ", 2)])
+def test_a_text_that_is_not_there_once_is_no_mutant(old: str, times: int) -> None:
+    with pytest.raises(AssertionError, match="0 times" if times == 0 else r"\d times"):
+        Mutant("tests/mutants.py", old, "").applied()
+
+
 def _each() -> Iterator[object]:
     for number, mutants in MUTANTS.items():
         for position, mutant in enumerate(mutants):
@@ -49,3 +55,13 @@ def test_the_tests_of_a_row_pass(copy: Copy, number: str) -> None:
 @pytest.mark.parametrize(("number", "mutant"), list(_each()))
 def test_a_test_of_a_row_fails_without_what_the_row_promises(copy: Copy, number: str, mutant: Mutant) -> None:
     assert not copy.passes(PROOFS[number], mutant)
+
+
+@pytest.mark.thorough
+def test_a_change_that_takes_nothing_is_not_noticed(copy: Copy) -> None:
+    same = Mutant(
+        "orch23/store/run_state.py",
+        "    if move not in LEGAL_MOVES[stage.state]:",
+        "    if not move in LEGAL_MOVES[stage.state]:",
+    )
+    assert copy.passes(PROOFS["S1-02"], same)
