@@ -73,9 +73,13 @@ def test_it_lives_through_a_build_an_edit_of_the_spec_and_its_return(shipped: Pr
     assert repository(shipped) == first
     assert set(shipped.plan(PIPELINE).values()) == {"fresh"}
 
-    green(shipped.build(PIPELINE, "--set", "place=elsewhere"))
-    other = {path.removeprefix("elsewhere/project/"): data for path, data in shipped.files("elsewhere/project").items()}
-    assert {path: data.decode() for path, data in other.items()} == first
+
+def test_place_says_where_plan_orders_and_project_lie(shipped: Project) -> None:
+    before = set(shipped.files("workspace"))
+    green(shipped.build(PIPELINE, "--set", "place=elsewhere", "factory@WO-01"))
+    assert set(shipped.files("workspace")) == before
+    files = set(shipped.files("elsewhere"))
+    assert {"elsewhere/plan.json", "elsewhere/orders/WO-01.json", "elsewhere/project/units/__init__.py"} <= files
 
 
 def test_its_picture_is_the_one_in_its_page(shipped: Project) -> None:
