@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("orch23", "tests", "docs", "pipelines", "prompts", "specs", "scripts", "bench")
-TIMEOUT_S = 900
+TIMEOUT_S, TEST_TIMEOUT_S = 900, 180  # of all tests of a row, and of one: not failed by a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class Copy:
         environ |= {"PYTHONPATH": str(self._place), "PYTHONPYCACHEPREFIX": str(self._place / ".compiled")}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)
         environ["HYPOTHESIS_PROFILE"] = "dev"
-        argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=short", *tests]
+        argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=short"]
+        argv += ["--timeout", str(TEST_TIMEOUT_S), *tests]
         done = subprocess.run(
             argv,
             cwd=self._place,
