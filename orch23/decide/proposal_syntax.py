@@ -44,11 +44,11 @@ def syntax_fault(path: str, content: str) -> Fault | None:
 
 def is_source(path: str, content: str) -> bool:
     """Say whether a bare text is a file of its language, and no sentence that happens to parse."""
-    if syntax_fault(path, content) is not None:
-        return False
     if is_python(path):
         tree = python_tree(content)
         return isinstance(tree, ast.Module) and any(map(_does_something, tree.body))
+    if syntax_fault(path, content) is not None:
+        return False
     if path.endswith(".toml"):
         return "=" in content
     return path.endswith(_JSON) and content.lstrip().startswith(("{", "["))

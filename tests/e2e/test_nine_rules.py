@@ -583,7 +583,9 @@ def test_rule_9_a_hostile_path_of_an_item_fails_its_producer_and_writes_nothing(
     [
         "shell: 'echo ${{ t.v }}'",
         "shell: ['${{ t.v }}', x]",
+        "shell: ['${{ t.w }}', x]",
         "shell: [sh, -c, '${{ t.v }}']",
+        "shell: [sh, -c, '${{ t.w }}']",
         "shell: [echo, '${{ t.v }}']",
         "shell: [echo, x]\n    env: {X: '${{ t.v }}'}",
         "llm: {prompt: p.md.j2, provider: '${{ t.v }}', returns: text}",
@@ -595,7 +597,7 @@ def test_rule_9_no_item_decides_a_program_a_shell_text_an_option_or_a_provider(p
     project.write(
         pipeline(
             f"  code:\n    foreach: {{from: list.json, as: t, key: id}}\n    outputs: [x.txt]\n    {stage}\n",
-            {"list.json": '[{"id": "a", "v": "-rf"}]', "p.md.j2": prompt("p", "x")},
+            {"list.json": '[{"id": "a", "v": "-rf", "w": "rm"}]', "p.md.j2": prompt("p", "x")},
         )
     )
     refused = project.build()

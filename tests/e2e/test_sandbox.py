@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +44,20 @@ def chosen(name: str) -> Choice:
     if name == "landlock":
         return Choice(Restricted())
     return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Namespaces())
+
+
+def sent_to(listener: socket.socket) -> list[bytes]:
+    """Return what each connection sent that waits for a listener: all of them ended with the build."""
+    listener.setblocking(False)
+    found: list[bytes] = []
+    while True:
+        try:
+            connection = listener.accept()[0]
+        except BlockingIOError:
+            return found
+        with connection:
+            connection.settimeout(10)
+            found.append(connection.recv(100))
 
 
 LESS = "Landlock, which isolates less than bubblewrap"
@@ -117,21 +130,13 @@ def test_in_bubblewrap_every_process_sees_one_path_and_only_its_inputs(project: 
 
 @pytest.mark.parametrize("name", TIERS)
 def test_the_network_is_there_only_for_a_stage_that_says_so(project: Project, name: str) -> None:
+    choice = chosen(name)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        heard: list[bytes] = []
-
-        def accept() -> None:
-            with listener.accept()[0] as connection:
-                heard.append(connection.recv(100))
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo -n $0 >&3; echo a > "
+        script = f"exec 3<>/dev/tcp/127.0.0.1/{listener.getsockname()[1]}; echo -n $0 >&3; echo a > "
         stages = {"a": {"shell": f"{script} a"}, "b": {"shell": f"{script} b", "network": True}}
-        with tier(chosen(name)):
+        with tier(choice):
             project.write(pipeline(**stages)).build("-k")
-        thread.join(10)
+        heard = sent_to(listener)
     assert heard == [b"bash"]
     assert (project.exists("a"), project.exists("b")) == (False, True)
 

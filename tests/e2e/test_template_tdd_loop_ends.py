@@ -55,7 +55,6 @@ def test_five_patches_are_the_default(tdd: Project) -> None:
     assert asked(tdd).count("code") == 6
 
 
-@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -89,7 +88,6 @@ def test_a_provider_that_fails_is_an_error_of_generation(tdd: Project) -> None:
     assert "there is no scripted answer" in told["last_error"]
 
 
-@pytest.mark.stride(3)
 @pytest.mark.parametrize(
     "path", ["../escape.py", "src/../../../escape.py", "/tmp/escape.py", "~/escape.py"], ids=lambda path: path[:3]
 )

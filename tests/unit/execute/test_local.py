@@ -115,6 +115,20 @@ def test_python_is_the_interpreter_of_the_action_and_of_the_path(world: World) -
     assert world.run("bash", "-c", "command -v python").output.text == f"{Path(sys.executable).parent}/python\n"
 
 
+def test_a_step_is_given_nothing_to_read(world: World) -> None:
+    reading, writing = os.pipe()
+    typed = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        os.write(writing, b"typed\n")
+        os.close(writing)
+        assert world.run("cat").output.text == ""
+    finally:
+        os.dup2(typed, 0)
+        os.close(typed)
+        os.close(reading)
+
+
 def test_the_environment_is_made_from_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_VARIABLE", "inherited")
     text = world.run("env", env={"MODE": "fast"}).output.text
