@@ -86,6 +86,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 
     The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
+    from orch23.cli.consent import asked_consent  # noqa: PLC0415 - heavy
     from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
     from orch23.cli.part import part_of  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest  # noqa: PLC0415 - heavy
@@ -118,6 +119,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         resample=resample,
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
+        ask=partial(asked_consent, console),
     )
     if part is not None:
         code = _build_part(console, wanted, part, asked, shown)

@@ -14,7 +14,7 @@ _PLACES_TEXT = """
     build.build plan.plan plan.status explain.explain validate.validate graph.graph affected.affected
     variables.variables schema.schema
     runs.runs runs.log show.show accept.accept release.release clean.clean reset.reset gc.gc cache.cache
-    init.init template.template model.model doctor.doctor help.help_command
+    trust.trust init.init template.template model.model doctor.doctor help.help_command
 """
 _NAMES = {"variables": "vars", "help_command": "help"}
 _PLACES = {_NAMES.get(place[1], place[1]): place for text in _PLACES_TEXT.split() if (place := text.split("."))}

@@ -26,7 +26,8 @@ class LaunchRefusedError(Exception):
 class Launch:
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
-    `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread
+    `stdin` is what the process reads; a launcher may start it with another, and let the command read this one. `reads`
+    are further paths that it must be able to read. `confine` is called in a thread
     of its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called
     with the family of the process, once the process is there. `judge` is told how it ended, and says how that is to
     be understood; it may raise LaunchRefusedError.
@@ -38,6 +39,7 @@ class Launch:
     room: Room
     interpreter: Path
     network: bool = False
+    reads: tuple[Path, ...] = ()
     pass_fds: tuple[int, ...] = ()
     stdin: int = DEVNULL
     confine: Callable[[], None] | None = None

@@ -15,6 +15,7 @@ from orch23.providers.faults import TransportError
 from orch23.providers.registry import make
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
 from tests.catalogue.server import Reply, Replying, chat, document, error, replying
+from tests.doubles import CONSENT
 from tests.project import Project, scripted
 
 TRIGGERS = Triggers()
@@ -53,7 +54,7 @@ def asked(project: Project, url: str) -> set[str]:
         identity=question,
         params={"max_tokens": 100},
     )
-    setting = Setting(environ={}, root=project.root, read_answers=lambda _: {}, notice=lambda _: None)
+    setting = Setting(environ={}, root=project.root, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT)
     try:
         make(setting, Asking(step, "code")).complete(request, 10.0, lambda _: None)
     except TransportError as fault:

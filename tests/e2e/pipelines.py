@@ -18,7 +18,7 @@ import sys
 
 question = json.load(sys.stdin)["messages"][-1]["content"]
 name, _, answer = question.partition("\\n")
-with open(os.getcwd() + "-calls.log", "a") as log:
+with open(os.getcwd().partition("/.orch23/rooms/")[0] + "-calls.log", "a") as log:
     log.write(name.strip() + "\\n")
 sys.stdout.write(answer)
 '''

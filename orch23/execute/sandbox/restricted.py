@@ -65,6 +65,7 @@ class Restricted:
             *(places.NETWORK_SETTINGS if launch.network else ()),
             *("/proc", *_CHANCE),
             *places.prefixes(launch.interpreter, self.closed),
+            *launch.reads,
         ):
             yield str(path), read
         for path in _DEVICES:
