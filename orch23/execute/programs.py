@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orch23.execute import kinship
 from orch23.execute.environment import room_environment
 from orch23.execute.growth import Growth, Limits
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
@@ -48,6 +49,10 @@ class Programs:
     _stop: threading.Event = field(default_factory=threading.Event)
     _idle: threading.Condition = field(default_factory=threading.Condition)
     _running: int = 0
+
+    def __post_init__(self) -> None:
+        """Become the one to whom lost children return."""
+        kinship.become_subreaper()
 
     def missing(self) -> Diagnostic | None:
         """Return why no program can be run on this machine; None where they can."""

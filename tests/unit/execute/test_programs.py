@@ -335,14 +335,15 @@ def test_a_program_of_the_project_and_one_beside_it_are_started(tmp_path: Path, 
 def test_what_it_leaves_running_is_killed(tmp_path: Path, launcher: Launcher) -> None:
     """A daemon in a session of its own, which holds no pipe, is found by its command line from outside."""
     program = f"""
-import os, time
+import os
+mine, its = os.pipe()  # both are closed by exec
 if os.fork() == 0:
     os.setsid()
     for descriptor in (0, 1, 2):
         os.close(descriptor)
     os.execvp("sleep", ["sleep", "{_UNIQUE}"])
-while not any(open(f"/proc/{{one}}/cmdline").read().startswith("sleep") for one in os.listdir("/proc") if one.isdigit()):
-    time.sleep(0.01)
+os.close(its)
+os.read(mine, 1)
 print("answer")
 """
     assert said(tmp_path / "project", program, launcher) == "answer\n"
