@@ -352,7 +352,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             conversations=conversations,
             sources=sources,
             budget=request.budget,
-            ask=lambda grants: request.ask(grants) and consent.give(grants),
+            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.give(grants),
         ).check(session.world.plan, look)
         Confinement(
             pipeline=pipeline,
