@@ -12,7 +12,7 @@ import click
 from orch23.cli.console import Console
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConfigurationError
+from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.pipeline import LLMStep
 from orch23.providers.registry import consent
 from orch23.report.diagnostics import visible
@@ -53,7 +53,7 @@ class Consent:
         """Return what a step needs and the user has not allowed. A program that is not there needs nothing."""
         try:
             grant = consent(step, environ, self.root, self.files)
-        except OSError:
+        except ProviderError:
             return None
         return None if grant is None or self.is_granted(grant) else grant
 

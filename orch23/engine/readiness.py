@@ -97,7 +97,7 @@ class Readiness:
         for step in {
             _asked_of(step): step for step in steps if step.provider in ADAPTERS and step.mode != "replay"
         }.values():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(ProviderError):
                 grant = needed(step, setting)
                 if grant is not None and not setting.is_granted(grant):
                     found[grant] = None

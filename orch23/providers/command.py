@@ -253,6 +253,14 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     return (Diagnostic(codes.NOT_FOUND, f"`{program}` is {where}", hint="install it, or correct `llm.command`"),)
 
 
+def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant:
+    try:
+        return program_of(step, environ, root, files).grant
+    except OSError as error:
+        message = f"`{step.command[0]}` could not be read: {error.strerror or error}"
+        raise ProviderError(Diagnostic(codes.NOT_FOUND, message, hint="correct `llm.command`")) from None
+
+
 ADAPTER = Adapter(
     make=_make,
     takes=frozenset({"command", "read", "pass_env", "network", "endpoint_alias"}),
@@ -263,5 +271,5 @@ ADAPTER = Adapter(
     remote=lambda _step: True,
     check=_check,
     ready=_ready,
-    consent=lambda step, environ, root, files: program_of(step, environ, root, files).grant,
+    consent=_consent,
 )

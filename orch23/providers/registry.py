@@ -82,7 +82,12 @@ def ready(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
 
 
 def consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
-    """Return what the user has to consent to before a sound step is asked; None where that is nothing."""
+    """Return what the user has to consent to before a sound step is asked; None where that is nothing.
+
+    Raises:
+        ProviderError: its program is not there.
+
+    """
     return ADAPTERS[step.provider].consent(step, environ, root, files)
 
 
