@@ -168,6 +168,30 @@ def price_that_nobody_knows(project: Project) -> set[str]:
     return shown(project.write(pipeline(**ELSEWHERE)).build("--budget", "1", env={"OPENAI_API_KEY": "a-key-for-tests"}))
 
 
+# ---- consent ---------------------------------------------------------------------------------------
+
+
+@TRIGGERS.of("E426")
+def program_that_the_user_has_not_allowed(project: Project) -> set[str]:
+    """Build a clone that asks a program, without consent."""
+    return shown(
+        project.write(pipeline(provider="command", model="m", command=["cat"])).build(env={"ORCH23_TRUST": ""})
+    )
+
+
+@TRIGGERS.of("E644")
+def consent_that_cannot_be_kept(project: Project) -> set[str]:
+    """Allow what a pipeline runs, with a state directory in the project."""
+    project.write(pipeline(provider="command", model="m", command=["cat"]))
+    return shown(project.run("trust", env={"XDG_STATE_HOME": str(project.root)}))
+
+
+@TRIGGERS.of("E486")
+def program_that_changes_the_project(project: Project) -> set[str]:
+    """Ask a program that edits a file of the project, on a machine without a sandbox."""
+    return programmed(project, f"open({str(project.root / 'p.j2')!r}, 'a').write('more')")
+
+
 # ---- servers ---------------------------------------------------------------------------------------
 
 # code -> the replies that mean it
