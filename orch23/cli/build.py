@@ -23,7 +23,7 @@ from orch23.cli.options import (
 )
 from orch23.cli.plan import show_plan
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import Orch23Error, UsageError
+from orch23.model.errors import ConsentError, Orch23Error, UsageError
 
 if TYPE_CHECKING:
     from orch23.cli.part import Part
@@ -154,6 +154,8 @@ def _build_part(
         return _run(console, project, request, shown, begin=begin)
     except OutdatedError:
         return None
+    except ConsentError:  # the user was asked: not twice
+        raise
     except Orch23Error:
         if begun:
             raise
