@@ -14,8 +14,9 @@ from orch23.execute.environment import room_environment
 from orch23.execute.growth import Growth, Limits
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
-from orch23.execute.project_changes import Stamps, stamps
+from orch23.execute.project_changes import changed, stamps
 from orch23.execute.rooms import Room, Rooms
+from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.action import InputsChanged
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
@@ -64,7 +65,7 @@ class Programs:
         Raises:
             OSError: it cannot be started, its files changed meanwhile, or the build has ended.
             ConfigurationError: there is no sandbox to run it in.
-            SafetyError: it ran without a sandbox, and a file of the project changed meanwhile.
+            SafetyError: a file of the project changed meanwhile, and it may have been the program.
 
         """
         with self._idle:
@@ -138,34 +139,32 @@ class Programs:
 
     @contextlib.contextmanager
     def _watched(self, call: ProgramCall) -> Iterator[None]:
-        """Compare the project before and after a program that no sandbox holds, whatever becomes of it.
+        """Compare the project before and after a call, as far as the tier lets a program change files.
 
         Raises:
             SafetyError: files changed that this build did not write.
 
         """
-        if self.launcher.tier != PlainLauncher.tier:
+        tier = self.launcher.tier
+        if tier not in (PlainLauncher.tier, Restricted.tier):
             yield
             return
         before = stamps(self.root, self.ignored)
         try:
             yield
         finally:
-            changed = self._changed(before)
-            if changed:
-                raise SafetyError(_violation(call.argv[0] if call.program is None else call.program.name, changed))
-
-    def _changed(self, before: Stamps) -> list[str]:
-        after = stamps(self.root, self.ignored)
-        written = self.written()
-        paths = sorted(before.keys() | after.keys())
-        return [path for path in paths if before.get(path) != after.get(path) and path not in written]
+            after, written = stamps(self.root, self.ignored), self.written()
+            found = changed(before, after, modes_alone=tier == Restricted.tier)
+            strange = [path for path in found if path not in written]
+            if strange:
+                program = call.argv[0] if call.program is None else call.program.name
+                raise SafetyError(_violation(program, tier, strange))
 
 
-def _violation(program: str, changed: list[str]) -> Diagnostic:
-    more = f" and {len(changed) - _MOST_NAMED} more" if len(changed) > _MOST_NAMED else ""
-    message = f"{', '.join(changed[:_MOST_NAMED])}{more} changed while `{program}` ran without a sandbox"
-    hint = "look at the change, and undo it; where a sandbox works (`orch23 doctor`), a program can change no file"
+def _violation(program: str, tier: str, paths: list[str]) -> Diagnostic:
+    more = f" and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else ""
+    message = f"{', '.join(paths[:_MOST_NAMED])}{more} changed while `{program}` ran (sandbox: {tier})"
+    hint = "look at the change, and undo it; with bubblewrap (`orch23 doctor`) a program can change no file"
     return Diagnostic("E486", message, hint=hint)
 
 

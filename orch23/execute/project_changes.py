@@ -1,10 +1,10 @@
-"""See which files of a project changed while a process ran that nothing confined."""
+"""See which files of a project changed while a process ran that could change them."""
 
 import contextlib
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from orch23.store.durable import is_temp
 
@@ -12,12 +12,24 @@ _OWN = frozenset({".orch23", "logs"})
 _OF_GIT = frozenset({"hooks", "config"})
 """What of `.git` is compared: git itself writes to the rest whenever it is asked."""
 
-Stamps: TypeAlias = Mapping[str, tuple[int, ...]]
+
+class Stamp(NamedTuple):
+    """What changes with a file: its identity and size, its mode, its times in ns."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+    mode: int
+    ctime_ns: int
+
+
+Stamps: TypeAlias = Mapping[str, Stamp]
 
 
 def stamps(root: Path, ignored: Collection[str] = ()) -> Stamps:
     """Return path -> what changes with a file, for all files and links below a folder; links are not followed."""
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, Stamp] = {}
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -33,8 +45,20 @@ def stamps(root: Path, ignored: Collection[str] = ()) -> Stamps:
                     continue
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
-                    found[path] = (
-                        *(status.st_dev, status.st_ino, status.st_size, status.st_mode),
-                        *(status.st_mtime_ns, status.st_ctime_ns),
+                    found[path] = Stamp(
+                        *(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns),
+                        *(status.st_mode, status.st_ctime_ns),
                     )
     return found
+
+
+def changed(before: Stamps, after: Stamps, *, modes_alone: bool = False) -> list[str]:
+    """Return the paths that were added, removed or changed, sorted; or those of which only the mode changed."""
+    if modes_alone:
+        both = before.keys() & after.keys()
+        return sorted(path for path in both if _is_other_mode(before[path], after[path]))
+    return sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+
+
+def _is_other_mode(before: Stamp, after: Stamp) -> bool:
+    return before[:4] == after[:4] and before.mode != after.mode

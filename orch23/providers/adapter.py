@@ -91,7 +91,7 @@ class ProgramRunner(Protocol):
         Raises:
             OSError: it cannot be started.
             ConfigurationError: there is no sandbox to run it in.
-            SafetyError: a file of the project changed while it ran without a sandbox.
+            SafetyError: a file of the project changed meanwhile, and it may have been the program.
 
         """
 

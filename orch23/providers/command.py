@@ -57,7 +57,7 @@ class Command:
         Raises:
             ConsentError: the user has not consented to the program as it is now.
             ConfigurationError: there is no sandbox to run it in.
-            SafetyError: a file of the project changed while it ran without a sandbox.
+            SafetyError: a file of the project changed meanwhile, and it may have been the program.
             ProviderError: it could not be started, failed, printed too much or no UTF-8, or its time was up.
 
         """

@@ -423,6 +423,27 @@ def test_a_file_that_changes_meanwhile_is_a_violation_with_the_programs_name(tmp
     told = changing(tmp_path, code)
     assert told.code == "E486"
     assert told.message.startswith(".git/hooks/pre-push, gone.py, mode.sh, src/calc.py changed while `python3")
+    assert told.message.endswith(" ran (sandbox: none)")
+
+
+@pytest.mark.skipif(landlock.abi() < landlock.LEAST_ABI, reason="the kernel has no Landlock")
+def test_landlock_does_not_hold_modes_so_they_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "mode.sh").write_text("x")
+    told = changing(tmp_path, f"import os; os.chmod({str(tmp_path / 'mode.sh')!r}, 0o777)", launcher=Restricted())
+    assert told.message.startswith("mode.sh changed while `python3")
+    assert told.message.endswith(" ran (sandbox: landlock)")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_in_a_sandbox_the_user_may_edit_files_meanwhile(tmp_path: Path, launcher: Launcher) -> None:
+    def edit(_received: int) -> None:
+        (tmp_path / "mine.txt").write_text("longer")
+        (tmp_path / "new.txt").write_text("x")
+
+    (tmp_path / "mine.txt").write_text("x")
+    command = provider(tmp_path, "python3", "-c", "print('answer')", launcher=launcher)
+    assert command.complete(REQUEST, 20.0, edit).text == "answer\n"
+    assert (tmp_path / "mine.txt").read_text() == "longer"
 
 
 def test_what_the_build_itself_writes_meanwhile_is_none(tmp_path: Path) -> None:
