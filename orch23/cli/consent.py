@@ -1,11 +1,9 @@
 """What the user has allowed a project to run and to send, and how the user is asked."""
 
-import os
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -18,9 +16,6 @@ from orch23.providers.registry import consent
 from orch23.report.diagnostics import visible
 from orch23.store.user_state import Grants, grants_of
 from orch23.store.workspace import Workspace
-
-if TYPE_CHECKING:
-    from orch23.cli.wiring import Settings
 
 TRUST: Final = "ORCH23_TRUST"
 """The variable that, as `1`, allows everything for one process."""
@@ -90,16 +85,3 @@ def listed(grants: Iterable[Grant]) -> str:
         if grant.files:
             lines.append(f"    from {', '.join(grant.files)}")
     return "".join(f"{visible(line)}\n" for line in lines)
-
-
-def trust_command(settings: "Settings") -> str:
-    """Return the command that grants what a pipeline needs, as it can be run where the user is."""
-    here, root = Path.cwd(), settings.root
-    inside = here.is_relative_to(root)
-    pipeline = os.path.relpath(settings.pipeline_path, here if inside else root)
-    options = [
-        *(part for name, value in settings.sets.items() for part in ("--set", f"{name}={value}")),
-        *(("--vars", str(settings.vars_file)) if settings.vars_file is not None else ()),
-        *(("--provider", settings.provider) if settings.provider is not None else ()),
-    ]
-    return shlex.join(["orch23", *(() if inside else ("-C", str(root))), "trust", pipeline, *options])

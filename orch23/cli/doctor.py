@@ -59,9 +59,9 @@ def doctor(
 def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> "list[Finding]":
     """Return what is found of a pipeline: whether it is valid, and the models that it may ask."""
     from orch23.cli.asked_models import model_findings  # noqa: PLC0415 - heavy
-    from orch23.cli.consent import trust_command  # noqa: PLC0415 - heavy
     from orch23.cli.examination import Finding  # noqa: PLC0415 - heavy
     from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import trust_command  # noqa: PLC0415 - heavy
     from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
     if not wanted.arguments and not (console.here / DEFAULT_FILE).is_file():

@@ -1,6 +1,7 @@
 """Put the parts together: what varies between a real run and a test is chosen here, and only here."""
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ from time import monotonic
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, check_schema, read_answers, validate_answer
-from orch23.cli.consent import Consent, trust_command
+from orch23.cli.consent import Consent
 from orch23.cli.families import strange_families
 from orch23.cli.part import Part
 from orch23.cli.store_size import tell_of_growth
@@ -373,6 +374,19 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             observer.notice(Event("healed", line, level="warning"))
         stack.callback(store.workspace.save_cache)
         yield build
+
+
+def trust_command(settings: Settings) -> str:
+    """Return the command that grants what a pipeline needs, as it can be run where the user is."""
+    here, root = Path.cwd(), settings.root
+    inside = here.is_relative_to(root)
+    pipeline = os.path.relpath(settings.pipeline_path, here if inside else root)
+    options = [
+        *(part for name, value in settings.sets.items() for part in ("--set", f"{name}={value}")),
+        *(("--vars", str(settings.vars_file)) if settings.vars_file is not None else ()),
+        *(("--provider", settings.provider) if settings.provider is not None else ()),
+    ]
+    return shlex.join(["orch23", *(() if inside else ("-C", str(root))), "trust", pipeline, *options])
 
 
 def needed_grants(project: Project) -> tuple[Grant, ...]:
