@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
 _KEPT_VARIABLES = (
@@ -21,6 +22,9 @@ _KEPT_VARIABLES = (
     "PYTEST_XDIST_WORKER",
     "ORCH23_ALLOW_UNSANDBOXED",
 )
+_GRANTED = {"ORCH23_TRUST": "1"}
+"""A test writes its pipelines itself; those about consent take this away again."""
+
 _KEPT_PREFIXES = ("COV_", "COVERAGE_")
 
 
@@ -109,7 +113,7 @@ class Project:
         """
         out, err = _stream(), _stream()
         with (
-            _environment({"HOME": str(self.home), **(env or {})}),
+            _environment({"HOME": str(self.home), **_GRANTED, **(env or {})}),
             contextlib.chdir(self.root),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
@@ -153,9 +157,24 @@ class Project:
 
 
 def _orch23(argv: Sequence[str]) -> int:
-    from orch23.cli.main import main  # noqa: PLC0415  a test of one room must not load the whole tool
+    """Run a command line; programs that answer are not confined, since stories count their calls from outside."""
+    from orch23.cli import wiring  # noqa: PLC0415  a test of one room must not load the whole tool
+    from orch23.cli.main import main  # noqa: PLC0415  likewise
+    from orch23.execute.launch import PlainLauncher  # noqa: PLC0415  likewise
 
-    return main(argv)
+    with patch.object(wiring, "program_launcher", lambda _sandbox: PlainLauncher()):
+        return main(argv)
+
+
+def confined(root: Path) -> Project:
+    """Return a project whose programs run in the sandbox of this machine, and to which nothing is granted."""
+    from orch23.cli.main import main  # noqa: PLC0415  likewise
+
+    def run(argv: Sequence[str]) -> int:
+        del os.environ["ORCH23_TRUST"]
+        return main(argv)
+
+    return Project(root, main=run)
 
 
 def decisions(plan: str | Mapping[str, Any]) -> dict[str, str]:

@@ -310,6 +310,7 @@ class Committer:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put_bytes(world.read(path, wanted))
+        store.workspace.announce(change.new)
         promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
         store.workspace.written(change.new)
         return replace(promoted, foreign=(*change.foreign, *promoted.foreign))

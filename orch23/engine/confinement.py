@@ -1,6 +1,6 @@
 """Before the first stage starts: refuse stages whose processes could run, and can not, or may not, as they are."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from orch23.engine.appraise import Appraised
@@ -9,7 +9,7 @@ from orch23.engine.preview import Preview
 from orch23.model.decision import Expand, Maybe, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 
 
@@ -78,6 +78,14 @@ def may_have_process(node: Stage | ForeachStage) -> bool:
     if isinstance(node, Stage):
         return has_process(node)
     return node.kind in ("shell", "pytest") or "verify" in node.body
+
+
+def may_run_program(node: Stage | ForeachStage) -> bool:
+    """Return whether a stage asks a program for answers, or one that is not expanded yet may."""
+    if isinstance(node, Stage):
+        return isinstance(node.step, LLMStep) and bool(node.step.command)
+    llm = node.body.get("llm")
+    return isinstance(llm, Mapping) and "command" in llm
 
 
 def _may_run_process(appraised: Appraised) -> bool:

@@ -68,6 +68,13 @@ CODES: Mapping[str, tuple[str, str]] = {
         "It works on this machine, and yet it did not this time: a limit of namespaces or mounts was reached, or a "
         "folder of the interpreter went away. Nothing of the step was run. `orch23 doctor` tries the sandbox again.",
     ),
+    "E486": (
+        "a file changed while a program ran",
+        "The program of `llm.command` ran where it can change files (without a sandbox, with `--allow-unsandboxed`) or "
+        "modes of files (in the Landlock sandbox), and one of the project that this build did not write was changed, "
+        "added or removed meanwhile. The answer is not used. If it was the program, undo the change: a program answers "
+        "on stdout alone. If it was you, build again.",
+    ),
     "E610": ("a result holds a symbolic link", "Results are regular files and directories. Copy the file instead."),
     "E611": (
         "a result holds a special file",

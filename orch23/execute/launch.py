@@ -28,10 +28,11 @@ class LaunchRefusedError(Exception):
 class Launch:
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
-    `stdin` is what the process is started with; a step itself always reads /dev/null. With a `confinement` it is
-    started by a supervisor, which holds it to that. `writable` are the paths of the room's tree that the process may
-    write, beside HOME and TMPDIR; None means all of it. `gate` is called with the family of the process, once it is
-    there. `judge` is told how it ended, and says how that is to be understood; it may raise LaunchRefusedError.
+    `stdin` is what the process reads; a launcher may start it with another, and let the command read this one. `reads`
+    are further paths that it must be able to read. With a `confinement` it is started by a supervisor, which holds it
+    to that. `writable` are the paths of the room's tree that the process may write, beside HOME and TMPDIR; None means
+    all of it. `gate` is called with the family of the process, once it is there. `judge` is told how it ended, and says
+    how that is to be understood; it may raise LaunchRefusedError.
     """
 
     argv: tuple[str, ...]
@@ -42,6 +43,7 @@ class Launch:
     network: bool = False
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
+    reads: tuple[Path, ...] = ()
     pass_fds: tuple[int, ...] = ()
     stdin: int = DEVNULL
     confinement: Confinement | None = None

@@ -4,7 +4,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
@@ -46,7 +46,7 @@ class ProcessEnd:
 
     `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed. `excess`
     is what it took too much of, where it was killed for that. `lost` is True where its supervisor was killed, so that
-    it is not known what is left of it.
+    it is not known what is left of it. `errors` is the end of stderr, where that was apart.
     """
 
     end: End
@@ -59,17 +59,19 @@ class ProcessEnd:
     survivors: tuple[int, ...] = ()
     excess: str = ""
     lost: bool = False
+    errors: bytes = b""
 
 
 class _Capture:
     """The head and the tail of a stream in memory; the whole in a file, from the moment that they cannot hold it."""
 
-    def __init__(self, caps: OutputCaps, log: Path) -> None:
+    def __init__(self, caps: OutputCaps, log: Path | None, on_output: Callable[[int], None] | None = None) -> None:
         self.head = bytearray()
         self.tail = bytearray()
         self.size_bytes = 0
         self._caps = caps
         self._path = log
+        self._on_output = on_output
         self._file: BinaryIO | None = None
 
     @property
@@ -83,7 +85,10 @@ class _Capture:
     def add(self, data: bytes) -> None:
         self.size_bytes += len(data)
         room = self._caps.head_bytes - len(self.head)
-        if self._file is None and self.size_bytes > self._caps.head_bytes + self._caps.tail_bytes:
+        if self._on_output is not None:
+            self._on_output(self.size_bytes)
+        is_long = self.size_bytes > self._caps.head_bytes + self._caps.tail_bytes
+        if self._path is not None and self._file is None and is_long:
             self._file = self._path.open("wb")
             self._file.write(self.head + self.tail)
         if self._file is not None:
@@ -112,13 +117,16 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     marker: str = "",
     pass_fds: tuple[int, ...] = (),
     stdin: int = subprocess.DEVNULL,
+    errors: OutputCaps | None = None,
+    on_output: Callable[[int], None] | None = None,
     confinement: Confinement | None = None,
     gate: Callable[[kinship.Family], None] | None = None,
     fault: Callable[[Sequence[int]], str | None] = lambda _: None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
-    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
+    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order, unless `errors` says how much
+    of stderr is taken by itself. `on_output` gets the size of stdout whenever it grows. `marker` is the value of
     ORCH23_ROOM in `env`.
     With a `confinement` a supervisor starts it, held to that. `gate` is called with its family, once it is there.
     `fault` is called every 0.1 s with its processes, and returns what it uses too much of.
@@ -128,32 +136,42 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
 
     """
     caps = caps if caps is not None else OutputCaps()
-    capture = _Capture(caps, log)
+    capture = _Capture(caps, log, on_output)
+    aside = None if errors is None else _Capture(errors, None)
+    captures: dict[int, _Capture] = {}
+    writing: list[int] = []
     began = time.monotonic()
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     try:
-        os.set_blocking(writing, True)
         started: _Searched | _Supervised
         try:
+            for one in (capture,) if aside is None else (capture, aside):
+                reading, far = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                captures[reading] = one
+                writing.append(far)
+                os.set_blocking(far, True)
+            streams = (writing[0], writing[-1])
             if confinement is None:
-                started = _Searched(argv, cwd, env, stdin, writing, pass_fds, caps.file_bytes, marker)
+                started = _Searched(argv, cwd, env, stdin, streams, pass_fds, caps.file_bytes, marker)
             else:
-                started = _Supervised(argv, cwd, env, stdin, writing, pass_fds, caps.file_bytes, marker, confinement)
+                started = _Supervised(argv, cwd, env, stdin, streams, pass_fds, caps.file_bytes, marker, confinement)
         finally:
-            os.close(writing)
+            for descriptor in writing:
+                os.close(descriptor)
         try:
             if gate is not None:
                 gate(started.family)
-            end, excess = _follow(started, reading, capture, cancel, began + timeout_s, fault)
+            end, excess = _follow(started, captures, cancel, began + timeout_s, fault)
         finally:
             ended = started.end()
         if end == "exited":
-            _drain(reading, capture)
-            end = "flooded" if capture.flooded else end
+            for descriptor, one in captures.items():
+                _drain(descriptor, one)
+            end = "flooded" if any(one.flooded for one in captures.values()) else end
     finally:
-        os.close(reading)
-        capture.close()
+        for descriptor, one in captures.items():
+            os.close(descriptor)
+            one.close()
     return ProcessEnd(
         end=end,
         exit_code=ended.exit_code if ended.exit_code >= 0 else 128 - ended.exit_code,
@@ -165,6 +183,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
         survivors=ended.survivors,
         excess=excess,
         lost=ended.lost,
+        errors=b"" if aside is None else bytes(aside.tail),
     )
 
 
@@ -177,7 +196,7 @@ class _Searched:
         cwd: Path,
         env: Mapping[str, str],
         stdin: int,
-        output: int,
+        streams: tuple[int, int],
         pass_fds: tuple[int, ...],
         file_bytes: int,
         marker: str,
@@ -188,8 +207,8 @@ class _Searched:
                 cwd=cwd,
                 env=dict(env),
                 stdin=stdin,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdout=streams[0],
+                stderr=streams[1],
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
@@ -217,7 +236,7 @@ class _Supervised:
         cwd: Path,
         env: Mapping[str, str],
         stdin: int,
-        output: int,
+        streams: tuple[int, int],
         pass_fds: tuple[int, ...],
         file_bytes: int,
         marker: str,
@@ -231,7 +250,7 @@ class _Supervised:
                 cwd=cwd,
                 env=env,
                 stdin=stdin,
-                output=output,
+                streams=streams,
                 pass_fds=pass_fds,
                 file_bytes=limit,
                 confinement=confinement,
@@ -255,8 +274,7 @@ class _Supervised:
 
 def _follow(
     started: _Searched | _Supervised,
-    reading: int,
-    capture: _Capture,
+    captures: Mapping[int, _Capture],
     cancel: CancelSignal,
     deadline: float,
     fault: Callable[[Sequence[int]], str | None],
@@ -265,22 +283,26 @@ def _follow(
     leader = os.pidfd_open(started.leader)
     try:
         with selectors.DefaultSelector() as selector:
-            selector.register(reading, selectors.EVENT_READ)
+            for reading in captures:
+                selector.register(reading, selectors.EVENT_READ)
             selector.register(leader, selectors.EVENT_READ)
             exited_at: float | None = None
             watched_at = time.monotonic()
             while True:
                 ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
                 now = time.monotonic()
-                if reading in ready and not _read(reading, capture):
-                    selector.unregister(reading)
+                for reading in ready & captures.keys():
+                    if not _read(reading, captures[reading]):
+                        selector.unregister(reading)
                 if leader in ready:
                     selector.unregister(leader)
                     exited_at = now
-                if (end := _stop_reason(capture, cancel, deadline, exited_at, now)) is not None:
+                if (end := _stop_reason(captures.values(), cancel, deadline, exited_at, now)) is not None:
                     return end, ""
                 watched = selector.get_map() or {}
-                if exited_at is not None and (reading not in watched or now >= exited_at + _AFTER_LEADER_S):
+                if exited_at is not None and (
+                    captures.keys().isdisjoint(watched) or now >= exited_at + _AFTER_LEADER_S
+                ):
                     return "exited", ""
                 if exited_at is None and now >= watched_at + _WAKE_S:
                     excess = fault(started.watch())
@@ -298,9 +320,9 @@ def _patience(deadline: float, exited_at: float | None) -> float:
 
 
 def _stop_reason(
-    capture: _Capture, cancel: CancelSignal, deadline: float, exited_at: float | None, now: float
+    captures: Iterable[_Capture], cancel: CancelSignal, deadline: float, exited_at: float | None, now: float
 ) -> End | None:
-    if capture.flooded:
+    if any(one.flooded for one in captures):
         return "flooded"
     if cancel.is_set() and exited_at is None:
         return "cancelled"

@@ -84,12 +84,12 @@ class Supervisor:
         cwd: Path,
         env: Mapping[str, str],
         stdin: int,
-        output: int,
+        streams: tuple[int, int],
         pass_fds: Sequence[int],
         file_bytes: int,
         confinement: Confinement,
     ) -> int:
-        """Start a step, and return its first process, which is reaped only by `end`.
+        """Start a step, and return its first process, which is reaped only by `end`. `streams` are stdout and stderr.
 
         Raises:
             OSError: it could not be started.
@@ -105,7 +105,7 @@ class Supervisor:
         )
         null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if stdin == subprocess.DEVNULL else stdin
         try:
-            send(self._control, request, (null, output, confinement.rules, *pass_fds))
+            send(self._control, request, (null, *streams, confinement.rules, *pass_fds))
         finally:
             if null != stdin:
                 os.close(null)

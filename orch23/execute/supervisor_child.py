@@ -157,10 +157,10 @@ def _become(request: tuple[Any, ...], descriptors: Sequence[int]) -> None:
 
     """
     argv, env, cwd, limits, numbers, network = request
-    stdin, output, rules, *passed = descriptors
+    stdin, output, errors, rules, *passed = descriptors
     os.setsid()
     libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    for number, one in zip((0, 1, 2, *numbers), (stdin, output, output, *passed), strict=True):
+    for number, one in zip((0, 1, 2, *numbers), (stdin, output, errors, *passed), strict=True):
         os.dup2(one, number)
     os.chdir(cwd)
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python

@@ -107,7 +107,9 @@ class LLMStep:
     """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
 
     `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
-    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent.
+    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent. `read`
+    are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names
+    of the caller's environment variables that it gets.
     """
 
     provider: str
@@ -129,6 +131,9 @@ class LLMStep:
     base_url: str | None = None
     endpoint_alias: str | None = None
     command: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    pass_env: tuple[str, ...] = ()
+    network: bool = False
     answers: str | None = None
     seed: int | None = None
     temperature: float | None = None

@@ -18,6 +18,7 @@ from orch23.providers.address import is_loopback, normal_url, plain_model, url_f
 from orch23.providers.anthropic_faults import context_full, garbled, hold_to_stream, refusal
 from orch23.providers.anthropic_rehearsal import rehearse
 from orch23.providers.calls import Calls, Sockets
+from orch23.providers.consent import server_grant
 from orch23.providers.event_stream import joined
 from orch23.providers.faults import (
     ODD,
@@ -383,4 +384,5 @@ ADAPTER = Adapter(
     wire=wire_schema,
     check=_check,
     ready=_ready,
+    consent=lambda step, *_: server_grant(_url(step), DEFAULT_URL, KEY),
 )

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -13,7 +14,7 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.record import LockFile
 from orch23.snapshot.registry import stores
 from orch23.store.lock_file import read_lock, write_lock
-from tests.project import Project
+from tests.project import Outcome, Project
 from tests.repository import Repository, green, up_to_date
 
 PIPELINE = {
@@ -25,8 +26,15 @@ PIPELINE = {
 }
 
 
+class Untrusting(Project):
+    """A project whose user trusts nothing beforehand."""
+
+    def run(self, *argv: str, env: Mapping[str, str] | None = None) -> Outcome:
+        return super().run(*argv, env={"ORCH23_TRUST": "0", **(env or {})})
+
+
 def made(root: Path, text: str = "good\n") -> Project:
-    project = Project(root)
+    project = Untrusting(root)
     project.write({"pipeline.yaml": json.dumps(PIPELINE), "in.txt": text})
     green(project.run("build"))
     return project
@@ -36,7 +44,7 @@ def planted(project: Project, root: Path) -> Project:
     """Copy a project as a clone would bring it, with its store and logs, but without the id of the user's own."""
     shutil.copytree(project.root, root, symlinks=True)
     (root / ".orch23/id").unlink()
-    return Project(root)
+    return Untrusting(root)
 
 
 def test_a_planted_store_answers_nothing_and_is_set_aside(tmp_path):
@@ -77,7 +85,7 @@ def test_trust_takes_a_store_for_the_users_own(tmp_path):
     clone = planted(made(tmp_path / "a"), tmp_path / "b")
     assert clone.run("trust").code == 0
     up_to_date(clone.run("build"))
-    assert "yours already" in clone.run("trust").out
+    assert "taken for yours" not in clone.run("trust").out
     assert not (clone.root / ".orch23-aside").exists()
 
 
@@ -109,14 +117,14 @@ def test_a_store_of_another_user_is_not_believed(tmp_path):
 def test_a_project_that_was_moved_keeps_its_store(tmp_path):
     project = made(tmp_path / "a")
     project.root.rename(tmp_path / "b")
-    outcome = Project(tmp_path / "b").run("build")
+    outcome = Untrusting(tmp_path / "b").run("build")
     assert outcome.code == 0
     assert "W693" not in outcome.err
 
 
 def test_a_new_store_is_registered_before_it_has_an_id(tmp_path):
     with patch("orch23.store.standing.write_atomic", side_effect=OSError(30, "Read-only file system")):
-        project = Project(tmp_path / "p")
+        project = Untrusting(tmp_path / "p")
         project.write({"pipeline.yaml": json.dumps(PIPELINE), "in.txt": "good\n"})
         refused = project.run("build")
     assert refused.code == 78
@@ -151,7 +159,7 @@ def test_a_forged_lock_file_removes_nothing(tmp_path, path, into):
     before = (victim.root / path).read_bytes()
     planned = victim.run("plan").out
     for command in (["clean"], ["clean", "--force"], ["build"]):
-        victim.run(*command)
+        victim.run(*command, env={"ORCH23_TRUST": "0"})
         assert (victim.root / path).read_bytes() == before, (command, planned)
     victim.edit("in.txt", "good, too\n")
     victim.run("build", "--overwrite-edited")

@@ -47,6 +47,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
             parameters=lambda step: {"max_tokens": step.max_tokens},
             check=lambda _step, _environ, _root: (),
             ready=lambda _step, _environ, _root: (),
+            consent=lambda *_: None,
         )
         monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": adapter})
         return provider

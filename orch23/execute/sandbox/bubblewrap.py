@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Final, Self
 
 from orch23.execute import kinship
@@ -81,7 +82,7 @@ class Bubblewrap:
         """
         seen = self.seen(launch.room)
         inside = seen.work / launch.cwd.relative_to(launch.room.work)
-        prefixes = places.prefixes(launch.interpreter, self.closed)
+        prefixes = places.with_reads(places.prefixes(launch.interpreter, self.closed), launch.reads)
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.Sockets.SHARED if launch.network else seccomp.Sockets.OWN
         with _Descriptors(seccomp.program(sockets, machine()), _settings(launch), launch.limits) as open_here:
@@ -99,6 +100,7 @@ class Bubblewrap:
                 argv=(*self.command, *options, "--", *_waiting(launch)),
                 pass_fds=(
                     *launch.pass_fds,
+                    *(() if launch.stdin == DEVNULL else (launch.stdin,)),
                     *(open_here.filter, open_here.status_far),
                     *(descriptor for _, descriptor in open_here.settings),
                 ),
@@ -129,7 +131,8 @@ def _waiting(launch: Launch) -> tuple[str, ...]:
     death of orch23 before would leave the command alive. What the shell puts into the environment is taken out again.
     """
     added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
-    script = f'echo >&0; read -r go || exit 1; unset go {added}; exec "$@" < /dev/null'
+    stdin = "/dev/null" if launch.stdin == DEVNULL else f"/proc/self/fd/{launch.stdin}"
+    script = f'echo >&0; read -r go || exit 1; unset go {added}; exec "$@" < {stdin}'
     return (_SHELL, "-c", script, _SHELL, *launch.argv)
 
 
@@ -235,10 +238,11 @@ class _Descriptors:
             pass
         if end.end != "exited" or end.exit_code != _OWN_FAILURE or b'"exit-code"' in self._said:
             return end
-        if _NOT_RUN.match(end.head):
-            missing = end.head.rstrip().endswith(os.strerror(errno.ENOENT).encode())
+        printed = end.errors or end.head
+        if _NOT_RUN.match(printed):
+            missing = printed.rstrip().endswith(os.strerror(errno.ENOENT).encode())
             return replace(end, exit_code=_NOT_FOUND if missing else _NOT_EXECUTABLE)
-        said = end.head.decode("utf-8", "replace").strip() or "it ended without a word"
+        said = printed.decode("utf-8", "replace").strip() or "it ended without a word"
         raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {said}", hint=_DOCTOR))
 
     def _listen(self, patience_s: float) -> bool:

@@ -1,7 +1,7 @@
 """What a step may see of the machine: the system's programs and libraries, and its interpreter with its packages."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -101,6 +101,13 @@ def prefixes(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path, ...]:
             ),
         ),
     )
+
+
+def with_reads(found: tuple[Path, ...], reads: Iterable[Path]) -> tuple[Path, ...]:
+    """Return prefixes with further paths: those that are not below another, nor in the system's folders."""
+    wanted = tuple(dict.fromkeys((*found, *reads)))
+    given = (*map(Path, SYSTEM), *wanted)
+    return tuple(path for path in wanted if not any(path != one and path.is_relative_to(one) for one in given))
 
 
 def _stamp(path: Path, *, follow: bool = True) -> tuple[int, ...]:

@@ -48,6 +48,7 @@ class Restricted:
             *(places.NETWORK_SETTINGS if launch.network else ()),
             *("/proc", *_CHANCE),
             *places.prefixes(launch.interpreter, self.closed),
+            *launch.reads,
         ):
             yield str(path), read
         for path in _DEVICES:

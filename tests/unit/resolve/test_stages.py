@@ -60,6 +60,9 @@ def test_every_field_arrives():
                 "seed": 1,
                 "temperature": 0.5,
                 "mode": "replay",
+                "read": ["lib/", "/opt/x/", "~/.x"],
+                "pass_env": ["A_KEY", "B", "A_KEY"],
+                "network": True,
                 "base_url": "http://localhost:1",
             },
             "needs": ["x"],
@@ -120,6 +123,9 @@ def test_every_field_arrives():
         max_bytes=1000,
         brief=BriefLimits(100, 50, 20),
         command=("llm", "-m", "4"),
+        read=("lib", "/opt/x", "~/.x"),
+        pass_env=("A_KEY", "B"),
+        network=True,
         transcripts="t",
         seed=1,
         temperature=0.5,
@@ -233,6 +239,17 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
         ({"llm": {**LLM, "max_tokens": 0}, "outputs": ["o"]}, [("llm/max_tokens", "E812")]),
         ({"llm": {**LLM, "temperature": -1}, "outputs": ["o"]}, [("llm/temperature", "E812")]),
         ({"llm": {**LLM, "base_url": "ftp://x"}, "outputs": ["o"]}, [("llm/base_url", "E812")]),
+        *(
+            ({"llm": {**LLM, "read": ["a", path]}, "outputs": ["o"]}, [("llm/read/1", code)])
+            for path, code in (
+                *(("../x", "E850"), ("/", "E812"), ("//", "E812"), ("/proc", "E812"), ("/dev/x", "E812")),
+                *(("/a/../proc", "E812"), ("~/", "E812"), ("~/../x", "E812"), ("a/*.py", "E850")),
+            )
+        ),
+        *(
+            ({"llm": {**LLM, "pass_env": ["A_KEY", name]}, "outputs": ["o"]}, [("llm/pass_env/1", "E812")])
+            for name in ("HOME", "PATH", "TMPDIR", "ORCH23_TRUST", "A B", "A=B", "1A")
+        ),
         ({"llm": {"provider": "p"}, "outputs": ["o"]}, [("llm", "E810"), ("llm", "E810")]),
         ({"shell": ["a"], "inputs": [{"path": "a.md#H", "schema": "s"}]}, [("inputs/0/schema", "E856")]),
         ({"shell": ["a"], "inputs": [{"path": "*.md", "optional": True}]}, [("inputs/0/optional", "E856")]),
