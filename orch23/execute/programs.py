@@ -21,7 +21,7 @@ from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.action import InputsChanged
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, SafetyError
-from orch23.model.step_limits import StepLimits
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 from orch23.providers.adapter import ProgramCall, ProgramEnd
 
 _STDERR_KEPT = 64_000
@@ -48,7 +48,7 @@ class Programs:
     no_sandbox: Callable[[], Diagnostic | None]
     written: Callable[[], Collection[str]]
     ignored: tuple[str, ...] = ()
-    limits: StepLimits = field(default_factory=Limits)
+    limits: StepLimits = DEFAULT_LIMITS
     _stop: threading.Event = field(default_factory=threading.Event)
     _idle: threading.Condition = field(default_factory=threading.Condition)
     _running: int = 0
