@@ -170,11 +170,17 @@ def confined(root: Path) -> Project:
     """Return a project whose programs run in the sandbox of this machine, and to which nothing is granted."""
     from orch23.cli.main import main  # noqa: PLC0415  likewise
 
+    state = os.environ.get("XDG_STATE_HOME")
+
     def run(argv: Sequence[str]) -> int:
         del os.environ["ORCH23_TRUST"]
+        if os.environ.get("XDG_STATE_HOME") == state:
+            os.environ.pop("XDG_STATE_HOME", None)
         return main(argv)
 
-    return Project(root, main=run)
+    project = Project(root, main=run)
+    (project.home / ".local/state").unlink(missing_ok=True)  # a state directory of its own
+    return project
 
 
 def decisions(plan: str | Mapping[str, Any]) -> dict[str, str]:

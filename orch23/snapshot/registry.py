@@ -16,10 +16,13 @@ _DIGITS = frozenset(b"0123456789abcdef")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+def is_believed(store: str) -> bool:
+    """Return whether a store is this user's, or every store is believed in this process."""
+    return os.environ.get(TRUST) == "1" or is_registered(store)
+
+
 def is_registered(store: str) -> bool:
     """Return whether a folder is a store of this user: it is owned by the user, and its id is registered."""
-    if os.environ.get(TRUST) == "1":
-        return True
     try:
         status = os.lstat(store)
         found = id_of(store)

@@ -13,7 +13,7 @@ except ImportError:
 
 from orch23.snapshot.looks import Difference, Looks, looks_from, signature
 from orch23.snapshot.registry import FOLDER as STORE
-from orch23.snapshot.registry import is_registered
+from orch23.snapshot.registry import is_believed
 
 TYPE_CHECKING = False  # as in `looks`
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _root(here: str) -> str | None:
         if above == folder:
             return None
         folder = above
-    return folder if is_registered(f"{folder}/{STORE}") else None
+    return folder if is_believed(f"{folder}/{STORE}") else None
 
 
 def _read(here: str, argv: list[str]) -> Looks | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ConfigurationError, Orch23Error, UsageError
-from orch23.snapshot.registry import ID, TRUST, id_of, is_registered, stores
+from orch23.snapshot.registry import ID, TRUST, id_of, is_believed, is_registered, stores
 from orch23.store.codes import E_STATE, E_STRANGE_STORE, W_STRANGE_STORE
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, is_temp, make_folder, write_atomic
 
@@ -45,7 +45,9 @@ def standing(folder: Path) -> Standing:
     except OSError:  # there is none, or what lies there is no folder, which `check_folder` tells
         return Standing.NEW
     mine = os.stat(folder).st_uid == os.geteuid()
-    return Standing.NEW if mine and all(name == _LOCK or is_temp(name) for name in names) else Standing.STRANGE
+    if mine and all(name == _LOCK or is_temp(name) for name in names):
+        return Standing.NEW
+    return Standing.OWN if is_believed(str(folder)) else Standing.STRANGE
 
 
 def register(folder: Path) -> None:
@@ -62,6 +64,8 @@ def register(folder: Path) -> None:
     except OSError as refused:
         if refused.errno not in _NOT_WRITABLE:
             raise
+        if is_believed(str(folder)):
+            return
         hint = f"set XDG_STATE_HOME to a folder that can be written, or {TRUST}=1 where everything here is trusted"
         message = f"{place.parent} cannot be written ({refused.strerror}), so {folder.name} cannot be registered"
         raise ConfigurationError(Diagnostic(E_STATE, message, hint=hint)) from None

@@ -84,7 +84,7 @@ def lock_file_that_a_stage_writes(project: Project) -> set[str]:
 @TRIGGERS.of("W693")
 def store_that_came_with_a_clone(project: Project) -> set[str]:
     """Plan where a store lies that nobody registered."""
-    shutil.rmtree(built(project).root / ".orch23/records")
+    (built(project).root / ".orch23/id").unlink()
     return shown(project.run("plan", env={"ORCH23_TRUST": "0"}))
 
 

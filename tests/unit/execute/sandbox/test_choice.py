@@ -221,10 +221,10 @@ def test_what_cannot_be_confined_is_told_and_not_started(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EMFILE, errno.ENOSPC])
 def test_what_the_machine_refuses_says_nothing_of_a_tier(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> str:
+    def refuse(*_: object) -> str:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr("orch23.execute.sandbox.self_test.scratch_folder", refuse)
     with pytest.raises(OSError, match=os.strerror(number)):
         choose()
 
