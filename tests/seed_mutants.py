@@ -61,7 +61,7 @@ NO_TIMEOUT = M(
 TIMEOUT_UNTOLD = M(
     RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'
 )
-STDERR_LOST = M(PROCESS, "            stderr=subprocess.STDOUT,", "            stderr=subprocess.DEVNULL,")
+STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(
     FRESHNESS,
     "        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):\n            return Fresh",
@@ -233,7 +233,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(VERIFICATION, '            why = "it is outside the fence"\n', "            continue\n"),
         M(
             "orch23/decide/protected.py",
-            "    return protected_reason(path) is not None or any(match(pattern, path) for pattern in also)",
+            "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
     ),
@@ -285,7 +285,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S1-21": (
         M(
             "orch23/engine/build.py",
-            'ExitCode.SIGINT if message.signum == ExitCode.SIGINT - 128 else ExitCode.SIGTERM, "interrupted"',
+            'ExitCode(_SIGNALLED + message.signum), "interrupted"',
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
@@ -296,7 +296,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        told += set_journals_aside(root)\n",
             "        told += set_journals_aside(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
-        M("orch23/cli/outputs.py", "        if not session.world.known_bytes(path, there):\n", "        if False:\n"),
+        M(
+            "orch23/cli/outputs.py",
+            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif False:\n",
+        ),
     ),
     "S1-24": (
         M(
@@ -722,7 +726,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-34": (
         M(
             "orch23/decide/protected.py",
-            "    return protected_reason(path) is not None or any(match(pattern, path) for pattern in also)",
+            "    return protected_reason(path) is not None or match_any(also, path)",
             "    return False",
         ),
     ),
@@ -1047,6 +1051,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "C31": (
-        M("orch23/cli/outputs.py", "        if not session.world.known_bytes(path, there):\n", "        if False:\n"),
+        M(
+            "orch23/cli/outputs.py",
+            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif False:\n",
+        ),
     ),
 }

@@ -105,6 +105,7 @@ def test_only_providers_can_reach_the_network() -> None:
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
         "orch23.execute.sandbox.bubblewrap": {"socketpair"},  # to tell the command to begin
         "orch23.execute.sandbox.self_test": {"create_server"},  # a listener that no step may reach
+        "orch23.execute.sandbox.namespaces_child": set(),  # it takes orders from its parent by one
         "orch23.execute.sandbox.confinement": {"socket", "AF_INET", "SOCK_DGRAM"},  # to switch a loopback on
         "orch23.execute.supervisor": {"socketpair"},  # to tell the supervisor what to start
         "orch23.execute.supervisor_child": {"socket", "send_fds", "CMSG_SPACE", "MSG_CMSG_CLOEXEC"},  # its other end

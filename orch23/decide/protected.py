@@ -1,4 +1,4 @@
-"""Say which paths steer tools, so that only an entry of the pipeline that names them admits them (ADR 28)."""
+"""Say which paths steer tools, so that only an entry of the pipeline that names them admits them (ADR 26)."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Say which protected names the stages of a pipeline declare (ADR 28), and which of their files configure a tool."""
+"""Say which protected names the stages of a pipeline declare (ADR 26), and which of their files configure a tool."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -8,7 +8,7 @@ import unicodedata
 
 from orch23.model.paths import IGNORABLE, is_glob
 
-_SEALED_TEXT = ".git .hg .svn .jj .orch23"
+_SEALED_TEXT = ".git .hg .svn .jj .orch23 .orch23-aside"
 SEALED_NAMES = frozenset(_SEALED_TEXT.split())
 SEALED_AT_ROOT = frozenset({"logs"})
 

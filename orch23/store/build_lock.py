@@ -39,9 +39,6 @@ class BuildLock:
 
         """
         check_folder(self._path.parent)
-        whose = standing(self._path.parent)
-        if whose is Standing.STRANGE:
-            raise StrangeStoreError(self._path.parent)
         self._path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
         descriptor = self._open()
         try:
@@ -54,11 +51,20 @@ class BuildLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+        whose = self._standing()
         with contextlib.suppress(OSError):  # the number only serves the message; a full disk must not stop a build here
             write_all(descriptor, pid_line(os.getpid()))
         if whose is Standing.NEW:
             self._register()
         return self
+
+    def _standing(self) -> Standing:
+        """Return whose the store is, which nobody else uses now."""
+        found = standing(self._path.parent)
+        if found is Standing.STRANGE:
+            self.__exit__(None, None, None)
+            raise StrangeStoreError(self._path.parent)
+        return found
 
     def _register(self) -> None:
         try:

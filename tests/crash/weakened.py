@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from orch23.decide import verdict
 from orch23.decide.verdict import Verdict
-from orch23.engine import running
 from orch23.execute import kinship
 from orch23.model.digest import FileEntry
 from orch23.store import beneath, promote, workspace
@@ -82,7 +82,7 @@ def exit_code() -> None:
         del report, expected
         return Verdict(passed=exit_code == 0, excerpt=output)
 
-    setattr(running, "judge_pytest", judge)
+    setattr(verdict, "judge_pytest", judge)
 
 
 def trusted_mtime() -> None:

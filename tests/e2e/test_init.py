@@ -291,7 +291,7 @@ def test_no_configuration_of_the_users_git_decides_anything(project: Project, tm
         '[commit]\n\tgpgsign = true\n[protocol "file"]\n\tallow = never\n[init]\n\ttemplateDir = /nonexistent\n'
         '[url "https://elsewhere.invalid/"]\n\tinsteadOf = https://orch23.invalid/\n[user]\n\tuseConfigOnly = true\n'
     )
-    project.home.mkdir()
+    project.home.mkdir(exist_ok=True)
     (project.home / ".gitconfig").write_text(config)
     of_a_hook = {"GIT_DIR": str(tmp_path / "no.git"), "GIT_INDEX_FILE": str(tmp_path / "no.index")}
     made = init(project, "quickstart", env=of_a_hook)
@@ -305,6 +305,7 @@ def test_nothing_is_left_in_the_users_home_or_in_the_folder_for_temporary_files(
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
+    shutil.rmtree(project.home)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     init(project, "quickstart")
     assert list(temporary.iterdir()) == []

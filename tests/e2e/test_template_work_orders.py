@@ -290,7 +290,7 @@ def test_what_verifies_an_order_is_so_many_commands_in_this_order(
     if script:
         (project / "scripts" / "verify.sh").write_text(f"echo its own script >> {tmp_path}/noted\n")
     argv = ["bash", str(HERE / "specs/work_orders/tools/verify.sh"), str(tmp_path / "order.json")]
-    subprocess.run(argv, cwd=project, env={"PATH": f"{programs}:/usr/bin:/bin"}, check=True)
+    subprocess.run(argv, cwd=project, env={"PATH": f"{programs}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}, check=True)
     assert (tmp_path / "noted").read_text().splitlines() == noted
 
 
