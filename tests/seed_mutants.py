@@ -209,7 +209,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(STATE, '            "spec_hash": self.spec_hash,\n', ""),
     ),
     "S1-04": (
-        M(STATE, '        temp = self._path.with_name(f"{self._path.name}.tmp")\n', "        temp = self._path\n"),
+        M(
+            STATE,
+            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE)",
+            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), str(self._path)",
+        ),
     ),
     "S1-05": (ASKED_AGAIN,),
     "S1-06": (

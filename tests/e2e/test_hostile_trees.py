@@ -65,7 +65,7 @@ TREES = {
     "a FIFO": Tree("os.mkfifo('x')", "E611", "is a FIFO"),
     "a socket": Tree("import socket\nsocket.socket(socket.AF_UNIX).bind('x')", "E611", "is a socket", UNCONNECTED),
     "a device": Tree("os.mknod('x', 0o600 | 0o020000, os.makedev(1, 3))", "E611", "is a device", ("none",)),
-    "setuid": Tree("open('x', 'w')\nos.chmod('x', 0o4755)", "E613", "setuid"),
+    "setuid": Tree("open('x', 'w')\nos.chmod('x', 0o4755)", "E613", "setuid", UNCONNECTED),
     "a name that is no UTF-8": Tree("open(b'x\\xff', 'w')", "E614", "is not UTF-8"),
     "a name of 255 bytes": Tree("open('x' * 255, 'w')", "E614", "has over 200 bytes"),
     "a name of terminal escapes": Tree("open('x\\x1b[2Jy', 'w')", "E614", "control character"),
