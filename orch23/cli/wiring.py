@@ -392,7 +392,11 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
 
 def trust_command(settings: Settings) -> str:
     """Return the command that grants what a pipeline needs, as it can be run where the user is."""
-    here, root = Path.cwd(), settings.root
+    root = settings.root
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was removed
+        here = Path("/")
     inside = here.is_relative_to(root)
     pipeline = os.path.relpath(settings.pipeline_path, here if inside else root)
     options = [

@@ -1,5 +1,6 @@
 """Ask a program: the request as JSON on its stdin, the answer on its stdout. It runs in a sandbox."""
 
+import errno
 import functools
 import hashlib
 import json
@@ -29,6 +30,9 @@ _MARGIN = 16_000
 """A secret that the cut of what is kept has split is in it, and nothing of it is shown."""
 
 _SHOWN_LINES = 12
+_OF_THE_MACHINE = frozenset(
+    {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EINTR}
+)  # says nothing of the program
 _SIGNALS = 128  # a process that dies of signal n has the exit code 128 + n
 
 
@@ -99,6 +103,8 @@ class Command:
                 )
             )
         except OSError as error:
+            if error.errno in _OF_THE_MACHINE:
+                raise
             why = f"could not be started: {error.strerror or error}"
             raise ProviderError(self._complaint(codes.NOT_FOUND, why)) from None
 

@@ -104,10 +104,13 @@ def prefixes(interpreter: Path, closed: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def with_reads(found: tuple[Path, ...], reads: Iterable[Path]) -> tuple[Path, ...]:
-    """Return prefixes with further paths: those that are not below another, nor in the system's folders."""
-    wanted = tuple(dict.fromkeys((*found, *reads)))
-    given = (*map(Path, SYSTEM), *wanted)
-    return tuple(path for path in wanted if not any(path != one and path.is_relative_to(one) for one in given))
+    """Return prefixes with further paths: those that are not below another, nor in the system's folders.
+
+    Prefixes stay: one below a system folder is in a place that is closed, such as a project in `/usr/src`.
+    """
+    more = (path for path in reads if not any(path.is_relative_to(one) for one in map(Path, SYSTEM)))
+    wanted = tuple(dict.fromkeys((*found, *more)))
+    return tuple(path for path in wanted if not any(path != one and path.is_relative_to(one) for one in wanted))
 
 
 def _stamp(path: Path, *, follow: bool = True) -> tuple[int, ...]:
