@@ -12,6 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
+_IGNORED = 1  # SIG_IGN
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _MOUNT_SETATTR = 442
@@ -90,7 +91,9 @@ def main() -> None:
     with open("/proc/self/environ", "rb") as file:  # os.environ has what Python may have added
         environment = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
     for number in (_SIGINT, _SIGPIPE, _SIGXFSZ):  # Python handles or ignores them, and the command would inherit that
-        _LIBC.signal(number, None)
+        before = _LIBC.signal(number, None)
+        if number == _SIGINT and before == _IGNORED:  # by whoever started this, such as a shell in the background
+            _LIBC.signal(number, ctypes.c_void_p(_IGNORED))
     told, tell = os.pipe()  # that it failed; the end of it is the good news
     tied, tie = os.pipe()
     try:
