@@ -57,7 +57,7 @@ contracts: $(VENV)/.orch23-test ## the layers, by import-linter
 unit: $(VENV)/.orch23-test ## the tests of single rooms, in a few seconds
 	$(PYTEST) $(QUICK) tests/unit
 
-thorough: $(VENV)/.orch23-test ## all tests, with very many examples: many minutes
+thorough: $(VENV)/.orch23-test ## all tests with very many examples, and mutants of docs/seeds.md: hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600
 
 cover: $(VENV)/.orch23-test ## all tests again, with branch coverage and its floor: some ten minutes

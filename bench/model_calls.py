@@ -140,6 +140,7 @@ def start(folder: Path, step: str, program: Sequence[str]) -> "subprocess.Popen[
     project.mkdir()
     write_project(project, step)
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(_ROOT), "ANTHROPIC_API_KEY": "none"}
+    environ["ORCH23_TRUST"] = "1"
     argv = [*program, "-C", str(project), "build", "-q"]
     return subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

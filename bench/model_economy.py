@@ -167,4 +167,5 @@ def _here(root: Path, words: tuple[str, ...]) -> int:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="orch23-economy-") as name:
         os.environ["HOME"] = name
+        os.environ["ORCH23_TRUST"] = "1"
         sys.stdout.write(page(*measure(Path(name), _here)))

@@ -41,7 +41,11 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
 
     return {
         "deciding: inputs, manifest, key, records": [(Appraiser, "appraise")],
-        "inputs and outputs copied into the store": [(Contents, "put_file"), (Contents, "put_bytes")],
+        "inputs and outputs copied into the store": [
+            (Contents, "put_file"),
+            (Contents, "put_open"),
+            (Contents, "put_bytes"),
+        ],
         "rooms laid": [(Rooms, "lay")],
         "rooms looked through": [(Rooms, "scan")],
         "rooms cleared": [(Rooms, "clear"), (Rooms, "discard"), (Cleaner, "_run")],

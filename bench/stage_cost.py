@@ -6,6 +6,7 @@ kind once, in a new order, so that what else the machine does meanwhile falls on
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
@@ -16,11 +17,12 @@ from pathlib import Path
 from orch23.execute.launch import Launcher, PlainLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
+from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
 from orch23.model.action import Action, Completed
 from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.store.beneath import read_all
 
 WORK = {"true": ("true",), "python -c pass": ("python", "-I", "-c", "pass")}
 ROUNDS = 100
@@ -38,9 +40,10 @@ class Nothing:
         """Keep nothing."""
         return digest_bytes(data)
 
-    def put_file(self, path: Path) -> Digest:
+    def put_open(self, descriptor: int, name: str) -> Digest:
         """Keep nothing."""
-        return digest_bytes(path.read_bytes())
+        del name
+        return digest_bytes(read_all(os.dup(descriptor)))
 
 
 def kinds() -> dict[str, Launcher]:
@@ -48,6 +51,7 @@ def kinds() -> dict[str, Launcher]:
     found: dict[str, Launcher] = {"no sandbox": PlainLauncher()}
     candidates: list[tuple[str, Launcher]] = [("tier B, Landlock", Restricted())]
     candidates += [("tier A, bubblewrap", Bubblewrap(Path(name))) for name in PROGRAMS if Path(name).exists()][:1]
+    candidates += [("tier A, namespaces", Namespaces())]
     for name, launcher in candidates:
         reason = fault(launcher)
         if reason is None:

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep what orch23 registers out of the home of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        place = tmp_path_factory.mktemp("state")
+        patch.setenv("XDG_STATE_HOME", str(place))
+        yield place
 
 
 @pytest.fixture

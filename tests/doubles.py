@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from orch23.model.action import Action, ActionOutcome, ActionResult, Cancelled, Completed, Output
 from orch23.model.diagnostic import Diagnostic
@@ -37,6 +37,21 @@ def completed(
     output = Output(text, len(text.encode()))
     result = ActionResult(exit_code=exit_code, written=entries, removed=tuple(removed), output=output, report=report)
     return Completed(result)
+
+
+class NoFiles:
+    """A project without files."""
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Find nothing."""
+
+    def listing(self, pattern: str) -> tuple[str, ...]:
+        """Find nothing."""
+        return ()
+
+
+CONSENT: Mapping[str, Any] = {"is_granted": lambda _grant: True, "files": NoFiles()}
+"""What a `Setting` takes in a test that is not about consent."""
 
 
 class FakeExecutor:

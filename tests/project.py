@@ -10,9 +10,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
-_KEPT_VARIABLES = ("PATH", "LANG", "TMPDIR", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "ORCH23_ALLOW_UNSANDBOXED")
+_KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "TMPDIR",
+    "XDG_STATE_HOME",
+    "PYTEST_CURRENT_TEST",
+    "PYTEST_XDIST_WORKER",
+    "ORCH23_ALLOW_UNSANDBOXED",
+)
+_GRANTED = {"ORCH23_TRUST": "1"}
+"""A test writes its pipelines itself; those about consent take this away again."""
+
 _KEPT_PREFIXES = ("COV_", "COVERAGE_")
 
 
@@ -40,6 +52,14 @@ class Project:
         self._main = main or _orch23
         self.home = root.parent / f"{root.name}-home"
         self.root.mkdir(parents=True, exist_ok=True)
+        self._share_state()
+
+    def _share_state(self) -> None:
+        """Let what runs with this home register stores where the tests themselves do."""
+        state, place = os.environ.get("XDG_STATE_HOME"), self.home / ".local/state"
+        if state is not None and not os.path.lexists(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(state)
 
     # ---- files ------------------------------------------------------------------------------------
 
@@ -93,7 +113,7 @@ class Project:
         """
         out, err = _stream(), _stream()
         with (
-            _environment({"HOME": str(self.home), **(env or {})}),
+            _environment({"HOME": str(self.home), **_GRANTED, **(env or {})}),
             contextlib.chdir(self.root),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
@@ -137,9 +157,30 @@ class Project:
 
 
 def _orch23(argv: Sequence[str]) -> int:
-    from orch23.cli.main import main  # noqa: PLC0415  a test of one room must not load the whole tool
+    """Run a command line; programs that answer are not confined, since stories count their calls from outside."""
+    from orch23.cli import wiring  # noqa: PLC0415  a test of one room must not load the whole tool
+    from orch23.cli.main import main  # noqa: PLC0415  likewise
+    from orch23.execute.launch import PlainLauncher  # noqa: PLC0415  likewise
 
-    return main(argv)
+    with patch.object(wiring, "program_launcher", lambda _sandbox: PlainLauncher()):
+        return main(argv)
+
+
+def confined(root: Path) -> Project:
+    """Return a project whose programs run in the sandbox of this machine, and to which nothing is granted."""
+    from orch23.cli.main import main  # noqa: PLC0415  likewise
+
+    state = os.environ.get("XDG_STATE_HOME")
+
+    def run(argv: Sequence[str]) -> int:
+        del os.environ["ORCH23_TRUST"]
+        if os.environ.get("XDG_STATE_HOME") == state:
+            os.environ.pop("XDG_STATE_HOME", None)
+        return main(argv)
+
+    project = Project(root, main=run)
+    (project.home / ".local/state").unlink(missing_ok=True)  # a state directory of its own
+    return project
 
 
 def decisions(plan: str | Mapping[str, Any]) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """What imports what: no circles, no abstract base classes, the network in one room, the contracts between rooms."""
 
 import ast
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -10,8 +12,32 @@ import pytest
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parent.parent
-NETWORK = {"socket", "ssl", "http", "urllib.request", "httpx2", "anthropic", "openai", "asyncio", "ftplib", "smtplib"}
-"""What reaches other machines, of the standard library and of what is installed with orch23."""
+LIBRARIES = {"click", "copier", "jinja2", "jsonschema", "networkx", "plumbum", "pytest", "referencing", "yaml", "_sha2"}
+"""What may be imported outside of the standard library, and of `_sha2`, which is there since Python 3.12.
+
+Any other library counts as one that reaches other machines. Of the standard library do those that load sockets.
+"""
+METADATA = "importlib.metadata"
+"""Loads sockets since it reads files by `email`, which can ask for the name of this machine."""
+LOADS_SOCKETS = """
+import importlib, os, sys
+
+def load(name):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        importlib.import_module(name.rpartition(".")[0])
+
+for name in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        try:
+            load(name)
+        except ImportError:  # of another version of Python, or of another system
+            os._exit(2)
+        os._exit("_socket" in sys.modules)
+    print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
 PAIR = "orch23.execute.report_channel"
 
 
@@ -24,17 +50,22 @@ def modules() -> dict[str, Path]:
 
 @cache
 def imported(path: Path) -> tuple[str, ...]:
-    """Return each name that a module imports, also inside of functions; `from a import b` is `a.b`."""
-    return tuple(_imported(path))
+    """Return each name that a module imports, also inside of functions; `from a import b` is `a.b`.
+
+    Of a name that is put together when the program runs, the text or the expression that it begins with.
+    """
+    return tuple(_imported(path.read_text(), str(path)))
 
 
-def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+def _imported(source: str, where: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.level == 0, f"{where}: imports are absolute"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield ast.unparse(node.args[0]).strip("f'")
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
@@ -53,21 +84,58 @@ def test_there_are_no_abstract_base_classes() -> None:
     assert [name for name, path in modules().items() if any(one.split(".")[0] == "abc" for one in imported(path))] == []
 
 
+def network_names(names: Iterable[str]) -> set[str]:
+    """Return which of some imported names reach other machines, or may do so for all that is known of them."""
+    names = {name for name in names if name.split(".")[0] != "orch23" and not f"{name}.".startswith(f"{METADATA}.")}
+    standard = sorted(name for name in names if name.split(".")[0] in sys.stdlib_module_names - LIBRARIES)
+    told = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", LOADS_SOCKETS, *standard], capture_output=True, text=True, check=True
+    ).stdout.split()
+    codes = dict(zip(told[::2], told[1::2], strict=True))
+    assert list(codes) == standard
+    unknown = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names | LIBRARIES}
+    return unknown | {name for name, code in codes.items() if code == "1"}
+
+
 def test_only_providers_can_reach_the_network() -> None:
-    known = modules()
-    reaching = {
-        name
-        for name, path in known.items()
-        for one in imported(path)
-        if {one, one.split(".")[0], one.rpartition(".")[0]} & NETWORK
-    }
-    beyond = {name for name in reaching if not name.startswith("orch23.providers.")}
+    known = {name: path for name, path in modules().items() if not name.startswith("orch23.providers.")}
+    network = network_names(one for path in known.values() for one in imported(path))
+    beyond = {name for name, path in known.items() if network.intersection(imported(path))}
     assert {name: _used_of_sockets(known[name]) for name in beyond} == {
         PAIR: {"socketpair", "SHUT_RD"},  # a pair for a child
         "orch23.execute.sandbox.bubblewrap": {"socketpair"},  # to tell the command to begin
         "orch23.execute.sandbox.self_test": {"create_server"},  # a listener that no step may reach
-        "orch23.execute.sandbox.restricted": {"socket", "AF_INET", "SOCK_DGRAM"},  # to switch a loopback on
+        "orch23.execute.sandbox.namespaces_child": set(),  # it takes orders from its parent by one
+        "orch23.execute.sandbox.confinement": {"socket", "AF_INET", "SOCK_DGRAM"},  # to switch a loopback on
+        "orch23.execute.supervisor": {"socketpair"},  # to tell the supervisor what to start
+        "orch23.execute.supervisor_child": {"socket", "send_fds", "CMSG_SPACE", "MSG_CMSG_CLOEXEC"},  # its other end
     }, "none of them connects to anybody"
+
+
+@pytest.mark.parametrize(
+    ("source", "reaches"),
+    [
+        *((f"import {name}", True) for name in ("httpx", "httpx2", "requests", "urllib3", "aiohttp", "anthropic")),
+        *((f"import {name}", True) for name in ("socket", "_socket", "ssl", "asyncio", "ftplib", "xmlrpc.client")),
+        ("from requests import get", True),
+        ("from urllib import request", True),
+        ("from urllib.request import urlopen", True),
+        ("from http import client as plain", True),
+        ("def f():\n    import smtplib", True),
+        ("from importlib import import_module\nimport_module('ht' + 'tp')", True),
+        ("import importlib\nimportlib.import_module('http.client')", True),
+        ("__import__(name)", True),
+        ("from importlib import import_module\nimport_module(f'orch23.cli.{name}')", False),
+        ("from importlib import metadata", False),
+        ("from urllib.parse import unquote", False),
+        ("import json, os.path", False),
+        ("from os import path", False),
+        ("import jinja2.sandbox", False),
+        ("from orch23.providers import calls", False),
+    ],
+)
+def test_what_reaches_the_network_is_known_by_what_it_loads(source: str, reaches: object) -> None:
+    assert bool(network_names(_imported(source, "here"))) is reaches
 
 
 def _used_of_sockets(path: Path) -> set[str]:

@@ -14,8 +14,8 @@ SERIES = {"S0": 27, "S1": 28, "S2": 23, "S3": 26, "S4": 67}
 CONTRADICTIONS = 31
 HOW = re.compile(r"kept|(changed|dropped): .{20,}")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
-NOT_RUN = {"skip", "skipif", "xfail", "importorskip", "thorough"}
-"""What keeps a test out of `make test`, or lets it fail: marks, and what a test may call."""
+NOT_RUN = {"skip", "skipif", "xfail", "importorskip", "thorough", "stride"}
+"""What keeps a test, or some of its cases, out of `make test`, or lets it fail: marks, and what a test may call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,14 @@ def test_what_is_kept_has_a_proof_and_nothing_is_left_open() -> None:
     assert {number: proofs for number, proofs in open_.items() if proofs} == {}
 
 
+def test_no_other_page_says_what_became_of_a_promise() -> None:
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page != PAGE]
+    found = {page.name: re.findall(r"\bS[0-4]-\d\d", page.read_text()) for page in pages}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}
+    for page in (ROOT / "docs" / "templates").glob("*.md"):
+        assert page.stem in {"README", "quickstart"} or "](../seeds.md)" in page.read_text(), page
+
+
 def test_no_promise_names_a_test_twice() -> None:
     assert [row.number for row in ROWS if len(row.proofs) != len(set(row.proofs))] == []
 
@@ -121,6 +129,7 @@ def test_every_test_that_is_named_exists_and_is_run() -> None:
         ("@pytest.mark.parametrize('n', [1])\n@pytest.mark.skipif(True, reason='x')\ndef test_a(n): pass", "skipif"),
         ("@pytest.mark.xfail\ndef test_a(): pass", "xfail"),
         ("@pytest.mark.thorough\ndef test_a(): pass", "thorough"),
+        ("@pytest.mark.stride(2)\n@pytest.mark.parametrize('n', [1, 2])\ndef test_a(n): pass", "stride"),
         ("def test_a():\n    pytest.skip('x')", "skip"),
         ("@pytest.mark.parametrize('n', [pytest.param(1, marks=pytest.mark.skip)])\ndef test_a(n): pass", "skip"),
         ("pytestmark = [pytest.mark.slow, pytest.mark.skip]\ndef test_a(): pass", "skip"),

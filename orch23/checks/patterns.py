@@ -59,7 +59,10 @@ def _short_search(pattern: str, tree: _Tree) -> Callable[[str], bool]:
 
     def search(text: str) -> bool:
         if len(text) > MAX_TEXT:
-            message = f"`{pattern[:80]}` has look-arounds, which are searched for in {MAX_TEXT} characters at most"
+            message = (
+                f"`{pattern[:80]}` has look-arounds or is too large; such patterns are searched for in "
+                f"{MAX_TEXT} characters at most"
+            )
             raise PatternError(message)
         return compiled.search(text) is not None
 

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from orch23.cli.consent import Consent
 from orch23.cli.examination import Finding
 from orch23.decide.secrets import secrets_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
 from orch23.providers.adapter import Adapter
+from orch23.providers.consent import not_granted
 from orch23.providers.faults import redacting
 from orch23.providers.model_lookup import can_look_up, look_up
 from orch23.providers.registry import ADAPTERS, check, ready
@@ -17,12 +19,23 @@ from orch23.resolve.stages import render_foreach
 from orch23.resolve.steps import declared_llm
 
 
-def model_findings(pipeline: Pipeline, environ: Mapping[str, str], root: Path, *, online: bool) -> Iterator[Finding]:
-    """Give a finding for each model that a pipeline may ask. Online, vendors are asked whether they have it."""
+def model_findings(
+    pipeline: Pipeline, environ: Mapping[str, str], root: Path, trust_command: str, *, online: bool
+) -> Iterator[Finding]:
+    """Give a finding for each model that a pipeline may ask.
+
+    Online, vendors are asked whether they have it, and other servers if the user has consented to that.
+    """
+    consent = Consent.of(root, environ)
     secrets = secrets_of(environ)
     for step in models_of(pipeline):
         with redacting(secrets.redact):
-            found = _finding(step, environ, root, online=online)
+            found = _finding(step, environ, root)
+            grant = consent.lacking(step, environ) if found.ok else None
+            if grant is not None:
+                found = _amiss(found.name, not_granted(grant, trust_command))
+            elif found.ok and online and can_look_up(step):
+                found = _looked_up(found.name, step, environ)
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
@@ -36,15 +49,17 @@ def models_of(pipeline: Pipeline) -> tuple[LLMStep, ...]:
     return tuple(found.values())
 
 
-def _finding(step: LLMStep, environ: Mapping[str, str], root: Path, *, online: bool) -> Finding:
+def _finding(step: LLMStep, environ: Mapping[str, str], root: Path) -> Finding:
     name = f"model {step.provider} {step.model}"
     missing = check(step, environ, root) or ready(step, environ, root)
     if missing:
         return _amiss(name, missing[0])
     if not can_look_up(step):
         return Finding(name, "usable")
-    if not online:
-        return Finding(name, f"may be asked at {_address(step)}")
+    return Finding(name, f"may be asked at {_address(step)}")
+
+
+def _looked_up(name: str, step: LLMStep, environ: Mapping[str, str]) -> Finding:
     wrong = look_up(step, environ)
     return Finding(name, f"{_address(step)} has it") if wrong is None else _amiss(name, wrong)
 

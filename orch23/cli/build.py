@@ -23,7 +23,7 @@ from orch23.cli.options import (
 )
 from orch23.cli.plan import show_plan
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import Orch23Error, UsageError
+from orch23.model.errors import ConsentError, Orch23Error, UsageError
 
 if TYPE_CHECKING:
     from orch23.cli.part import Part
@@ -86,6 +86,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 
     The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
     """
+    from orch23.cli.consent import asked_consent  # noqa: PLC0415 - heavy
     from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
     from orch23.cli.part import part_of  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest  # noqa: PLC0415 - heavy
@@ -118,6 +119,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         resample=resample,
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
+        ask=partial(asked_consent, console),
     )
     if part is not None:
         code = _build_part(console, wanted, part, asked, shown)
@@ -152,6 +154,8 @@ def _build_part(
         return _run(console, project, request, shown, begin=begin)
     except OutdatedError:
         return None
+    except ConsentError:  # the user was asked: not twice
+        raise
     except Orch23Error:
         if begun:
             raise

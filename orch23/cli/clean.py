@@ -28,7 +28,7 @@ def clean(console: Console, *, wanted: Wanted, force: bool) -> int:
 
     project, stages = open_wanted(console, wanted)
     with project.store.build_lock():
-        project.store.promoter.recover()
+        project.store.promoter.recover(project.refusal)
         taken = take_back(project, stages, force=force)
     promoted = taken.promoted
     if taken.modified:
@@ -40,5 +40,6 @@ def clean(console: Console, *, wanted: Wanted, force: bool) -> int:
     told += [f"brought back {count(len(promoted.written), 'file')}"] if promoted.written else []
     told += [f"left {visible(' '.join(promoted.foreign))}, which changed meanwhile"] if promoted.foreign else []
     told += [f"kept {visible(' '.join(taken.accepted))}, which a user had accepted"] if taken.accepted else []
+    told += [f"left {visible(' '.join(taken.refused))}: protected, and no stage names it"] if taken.refused else []
     console.answer("; ".join(told) + "\n")
     return ExitCode.OK

@@ -13,6 +13,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`orch23 clean` does not remove what a person wrote. `orch23 accept STAGE` keeps the edit, "
         "`orch23 clean --force` gives it up; the store keeps its bytes.",
     ),
+    "E644": (
+        "there is no place to keep consent in",
+        "What you allow a project is kept in your state directory: `$XDG_STATE_HOME/orch23`, else "
+        "`~/.local/state/orch23`. Neither variable holds an absolute path, or the directory is inside of the project, "
+        "where a clone could bring it. Set one to a directory outside, or `ORCH23_TRUST=1` for one process.",
+    ),
     "E650": (
         "the machine refused",
         "A file could not be written or read, and not by a fault of the pipeline or of orch23: the disk is full or "
@@ -33,6 +39,10 @@ CODES: Mapping[str, tuple[str, str]] = {
         "nothing is kept",
         "The stage has no result yet, or its attempts left nothing of that kind. `orch23 log` shows what ran; "
         "`orch23 build STAGE` makes a result.",
+    ),
+    "E667": (
+        "no working directory",
+        "The folder in which orch23 was started was removed. Change to a folder that exists, or name one with `-C`.",
     ),
     "W671": (
         "a pipeline cannot be planned",

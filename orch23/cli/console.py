@@ -32,7 +32,7 @@ class Console:
     known of a build whose last one had nothing to do.
     """
 
-    here: Path = field(default_factory=Path.cwd)
+    here: Path = field(default_factory=lambda: working_directory() or Path("/"))
     color: ColorChoice = "auto"
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     exit_codes: dict[str, int] = field(default_factory=dict)
@@ -103,6 +103,14 @@ class Console:
 
     def _style(self, stream: TextIO) -> Style:
         return Style(marks=marks_for(stream.encoding), color=wants_color(self.color, self.environ, stream))
+
+
+def working_directory() -> Path | None:
+    """Return the folder that the process works in, None where it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def lossy(write: Callable[[str], None], stream: TextIO) -> Callable[[str], None]:

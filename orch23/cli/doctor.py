@@ -61,6 +61,7 @@ def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> "list[Fin
     from orch23.cli.asked_models import model_findings  # noqa: PLC0415 - heavy
     from orch23.cli.examination import Finding  # noqa: PLC0415 - heavy
     from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import trust_command  # noqa: PLC0415 - heavy
     from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
     if not wanted.arguments and not (console.here / DEFAULT_FILE).is_file():
@@ -72,5 +73,6 @@ def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> "list[Fin
     except InvalidInputError as invalid:
         hint = "`orch23 validate` says all that is wrong"
         return [Finding("pipeline", f"{name} is not valid: {invalid.diagnostics[0].message}", ok=False, hint=hint)]
-    findings = model_findings(project.pipeline, console.environ, project.settings.root, online=online)
+    command = trust_command(project.settings)
+    findings = model_findings(project.pipeline, console.environ, project.settings.root, command, online=online)
     return [Finding("pipeline", name), *findings]

@@ -13,8 +13,8 @@ from typing import assert_never
 from orch23 import __version__
 from orch23.cli.project import find_root
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
-from orch23.execute.sandbox.bubblewrap import Bubblewrap
-from orch23.execute.sandbox.choice import INSTALL, Choice, choose_once
+from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
+from orch23.execute.sandbox.choice import ALLOW_NAMESPACES, INSTALL, Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.errors import Orch23Error
 from orch23.providers.local_model import data_dir, installed, known_models
@@ -111,17 +111,21 @@ def _local(environ: Mapping[str, str]) -> list[Finding]:
 def _sandbox(choice: Choice) -> Finding:
     """Tell the tier, which was just tried, why it is no better one, and how to get that."""
     match choice.launcher:
+        case Namespaces():
+            return Finding(
+                "sandbox", "namespaces: as with bubblewrap, but each process takes longer to start", hint=INSTALL
+            )
         case Bubblewrap(program=program):
             return Finding("sandbox", f"bubblewrap ({program}): namespaces of its own, no network, only its room")
         case Restricted():
-            hint = f"{choice.why}; {INSTALL}"
+            hint = f"{choice.why}; {ALLOW_NAMESPACES}"
             value = (
-                "Landlock and seccomp: nothing is written outside of its room; but /proc can be read, modes and times "
-                "of files be changed, and /dev/shm is shared"
+                "Landlock and seccomp: a step writes only in its own directory; it can read /proc and change modes and "
+                "times of this user's files; /dev/shm is closed to it"
             )
             return Finding("sandbox", value, ok=False, hint=hint)
         case None:
-            hint = f"{choice.why}; {INSTALL}; `--allow-unsandboxed` builds without one"
+            hint = f"{choice.why}; {ALLOW_NAMESPACES}; `--allow-unsandboxed` builds without one"
             return Finding("sandbox", "none: steps are refused", ok=False, hint=hint)
         case _ as never:
             assert_never(never)

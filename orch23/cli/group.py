@@ -6,15 +6,16 @@ from pathlib import Path
 import click
 
 from orch23 import __version__
-from orch23.cli.console import ColorChoice, Console
-from orch23.model.errors import ExitCode
+from orch23.cli.console import ColorChoice, Console, working_directory
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ExitCode, NotFoundError
 
 PROGRAM = "orch23"
 _PLACES_TEXT = """
     build.build plan.plan plan.status explain.explain validate.validate graph.graph affected.affected
     variables.variables schema.schema
     runs.runs runs.log show.show accept.accept release.release clean.clean reset.reset gc.gc cache.cache
-    init.init template.template model.model doctor.doctor help.help_command
+    trust.trust init.init template.template model.model doctor.doctor help.help_command
 """
 _NAMES = {"variables": "vars", "help_command": "help"}
 _PLACES = {_NAMES.get(place[1], place[1]): place for text in _PLACES_TEXT.split() if (place := text.split("."))}
@@ -57,7 +58,11 @@ def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
 
     Every option can also be given as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS.
     """
-    here = Path.cwd() / directory
+    started = Path("/") if Path(directory).is_absolute() else working_directory()
+    if started is None:
+        hint = "change to a folder that exists, or name one with `-C`"
+        raise NotFoundError(Diagnostic("E667", "the working directory was removed", hint=hint))
+    here = started / directory
     if not here.is_dir():
         message = f"there is no folder {directory}"
         raise click.BadParameter(message, ctx=context, param_hint="-C")

@@ -12,7 +12,9 @@ from orch23.cli.project import find_root, is_marked
 from orch23.model.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orch23.templates.changes import Existing
+    from collections.abc import Sequence
+
+    from orch23.templates.changes import Change, Existing
 
 
 def complete_template(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -62,6 +64,8 @@ def init(
     laid = lay(console, outlook, root, dry_run=dry_run, first=True)
     if not laid:
         return told_conflicts(console, outlook, root)
+    if not dry_run:
+        _allow(console, outlook.changes, root)
     if outlook.rendered.message:
         console.tell(f"{visible(outlook.rendered.message)}\n")
     provider = suggested.get("provider")
@@ -94,6 +98,29 @@ def read_data(data: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(message)
         found[name] = value
     return found
+
+
+def _allow(console: Console, changes: "Sequence[Change]", root: Path) -> None:
+    """Grant what the pipelines need that were just written, as far as it is about files that were written too."""
+    from orch23.cli.consent import Consent, listed  # noqa: PLC0415 - heavy
+    from orch23.cli.wiring import Settings, needed_grants, open_project  # noqa: PLC0415 - heavy
+    from orch23.model.errors import Orch23Error  # noqa: PLC0415 - heavy
+
+    files = {one.path: one.after.data for one in changes if one.after is not None}
+    grants = []
+    for path, data in files.items():
+        if path.endswith((".yaml", ".yml")) and (b"command:" in data or b"base_url:" in data):
+            try:
+                project = open_project(Settings(root=root, pipeline_path=root / path, environ=console.environ))
+                needed = needed_grants(project)
+            except Orch23Error:  # it is not a pipeline, or not one yet: a build asks
+                continue
+            project.git.close()
+            grants += [grant for grant in needed if files.keys() >= set(grant.files)]
+    consent = Consent.of(root, console.environ)
+    if grants and consent.grants.path is not None:
+        consent.give(grants)
+        console.tell(f"allowed for this project:\n{listed(grants)}")
 
 
 def _existing(*, keep: bool, overwrite: bool) -> "Existing":

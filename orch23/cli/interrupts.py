@@ -1,4 +1,4 @@
-"""Turn SIGINT and SIGTERM into a build that stops in good order."""
+"""Turn SIGINT, SIGTERM and SIGHUP into a build that stops in good order."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = 64
 
 
@@ -33,7 +33,9 @@ def interrupting(interrupt: Callable[[int], None]) -> Iterator[None]:
 
     watcher = threading.Thread(target=_watch, args=(listening, interrupt), name="orch23-signals", daemon=True)
     watcher.start()
-    before = {number: signal.signal(number, take) for number in SIGNALS}
+    hears_no_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # below nohup
+    taken = [number for number in SIGNALS if number != signal.SIGHUP or not hears_no_hangup]
+    before = {number: signal.signal(number, take) for number in taken}
     former = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     try:
         yield

@@ -42,7 +42,8 @@ def _write(root: Path, changes: Sequence[Change]) -> None:
         store = open_store(root)
         with store.build_lock():
             store.sweep()
-            apply(root, changes)
+            with store.noting({change.path.rpartition("/")[0] for change in changes}):
+                apply(root, changes)
             text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
             write_atomic(root / SCHEMA, text.encode())
     except OSError as error:

@@ -1,5 +1,6 @@
 """The door: arguments to a command to an exit code. Holds the program's one try."""
 
+import contextlib
 import errno
 import os
 import sys
@@ -11,7 +12,7 @@ import click
 from click.shell_completion import shell_complete
 
 from orch23.cli.console import Console, silence
-from orch23.cli.ending import end
+from orch23.cli.ending import end, open_streams
 from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
@@ -30,6 +31,7 @@ _MACHINE = {
         (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.ENXIO),
         "something else stands in the place of a file or folder of orch23; move it away",
     ),
+    errno.EINTR: "a signal interrupted a call of the file system",
     errno.ENAMETOOLONG: "take a shorter name, or a folder that lies less deep",
     **dict.fromkeys((errno.ENOMEM, errno.EAGAIN), "free memory, or build with fewer jobs"),
 }
@@ -37,6 +39,7 @@ _MACHINE = {
 
 def run() -> None:
     """Be the program: run the command line and end with its code."""
+    open_streams()
     end(main(sys.argv[1:]))
 
 
@@ -45,6 +48,25 @@ def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
 
     `unrest` is what is known of it from a build before.
     """
+    try:
+        return _run(argv, unrest)
+    except KeyboardInterrupt:
+        return ExitCode.SIGINT
+    except Exception as error:  # noqa: BLE001 - what went wrong while another fault was reported
+        return _unreported(error)
+
+
+def _unreported(error: Exception) -> ExitCode:
+    """Report in a line, with what is loaded, a fault of which the report itself failed."""
+    is_refused = isinstance(error, OSError) and error.errno in _MACHINE
+    text = ascii(f"{type(error).__name__}: {error}")[1:-1]
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"error: {Console().plain(text)}\n")
+        sys.stderr.flush()
+    return ExitCode.MACHINE if is_refused else ExitCode.BUG
+
+
+def _run(argv: Sequence[str], unrest: Unrest | None) -> int:
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return shell_complete(orch23, {}, PROGRAM, _COMPLETE, instruction)
@@ -60,7 +82,8 @@ def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
     except click.ClickException as wrong:
         return _usage(wrong)
     except Orch23Error as stopped:
-        return _stopped(stopped, _console(context))
+        code = _without_strange_store(argv, stopped, _console(context))
+        return _stopped(stopped, _console(context)) if code is None else code
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.SIGINT
     except OSError as refused:
@@ -68,6 +91,21 @@ def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
         return _bug(error, _console(context))
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _without_strange_store(argv: Sequence[str], stopped: Orch23Error, console: Console) -> int | None:
+    """Set a store aside that is not the user's, if that is what stopped a command, and run the command again."""
+    from orch23.report.diagnostics import render  # noqa: PLC0415 - only where something went wrong
+    from orch23.store.standing import StrangeStoreError, set_aside  # noqa: PLC0415 - likewise
+
+    if not isinstance(stopped, StrangeStoreError):
+        return None
+    try:
+        warning = set_aside(stopped.folder)
+    except OSError as refused:
+        return _refused(refused, console)
+    console.tell(render((warning,), {}, color=console.err_style.color))
+    return main(argv)
 
 
 def _refused(error: OSError, console: Console) -> ExitCode:

@@ -19,6 +19,7 @@ from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.report.diagnostics import render
 from orch23.resolve.fields import decimal_of
+from orch23.store.standing import strange_store
 
 
 def settings_of(console: Console, wanted: Wanted, path: Path, part: Part | None = None) -> Settings:
@@ -54,7 +55,8 @@ def open_wanted(
         hint = "a pipeline's name ends in .yaml or .yml and comes first"
         raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
     project = open_noted(console, settings_of(console, wanted, path, part))
-    told = render(project.loaded.warnings, project.loaded.sources, color=console.err_style.color)
+    strange = (strange_store(project.store.folder),) if project.store.is_strange else ()
+    told = render((*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color)
     if told:
         console.tell(told)
     return project, stages

@@ -95,6 +95,8 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
         root=project.store.root,
         read_answers=lambda path: read_answers(project.machinery.sources, path),
         notice=lambda _event: None,
+        is_granted=lambda _grant: False,
+        files=project.store.workspace,
     )
     try:
         params = request_parameters(setting, Asking(step, stage.name))

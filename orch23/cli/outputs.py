@@ -4,20 +4,24 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from orch23.cli.wiring import Project, open_reading
+from orch23.engine.declared import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.model.digest import FileEntry
 from orch23.model.record import Record
 from orch23.plan.select import Selection
-from orch23.store.promote import Promoted
+from orch23.store.promote import Promoted, Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taking:
     """What would be taken back: path -> what takes its place (None: nothing).
 
-    `modified` are user edits, `accepted` those that the user had accepted: path -> the original.
+    `modified` are user edits, `accepted` those that the user had accepted: path -> the original. `refused` have
+    protected names that no stage declares: they stay.
     """
 
+    refusal: Refusal
+    refused: list[str] = field(default_factory=list)
     target: dict[str, FileEntry | None] = field(default_factory=dict)
     modified: dict[str, FileEntry | None] = field(default_factory=dict)
     accepted: dict[str, FileEntry | None] = field(default_factory=dict)
@@ -25,11 +29,12 @@ class Taking:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was taken back, the edited files that stayed, and the accepted ones that stayed."""
+    """What was taken back, and what stayed: edited files, accepted ones, those that no stage may change."""
 
     promoted: Promoted
     modified: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def survey(session: Session, stages: Collection[str]) -> Taking:
@@ -39,18 +44,20 @@ def survey(session: Session, stages: Collection[str]) -> Taking:
         NotFoundError: a name is no stage, and no record has it either.
 
     """
-    owning = session.lock.owning()
+    owning = {name: record for name, record in session.lock.owning().items() if session.world.is_believed(record)}
     unknown = [name for name in stages if not any(name in (one, one.partition("@")[0]) for one in owning)]
     Selection(targets=tuple(unknown)).nodes(session.world.plan)
     wanted = [r for name, r in owning.items() if not stages or {name, name.partition("@")[0]} & set(stages)]
     wanted += _kept_failures(session, stages)
-    taking = Taking()
+    taking = Taking(refusal=DeclaredByPlan(session).refusal)
     for path in sorted({path for record in wanted for path in record.outputs}):
         there = session.store.workspace.entry(path)
         original = _original(wanted, path)
         if there is None or there == original:
             continue
-        if not session.world.known_bytes(path, there):
+        if taking.refusal(path) is not None:
+            taking.refused.append(path)
+        elif not session.world.known_bytes(path, there):
             taking.modified[path] = original
         elif session.world.ownership.is_accepted(path, there):
             taking.accepted[path] = original
@@ -77,14 +84,16 @@ def take_back(project: Project, stages: Collection[str], *, force: bool = False)
     if taking.modified and not force:
         return Taken(Promoted(), tuple(taking.modified))
     forced = {**taking.modified, **taking.accepted} if force else {}
-    return Taken(_promote(session, taking, forced), accepted=() if force else tuple(taking.accepted))
+    left = () if force else tuple(taking.accepted)
+    return Taken(_promote(session, taking, forced), accepted=left, refused=tuple(taking.refused))
 
 
 def take_unmodified(project: Project) -> Taken:
     """Take back every output that is as a run left it, and return what was done and what was left."""
     session = open_reading(project)
     taking = survey(session, ())
-    return Taken(_promote(session, taking, {}), tuple(taking.modified), tuple(taking.accepted))
+    promoted = _promote(session, taking, {})
+    return Taken(promoted, tuple(taking.modified), tuple(taking.accepted), tuple(taking.refused))
 
 
 def _promote(session: Session, taking: Taking, forced: dict[str, FileEntry | None]) -> Promoted:
@@ -96,7 +105,8 @@ def _promote(session: Session, taking: Taking, forced: dict[str, FileEntry | Non
         if entry is not None and not store.contents.has(entry.digest):
             store.contents.put_bytes(session.world.read(path, entry))
     store.workspace.invalidate(target)
-    promoted = store.promoter.promote(target, {path: store.workspace.entry(path) for path in target})
+    old = {path: store.workspace.entry(path) for path in target}
+    promoted = store.promoter.promote(target, old, taking.refusal)
     store.workspace.invalidate(target)
     return promoted
 

@@ -54,9 +54,10 @@ def _has_table(path: Path) -> bool:
         return False
     if "orch23" not in text:
         return False
-    import tomllib  # noqa: PLC0415 - only where a project has such a file
+    from orch23.model import toml_text  # noqa: PLC0415 - only where a project has such a file
 
     try:
-        return "orch23" in tomllib.loads(text).get("tool", {})
-    except tomllib.TOMLDecodeError:
+        tool = toml_text.loads(text).get("tool")
+    except (ValueError, RecursionError):
         return False
+    return isinstance(tool, dict) and "orch23" in tool

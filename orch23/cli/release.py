@@ -28,7 +28,7 @@ def release(console: Console, *, wanted: Wanted) -> int:
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
     with project.store.build_lock():
-        project.store.promoter.recover()
+        project.store.promoter.recover(project.refusal)
         lock, _ = project.memory.read()
         found = {stage: release_files(project.store, lock, stage) for stage in stages}
         unknown = [stage for stage, files in found.items() if not files]

@@ -36,12 +36,13 @@ def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:
     named = split_arguments(wanted.arguments, console.here)[0] if wanted.arguments else None
     with BuildLock(root / FOLDER / "lock"):
         if project is not None:
-            project.store.promoter.recover()
+            project.store.promoter.recover(project.refusal)
             taken = take_unmodified(project)
             told += [f"removed {path}" for path in taken.promoted.removed]
             told += [f"brought back {path}" for path in taken.promoted.written]
             told += [f"left {path}, since it was edited" for path in (*taken.modified, *taken.promoted.foreign)]
             told += [f"left {path}, since the edit was accepted" for path in taken.accepted]
+            told += [f"left {path}, since it is protected and no stage names it" for path in taken.refused]
         with retain(root, locks_of(root, named), told):
             told += forget(root)
         told += set_journals_aside(root)

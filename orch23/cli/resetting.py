@@ -6,6 +6,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from orch23.execute.kinship import end_leftovers
+from orch23.execute.removal import remove_tree
 from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, MissingBytesError, SafetyError
 from orch23.model.record import LockFile, Record, retained_key
@@ -35,7 +37,11 @@ def forget(root: Path) -> list[str]:
     told = []
     for name, what in _FOLDERS.items():
         if os.path.lexists(store / name):
-            remove(store / name)
+            if name == "rooms":
+                end_leftovers(store / name)
+                remove_tree(store / name)
+            else:
+                remove(store / name)
             told.append(f"removed {what}")
     for name, what in _FILES.items():
         if os.path.lexists(store / name):

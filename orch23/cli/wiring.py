@@ -1,6 +1,7 @@
 """Put the parts together: what varies between a real run and a test is chosen here, and only here."""
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ from time import monotonic
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, check_schema, read_answers, validate_answer
+from orch23.cli.consent import Consent
 from orch23.cli.families import strange_families
 from orch23.cli.part import Part
 from orch23.cli.store_size import tell_of_growth
@@ -20,18 +22,20 @@ from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.claims import Claims
 from orch23.engine.commit import Committer
-from orch23.engine.confinement import Confinement, may_have_process
+from orch23.engine.confinement import Confinement, may_have_process, may_run_program
 from orch23.engine.conversation import Conversations
+from orch23.engine.declared import declared_by_pipeline
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
 from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
 from orch23.engine.preview import Preview, check_claims, preview
-from orch23.engine.readiness import Readiness
+from orch23.engine.readiness import Readiness, llm_steps
 from orch23.engine.session import Machinery, Session, open_session, sound_part
 from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
-from orch23.execute.launch import PlainLauncher, RefusingLauncher
+from orch23.execute.launch import Launcher, PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
+from orch23.execute.programs import Programs
 from orch23.execute.repository import Repository
 from orch23.execute.rooms import Rooms
 from orch23.execute.sandbox.choice import Sandbox, choose_once, no_sandbox, not_allowed
@@ -39,6 +43,7 @@ from orch23.execute.sandbox.restricted import Restricted
 from orch23.load.data import parse_yaml_data
 from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
 from orch23.load.swap import Swap
+from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import Orch23Error
@@ -60,7 +65,11 @@ from orch23.store.journal import Journal, new_run_id
 from orch23.store.lock_file import lock_digest
 from orch23.store.meter import Meter, silent
 from orch23.store.opening import Store, open_store
+from orch23.store.promote import Refusal
 from orch23.store.run_state import StateFile
+from orch23.store.sources import Sources
+from orch23.store.user_state import Grants
+from orch23.store.workspace import Workspace
 
 
 def wall_clock() -> datetime:
@@ -102,6 +111,11 @@ class Project:
     def pipeline(self) -> Pipeline:
         """Give the pipeline."""
         return self.loaded.pipeline
+
+    @property
+    def refusal(self) -> Refusal:
+        """Give what knows the protected paths that the pipeline does not declare."""
+        return declared_by_pipeline(self.pipeline).refusal
 
     @property
     def memory(self) -> Memory:
@@ -218,7 +232,7 @@ def claims_of(project: Project) -> Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """What `orch23 build` was asked for."""
+    """What `orch23 build` was asked for. `ask` asks the user on the terminal to consent to some grants."""
 
     selection: Selection = EVERYTHING
     jobs: int | None = None
@@ -230,16 +244,20 @@ class BuildRequest:
     resample: tuple[str, ...] = ()
     budget: Decimal | None = None
     allow_unsandboxed: bool = False
+    ask: Callable[[Sequence[Grant]], bool] = field(default=lambda _: False)
 
 
 @contextmanager
-def building(project: Project, request: BuildRequest, screen: Observer) -> Iterator[Build]:
+def building(  # noqa: PLR0915 - what a build needs, put together in its order
+    project: Project, request: BuildRequest, screen: Observer
+) -> Iterator[Build]:
     """Hold the build lock, recover what a crash left, and give a build that is ready to run.
 
     Raises:
         BusyError: another build holds the lock.
         InvalidInputError: the plan has complaints.
         CorruptStateError: the lock file, the journal or the store is damaged.
+        ConsentError: the user has not consented to what would surely be run or sent.
         ConfigurationError, ProviderError: a model would surely be asked that cannot be, or may not; a process would
             surely run that cannot be confined.
 
@@ -250,11 +268,13 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         if project.settings.part is not None:
             project.settings.part.check_age(project.settings.root)
         sandbox = Sandbox(choose_once, closed=closed_places(project), allowed=request.allow_unsandboxed)
-        if any(may_have_process(node) for node in pipeline.stages):
+        if any(may_have_process(node) or may_run_program(node) for node in pipeline.stages):
             sandbox.begin()  # it takes a while, and so does what follows
         store.sweep()
+        rooms = Rooms(store.rooms, store.sources, meter=project.settings.meter)
+        store.mended.extend(rooms.sweep())
         sweep_committed(project)
-        recovered = store.promoter.recover()
+        recovered = store.promoter.recover(project.refusal)
         open_again = partial(
             open_reading,
             project,
@@ -273,18 +293,23 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         observer = Redacted(fanout, secrets.redact, secrets.suspects)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
         executor = LocalExecutor(
-            rooms=Rooms(store.rooms, store.sources, meter=project.settings.meter),
+            rooms=rooms,
             contents=store.contents,
             workers=jobs,
             launcher=sandbox,
             unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed()),
         )
         stack.callback(executor.close)
+        consent = Consent.of(project.settings.root, project.settings.environ)
         setting = Setting(
             environ=project.settings.environ,
             root=store.root,
             read_answers=lambda path: read_answers(sources, path),
             notice=observer.notice,
+            is_granted=consent.is_granted,
+            files=consent.files,
+            runner=programs_of(project, sandbox, request),
+            trust_command=trust_command(project.settings),
             submitted=session.history.submitted,
         )
         stack.callback(setting.close)
@@ -339,6 +364,7 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             conversations=conversations,
             sources=sources,
             budget=request.budget,
+            ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.give(grants),
         ).check(session.world.plan, look)
         Confinement(
             pipeline=pipeline,
@@ -346,10 +372,14 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
             missing=lambda: no_sandbox(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed(),
         ).check(session.world.plan, look)
-        tier = sandbox.tier if any(may_have_process(node) for node in session.world.plan.nodes.values()) else "unused"
+        nodes = session.world.plan.nodes.values()
+        tier = sandbox.tier if any(may_have_process(node) or may_run_program(node) for node in nodes) else "unused"
         observer.notice(_started(project, session, journal.run_id, jobs, tier))
-        if (warning := sandbox_warning(tier)) is not None:
+        warning = sandbox_warning(tier)
+        if warning is not None and store.tier_shown() != tier:
             observer.notice(Event("warning", warning, level="warning", data={"of_steps": True}))
+            if tier == Restricted.tier:  # without any sandbox it is shown by each build
+                stack.callback(lambda: store.note_tier(tier) if executor.has_started else None)
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id}
             observer.notice(Event("call_submitted", f"still to be collected: {response_id}", data=known))
@@ -360,6 +390,56 @@ def building(project: Project, request: BuildRequest, screen: Observer) -> Itera
         yield build
 
 
+def trust_command(settings: Settings) -> str:
+    """Return the command that grants what a pipeline needs, as it can be run where the user is."""
+    root = settings.root
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was removed
+        here = Path("/")
+    inside = here.is_relative_to(root)
+    pipeline = os.path.relpath(settings.pipeline_path, here if inside else root)
+    options = [
+        *(part for name, value in settings.sets.items() for part in ("--set", f"{name}={value}")),
+        *(("--vars", str(settings.vars_file)) if settings.vars_file is not None else ()),
+        *(("--provider", settings.provider) if settings.provider is not None else ()),
+    ]
+    return shlex.join(["orch23", *(() if inside else ("-C", str(root))), "trust", pipeline, *options])
+
+
+def needed_grants(project: Project) -> tuple[Grant, ...]:
+    """Return all that the llm steps of a pipeline need the user's consent for, as its plan is now."""
+    settings = project.settings
+    nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
+    steps = llm_steps(open_reading(project).world.plan)
+    found = dict.fromkeys(nothing_yet.lacking(step, settings.environ) for step in steps)
+    return tuple(grant for grant in found if grant is not None)
+
+
+def program_launcher(sandbox: Sandbox) -> Launcher:
+    """Return what starts the programs that answer in the place of a model: what starts steps."""
+    return sandbox
+
+
+def programs_of(project: Project, sandbox: Sandbox, request: BuildRequest) -> Programs:
+    """Return what runs the programs that answer. They see files by themselves: what is read for them ties no stage."""
+    store, pipeline, launcher = project.store, project.pipeline, program_launcher(sandbox)
+    lock = lock_path(store.root, pipeline.file).relative_to(store.root).as_posix()
+
+    def missing() -> Diagnostic | None:
+        is_refused = launcher is sandbox and not request.allow_unsandboxed and sandbox.choice.launcher is None
+        return no_sandbox(sandbox.choice) if is_refused else None
+
+    return Programs(
+        root=store.root,
+        rooms=Rooms(store.rooms, Sources(store.contents, Workspace(store.root, None))),
+        launcher=launcher,
+        no_sandbox=missing,
+        written=lambda: store.workspace.written_paths,
+        ignored=(lock, *transcript_folders(pipeline)),
+    )
+
+
 def closed_places(project: Project) -> tuple[Path, ...]:
     """Return what no step may see although an interpreter lies in it: the user's home, and the project."""
     home = project.settings.environ.get("HOME")
@@ -367,9 +447,9 @@ def closed_places(project: Project) -> tuple[Path, ...]:
 
 
 def sandbox_warning(tier: str) -> str | None:
-    """Return what is to be said once in a run of a sandbox that is not the best, or of none."""
+    """Return the warning about a sandbox that is not the best one, or about none."""
     if tier == Restricted.tier:
-        return "the sandbox is Landlock alone, which does not hold all that bubblewrap does: see `orch23 doctor`"
+        return "the sandbox is Landlock, which isolates less than bubblewrap: `orch23 doctor` says how to get that"
     return "steps run without a sandbox: they may do what this user may" if tier == PlainLauncher.tier else None
 
 

@@ -51,9 +51,7 @@ def expected_tests(files: Mapping[str, str], paths: tuple[str, ...] = ()) -> fro
 
 def selects_tests(args: tuple[str, ...]) -> bool:
     """Say whether the author's own arguments choose among the tests, so that the files cannot say what is expected."""
-    return any(
-        arg.partition("=")[0] in _SELECTING or (arg[:2] in ("-k", "-m") and not arg.startswith("--")) for arg in args
-    )
+    return any(arg.partition("=")[0] in _SELECTING or arg[:2] in ("-k", "-m") for arg in args)
 
 
 def _plain(path: str) -> str:
@@ -100,7 +98,7 @@ def _tests_in(body: list[ast.stmt], prefix: str, *, inside: bool, gone: frozense
 
 def _is_no_test(function: ast.FunctionDef | ast.AsyncFunctionDef, *, inside: bool) -> bool:
     names = {_last_name(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
-    return "fixture" in names or (inside and bool(names & {"property", "classmethod", "cached_property"}))
+    return "fixture" in names or (inside and bool(names & {"property", "cached_property"}))
 
 
 def _is_test_class(node: ast.ClassDef) -> bool:

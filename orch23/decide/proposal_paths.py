@@ -11,6 +11,7 @@ from orch23.decide.protected import admits, is_protected
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import match_any, unsafe_reason
 from orch23.model.pipeline import Fence
+from orch23.model.protected import sealed_reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,9 @@ def _write_faults(path: str, scope: Scope) -> list[Diagnostic]:
     if admits(scope.fence.write, full, scope.protected):
         return []
     if is_protected(full, scope.protected) and match_any(scope.fence.write, full):
-        hint = "leave it out: only a literal entry of `allowed_paths.write` or `outputs` admits it"
+        hint = "leave it out"
+        if sealed_reason(full) is None:
+            hint += ": only a literal entry of `allowed_paths.write` or `outputs` admits it"
         return [Diagnostic(codes.PROTECTED, "is a protected file", subject=shown(full), hint=hint)]
     return [Diagnostic(codes.OUTSIDE_FENCE, "is outside the fence", subject=shown(full), hint=_way_in(path, scope))]
 

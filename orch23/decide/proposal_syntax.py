@@ -9,6 +9,8 @@ import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 
+from orch23.model import toml_text
+
 Fault = tuple[int, str]
 """The line and the message of what keeps a text from being parsed."""
 
@@ -42,11 +44,11 @@ def syntax_fault(path: str, content: str) -> Fault | None:
 
 def is_source(path: str, content: str) -> bool:
     """Say whether a bare text is a file of its language, and no sentence that happens to parse."""
-    if syntax_fault(path, content) is not None:
-        return False
     if is_python(path):
         tree = python_tree(content)
         return isinstance(tree, ast.Module) and any(map(_does_something, tree.body))
+    if syntax_fault(path, content) is not None:
+        return False
     if path.endswith(".toml"):
         return "=" in content
     return path.endswith(_JSON) and content.lstrip().startswith(("{", "["))
@@ -201,7 +203,9 @@ def _json_fault(text: str) -> Fault | None:
 
 def _toml_fault(text: str) -> Fault | None:
     try:
-        tomllib.loads(text.replace("\r\n", "\n"))
+        toml_text.loads(text.replace("\r\n", "\n"))
+    except toml_text.LongKeyError as error:
+        return error.line, f"has {error}"
     except tomllib.TOMLDecodeError as error:
         place = _TOML_PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1

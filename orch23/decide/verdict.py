@@ -11,7 +11,15 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 
 _SHOWN = 10
 _NOT_RUN = "not run"
-_NO_TESTS_COLLECTED = 5
+_TESTS_FAILED, _NO_TESTS_COLLECTED = 1, 5
+_INSTEAD = {
+    "skipped": "was skipped",
+    "xfailed": "is marked as an expected failure",
+    _NOT_RUN: "was not run",
+}
+_GREEN_HINT = (
+    "call the code in the test and assert what it returns or raises, so that it fails as long as there is none"
+)
 _SKIP_HINT = "make it run; a test may be skipped only by its own file. Or name in `expect` the tests that must run"
 
 
@@ -101,6 +109,29 @@ def judge_pytest(
         failing=failing,
         counts=dict(sorted(Counter(folded.outcomes.values()).items())),
         excerpt="" if not diagnostics else _excerpt(folded, diagnostics, shown),
+        tests=dict(sorted(folded.outcomes.items())),
+    )
+
+
+def judge_failing(exit_code: int, report: bytes | None, expected: Collection[str], output: str) -> Verdict:
+    """Return the verdict on new tests that were run without the code that they test.
+
+    Passed = a whole report of a finished session, every expected test collected, and each of them failed, in its setup
+    or its call. A test that passes there would pass whatever the code does; one that is skipped proves nothing.
+    """
+    folded = _fold(report)
+    unbelievable = tuple(_untrue(folded, exit_code))
+    folded.failures, failed = _split(folded.failures)
+    green = () if unbelievable or not folded.begun else tuple(_not_failed(folded, failed, expected))
+    diagnostics = (*unbelievable, *_red(folded), *_missing(folded, expected), *_green(green), *_foreign(folded))
+    if not diagnostics and exit_code != _TESTS_FAILED:
+        diagnostics = (_other_exit(exit_code),)
+    return Verdict(
+        passed=not diagnostics,
+        diagnostics=diagnostics,
+        failing=tuple(f"{name} {what}" for name, what in green),
+        counts=dict(sorted(Counter(folded.outcomes.values()).items())),
+        excerpt="" if not diagnostics else _excerpt(folded, diagnostics, output if unbelievable else ""),
         tests=dict(sorted(folded.outcomes.items())),
     )
 
@@ -226,6 +257,30 @@ def _is_of_code(place: str) -> bool:
     """Say whether a place is in the code under test: what a test skips itself is its own affair."""
     path = place.rpartition(":")[0]
     return bool(path) and not is_test_file(path) and path.rpartition("/")[2] != "conftest.py"
+
+
+def _split(failures: list[_Failure]) -> tuple[list[_Failure], frozenset[str]]:
+    """Return the failures to collect, and the names of the tests that failed before or in their call."""
+    failed = frozenset(one.test for one in failures if one.when in {"setup", "call"})
+    return [one for one in failures if one.when == "collect"], failed
+
+
+def _not_failed(folded: _Report, failed: frozenset[str], expected: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each test that did not fail, and what it did instead."""
+    for name, outcome in sorted(folded.outcomes.items()):
+        if name not in failed:
+            yield name, _INSTEAD.get(outcome, "passed")
+    for name in _lost(folded, expected):
+        if _skipped_with(name, folded) is not None:
+            yield name, "was skipped with its whole module"
+
+
+def _green(tests: tuple[tuple[str, str], ...]) -> Iterator[Diagnostic]:
+    for name, what in tests[:_SHOWN]:
+        yield Diagnostic("E322", f"{what} without the code that it tests", hint=_GREEN_HINT, subject=name)
+    if len(tests) > _SHOWN:
+        more = f"{len(tests) - _SHOWN} more tests did not fail without the code that they test"
+        yield Diagnostic("E322", more, hint=_GREEN_HINT)
 
 
 # ---- what speaks against it -------------------------------------------------------------------

@@ -13,12 +13,20 @@ from orch23.engine.work import InputsChangedError
 from orch23.model.decision import Decision, Edited, Fresh, Restore, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import ExitCode, InvalidInputError, MissingBytesError, NotFoundError, UsageError
+from orch23.model.errors import (
+    ExitCode,
+    InvalidInputError,
+    MissingBytesError,
+    NotFoundError,
+    SafetyError,
+    UsageError,
+)
 from orch23.model.event import Event
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
+from orch23.store.promote import refused_paths
 
 
 def accept(build: Build, stage: str) -> int:
@@ -29,6 +37,7 @@ def accept(build: Build, stage: str) -> int:
     Raises:
         InvalidInputError: a secret stands in the edit.
         NotFoundError: there is no such stage, or it is not known yet.
+        SafetyError: its result would change a protected path that no stage declares.
         UsageError: nothing of it was edited, or a stage before it has to run first.
 
     """
@@ -108,6 +117,8 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     if failure is not None:
         text = f"{edit} does not pass: {failure.kind}"
         return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
+    if refused := build.committer.refused(outputs):
+        raise SafetyError(*refused_paths(refused))
     fingerprint = keep_edit(session, resolved, outputs)
     accepted = tuple(p for p, entry in outputs.items() if p in paths or world.ownership.is_accepted(p, entry))
     done = Attempted(

@@ -8,6 +8,7 @@ from orch23.decide.freshness import Candidate, Known, decide
 from orch23.engine.bases import Bases
 from orch23.engine.ends import LOST_BYTES, LOST_HINT
 from orch23.engine.lay import lay
+from orch23.engine.proof import may_have_made
 from orch23.engine.world import StageTree, World
 from orch23.model.decision import Decision, Edited, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
@@ -259,12 +260,14 @@ class Appraiser:
 
     def _todays(self, resolved: Resolved) -> tuple[Record, ...]:
         """Return the records of today's key: the lock's first, then the newest."""
-        found = sorted(self.world.locked.of_key(resolved.key), key=lambda r: r.stage != resolved.stage.name)
+        stage, locked = resolved.stage, self.world.locked.of_key(resolved.key)
+        bounded = (r for r in locked if r.stage == stage.name or may_have_made(stage, r))
+        found = sorted(bounded, key=lambda r: r.stage != stage.name)
         found += [r for r in self.world.store.records.by_key(resolved.key) if not r.failed]
         unique: list[Record] = []
         for record in found:
             if not any(same_result(record, one) for one in unique):
-                unique.append(replace(record, stage=resolved.stage.name))
+                unique.append(replace(record, stage=stage.name))
         return tuple(unique)
 
     def _same_core(self, resolved: Resolved, locked: Record | None) -> Candidate | None:

@@ -17,7 +17,7 @@ from orch23.engine.question import ask, model_of
 from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.spending import NOTHING, Spent
 from orch23.engine.telling import Keep, Telling
-from orch23.engine.verification import Notice, Verifier, may_change, undeclared_writes
+from orch23.engine.verification import Notice, Verifier, in_short, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_json
 from orch23.model.errors import MissingBytesError, ProviderError
@@ -204,7 +204,7 @@ class Attempts:
             self.keep(stage.name, attempt, "output.txt", result.output.text)
         changed = {**result.written, **dict.fromkeys(result.removed)}
         inputs = {path: e for path, e in self.resolved.files.items() if path not in start}
-        problems = undeclared_writes(stage, changed, inputs)
+        problems = in_short(undeclared_writes(stage, changed, inputs, self.protected))
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if problems:
             failure = replace(refusal("write_scope_violation", problems), left=Left(result.written, result.removed))
@@ -228,7 +228,8 @@ class Attempts:
             return None
         inputs = {path: e for path, e in self.resolved.files.items() if path not in start}
         changed = {**left.written, **dict.fromkeys(left.removed)}
-        mine = {path: entry for path, entry in changed.items() if may_change(self.resolved.stage, path, inputs)}
+        refused = undeclared_writes(self.resolved.stage, changed, inputs, self.protected)
+        mine = {path: entry for path, entry in changed.items() if path not in refused}
         tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
         if isinstance(step, PytestStep) and step.report is not None and left.verdict is not None:
             tree[step.report] = self._report(left.verdict)

@@ -159,6 +159,15 @@ def _lineage(path: str, entry: FileEntry | None, makers: Mapping[str, list[Recor
 
 
 def _is_of_user(path: str, text: str, makers: Mapping[str, list[Record]]) -> bool:
-    """Return whether no run made a version of a path, or a user had it accepted."""
+    """Return whether a user had a version of a path accepted, or a run found it there, and no run made it.
+
+    What is only known as the version between two items is none: the record of the earlier item is lost.
+    """
     records = makers.get(text, ())
-    return not records or any(path in record.accepted for record in records)
+    if records:
+        return any(path in record.accepted for record in records)
+    every = (record for found in makers.values() for record in found)
+    starts = (
+        start for r in every for start in (r.originals.get(path), r.bases[path].start if path in r.bases else None)
+    )
+    return any(start is not None and str(start) == text for start in starts)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
+from orch23.engine.declared import unnamed_tools
 from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
@@ -35,6 +36,7 @@ from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
 _LAST_WORDS_S = 0.7
+_SIGNALLED = 128  # what is added to a signal's number, as in a shell
 _NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
 
 
@@ -148,9 +150,7 @@ class Build:
                 limit = None
                 continue
             if isinstance(message, _Stop):
-                self._stop(
-                    ExitCode.SIGINT if message.signum == ExitCode.SIGINT - 128 else ExitCode.SIGTERM, "interrupted"
-                )
+                self._stop(ExitCode(_SIGNALLED + message.signum), "interrupted")
                 self._take_last()
                 break
             self._finish(message)
@@ -440,7 +440,9 @@ class Build:
 
     def _fail_attempts(self, name: str, resolved: Resolved, done: Attempted, failure: Failure) -> None:
         if resolved.stage.on_failure == "keep" and done.outputs:
-            self._narrator.promoted(name, "kept, although it failed", self.committer.keep_failure(resolved, done))
+            kept = self.committer.keep_failure(resolved, done)
+            self._narrator.promoted(name, "kept, although it failed", kept)
+            self._narrator.caution(name, unnamed_tools(self.session.world.plan, name, kept.written))
         end = StageEnd(
             status="failed",
             text=f"{failure.kind}{': ' + done.note if done.note else ''}",

@@ -20,7 +20,15 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E306": (
         "a step wrote what it must not",
         "A process changed an input, a protected path, or a path outside `outputs` and `allowed_paths.write`. Nothing "
-        "of it reached the workspace. Declare the path, or list its name in `scratch` if it is to be thrown away.",
+        "of it reached the workspace. Declare the path, or list its name in `scratch` if it is to be thrown away. "
+        "Names that configure tools or tests are protected (SECURITY.md lists them): a pattern such as `**` does not "
+        "declare them, but a path, or a pattern that spells the name, as in `vendor/**/pyproject.toml`, does.",
+    ),
+    "W306": (
+        "a file that configures a tool",
+        "A stage wrote a file that a package manager, a shell, a task runner or another tool reads by its name, and "
+        "the pipeline does not name it. It is in the workspace: read it before you run that tool. If it is meant, name "
+        "it in `outputs` or `allowed_paths.write`, or spell its name in a pattern, as in `web/**/package.json`.",
     ),
     "E309": (
         "a process could not be started",
@@ -32,6 +40,20 @@ CODES: Mapping[str, tuple[str, str]] = {
         "A `conftest.py`, or the file that `pytest.config` names, runs before the tests and can make any of them pass. "
         "It is trusted if no llm stage made it, nor a stage that comes after one. Leave it out of what is made, or "
         "name it literally under `pytest.trust`, and read it.",
+    ),
+    "E323": (
+        "a step that verifies wrote to its tree",
+        "While a result is verified, its tree is read-only: code under test could otherwise rewrite the tests. Only "
+        "TMPDIR, HOME and what `scratch` names can be written, in a pytest stage also its outputs. Let the test write "
+        "below TMPDIR (in pytest: `tmp_path`), or list the path in `scratch`: a folder with a `/` at its end, or a "
+        "file that is made empty. A pattern with a wildcard makes nothing writable but the folder that it begins with.",
+    ),
+    "E324": (
+        "a module hides one of a library",
+        "pytest imports the modules of `pythonpath`, and those beside the tests, before those that are installed. A "
+        "module with the name of one of the standard library or of an installed test library would be used by the "
+        "tests in its place, and could make any of them pass; what a model made may hide no installed module at all, "
+        "and none of the tree that it did not make. Rename it, or name it literally under `pytest.trust`, and read it.",
     ),
     "E318": (
         "a condition before the stage does not hold",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from orch23.engine.attempt import Attempted
+from orch23.engine.declared import DeclaredByPlan
 from orch23.engine.session import Session
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
@@ -23,13 +24,15 @@ _LARGEST_BLOB = 4 << 20
 class Change:
     """What promoting some results changes: which file becomes which, and which are a person's and stay.
 
-    `targets` is what each of the results wants of the workspace, by stage.
+    `targets` is what each of the results wants of the workspace, by stage. `refused` are protected paths that no stage
+    declares and that stay as they are, each with the reason.
     """
 
     targets: Mapping[str, Target]
     new: Target
     old: Target
     foreign: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -43,6 +46,11 @@ class Committer:
     left: LockFile = field(default_factory=LockFile)
     left_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
+    _declared: DeclaredByPlan = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Know which protected names are declared."""
+        self._declared = DeclaredByPlan(self.session)
 
     def keep(self, resolved: Resolved, done: Attempted) -> Record:
         """Make a verified result durable, and what other stages see. The workspace stays as it is."""
@@ -106,7 +114,10 @@ class Committer:
     def stands(self, name: str, record: Record) -> bool:
         """Say whether a result is what lock file and workspace hold already."""
         locked = self.session.lock.records.get(name)
-        return locked is not None and locked.key == record.key and not self.change({name: record}).new
+        if locked is None or locked.key != record.key:
+            return False
+        change = self.change({name: record})
+        return not change.new and not change.refused
 
     def keep_failure(self, resolved: Resolved, done: Attempted) -> Promoted:
         """Promote the last attempt of a stage that failed, with a record that makes nothing fresh."""
@@ -128,8 +139,19 @@ class Committer:
     def bury(self, dead: Mapping[str, FileEntry | None]) -> Promoted:
         """Remove dead files, or put the base of a newer result there; leave those of which no one has these bytes."""
         found = {path: entry for path, entry in dead.items() if entry is None or self._obtain(path, entry)}
-        promoted = self._make(self._compare({"": found})) if found else Promoted()
-        return replace(promoted, foreign=(*promoted.foreign, *sorted(dead.keys() - found.keys())))
+        change = self._compare({"": found})
+        promoted = self._make(change) if change.new or change.foreign else Promoted()
+        left = (*change.refused, *sorted(dead.keys() - found.keys()))
+        return replace(promoted, foreign=(*promoted.foreign, *left))
+
+    def refused(self, target: Target) -> dict[str, str]:
+        """Return the paths at which the workspace differs and that no stage may change, each with the reason."""
+        on_disk = self.session.store.workspace.entry
+        return {
+            path: reason
+            for path, wanted in target.items()
+            if (reason := self._declared.refusal(path)) is not None and on_disk(path) != wanted
+        }
 
     def _obtain(self, path: str, entry: FileEntry) -> bool:
         """Bring bytes into the store; say whether they are there."""
@@ -262,7 +284,8 @@ class Committer:
         whole = {path: wanted for target in targets.values() for path, wanted in target.items()}
         workspace.invalidate(whole)
         old = {path: workspace.entry(path) for path in whole}
-        differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted}
+        refused = self.refused(whole)
+        differing = {path: wanted for path, wanted in whole.items() if old[path] != wanted and path not in refused}
         kept = {
             path
             for path in differing
@@ -275,6 +298,7 @@ class Committer:
             new={path: wanted for path, wanted in differing.items() if path not in kept},
             old={path: old[path] for path in differing if path not in kept},
             foreign=tuple(path for path in differing if path in kept and differing[path] is not None),
+            refused=refused,
         )
 
     def _make(self, change: Change) -> Promoted:
@@ -286,7 +310,8 @@ class Committer:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
                 store.contents.put_bytes(world.read(path, wanted))
-        promoted = store.promoter.promote(change.new, change.old)
+        store.workspace.announce(change.new)
+        promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
         store.workspace.written(change.new)
         return replace(promoted, foreign=(*change.foreign, *promoted.foreign))
 

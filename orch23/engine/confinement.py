@@ -1,15 +1,15 @@
-"""Before the first stage starts: refuse stages whose processes can not, or may not, run as they are."""
+"""Before the first stage starts: refuse stages whose processes could run, and can not, or may not, as they are."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.facts import has_process
 from orch23.engine.preview import Preview
-from orch23.model.decision import Run, VerifyOnly
+from orch23.model.decision import Expand, Maybe, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 
 
@@ -27,9 +27,10 @@ class Confinement:
     refused: Diagnostic
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
-        """Refuse a build in which a stage would surely run that may not run like that.
+        """Refuse a build in which a stage would run, or may, that may not run like that.
 
-        `look` gives the preview of the build. It is asked for only where some stage could be refused.
+        Whether it will may depend on others that run before, and models that are paid for. `look` gives the preview of
+        the build. It is asked for only where some stage could be refused.
 
         Raises:
             ConfigurationError: with every such stage.
@@ -42,22 +43,26 @@ class Confinement:
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):
             return
         complaints: dict[Diagnostic, list[str]] = {}
-        for stage, one in self._complaints(look(), missing):
+        for family, one in self._complaints(look(), missing):
             names = complaints.setdefault(one, [])
-            if stage.family not in names:
-                names.append(stage.family)
+            if family not in names:
+                names.append(family)
         if complaints:
             raise ConfigurationError(*(self._told(one, names) for one, names in complaints.items()))
 
-    def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[Stage, Diagnostic]]:
-        for appraised in seen.appraised.values():
-            stage = appraised.resolved.stage
-            if not _runs_process(appraised):
-                continue
-            if not stage.sandbox:
-                yield stage, self.refused
-            elif missing is not None:
-                yield stage, missing
+    def _complaints(self, seen: Preview, missing: Diagnostic | None) -> Iterator[tuple[str, Diagnostic]]:
+        """Give each stage with a complaint of it; of one that is not expanded yet only that there is no sandbox."""
+        for name, decision in seen.decisions.items():
+            appraised = seen.appraised.get(name)
+            if isinstance(decision, Expand):
+                if missing is not None and may_have_process(seen.plan.nodes[name]):
+                    yield name, missing
+            elif appraised is not None and _may_run_process(appraised):
+                stage = appraised.resolved.stage
+                if not stage.sandbox:
+                    yield stage.family, self.refused
+                elif missing is not None:
+                    yield stage.family, missing
 
     def _told(self, one: Diagnostic, names: list[str]) -> Diagnostic:
         """Return a complaint at the first stage that it is of, with the others beside it."""
@@ -75,6 +80,14 @@ def may_have_process(node: Stage | ForeachStage) -> bool:
     return node.kind in ("shell", "pytest") or "verify" in node.body
 
 
-def _runs_process(appraised: Appraised) -> bool:
-    resolved = appraised.resolved
-    return isinstance(appraised.decision, Run | VerifyOnly) and not resolved.broken and has_process(resolved.stage)
+def may_run_program(node: Stage | ForeachStage) -> bool:
+    """Return whether a stage asks a program for answers, or one that is not expanded yet may."""
+    if isinstance(node, Stage):
+        return isinstance(node.step, LLMStep) and bool(node.step.command)
+    llm = node.body.get("llm")
+    return isinstance(llm, Mapping) and "command" in llm
+
+
+def _may_run_process(appraised: Appraised) -> bool:
+    """Return whether a stage may run a process, also one that has not got all its inputs yet."""
+    return isinstance(appraised.decision, Run | VerifyOnly | Maybe) and has_process(appraised.resolved.stage)

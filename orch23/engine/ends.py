@@ -98,7 +98,7 @@ class BuildResult:
         match self.exit_code:
             case ExitCode.OK:
                 return "ok"
-            case ExitCode.SIGINT | ExitCode.SIGTERM:
+            case ExitCode.SIGHUP | ExitCode.SIGINT | ExitCode.SIGTERM:
                 return "interrupted"
             case ExitCode.LIMIT:
                 return "limit"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orch23.engine.ends import Paid, StageEnd
+from orch23.engine.failure import coded
 from orch23.engine.spending import Spent
 from orch23.model.decision import Decision, Maybe, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
@@ -33,6 +34,11 @@ class Narrator:
         """Tell of something that a person should see."""
         level: Level = "warning"
         self.observer.notice(Event("warning", text, role=role, level=level, data=data or {}))
+
+    def caution(self, name: str, warning: Diagnostic | None) -> None:
+        """Tell of a warning about what a stage wrote, if there is one."""
+        if warning is not None:
+            self.warn(coded(warning), name, {"code": warning.code})
 
     def decided(self, name: str, decision: Decision, key: str) -> None:
         """Tell what is to be done with a stage, and why."""

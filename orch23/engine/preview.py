@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from orch23.engine.appraise import Appraised
+from orch23.engine.declared import DeclaredByPlan
 from orch23.engine.outlook import Outlook
 from orch23.engine.session import Session
 from orch23.model.decision import Decision, Fresh
@@ -69,8 +70,14 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
     check_claims(session)
     appraised: dict[str, Appraised] = {}
     decisions = Outlook(session.appraiser, selection, appraised.__setitem__).look()
-    dead = tuple(session.world.dead_files()) if selection.is_all else ()
+    dead = _removable(session) if selection.is_all else ()
     released = session.world.released_files() if selection.is_all else {}
     plan = session.world.plan
     skipped = selection.skipped(plan)
     return Preview(plan=plan, decisions=decisions, appraised=appraised, dead=dead, released=released, skipped=skipped)
+
+
+def _removable(session: Session) -> tuple[str, ...]:
+    """Return the files of ended stages that a build removes: not those of protected names that no stage declares."""
+    declared = DeclaredByPlan(session)
+    return tuple(path for path in session.world.dead_files() if declared.refusal(path) is None)

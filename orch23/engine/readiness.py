@@ -3,7 +3,8 @@
 Looks at the machine and the recordings; asks nobody, imports no client library, writes nothing.
 """
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -12,13 +13,15 @@ from orch23.engine.conversation import Conversations, walk
 from orch23.engine.guarding import guard_request
 from orch23.engine.preview import Preview
 from orch23.engine.question import ask, model_of
-from orch23.model.decision import Run
+from orch23.model.consent import Grant
+from orch23.model.decision import Expand, Maybe, Run
 from orch23.model.diagnostic import Diagnostic, Related
-from orch23.model.errors import ConfigurationError, MissingBytesError, Orch23Error, ProviderError
+from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.llm import Request
 from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.providers import codes
+from orch23.providers.consent import needed, not_granted
 from orch23.providers.prices import unpriced
 from orch23.providers.registry import ADAPTERS, ready
 from orch23.resolve.fields import Fields
@@ -31,12 +34,16 @@ _ANOTHER = "or ask another with --provider and --model"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """What a build is about to ask with. `budget` is that of the command line."""
+    """What a build is about to ask with. `budget` is that of the command line.
+
+    `ask` asks the user on the terminal to consent to some grants; False where the user does not, or is not there.
+    """
 
     pipeline: Pipeline
     conversations: Conversations
     sources: Sources
     budget: Decimal | None = None
+    ask: Callable[[Sequence[Grant]], bool] = lambda _grants: False
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
         """Refuse a build that would surely ask somebody who cannot be asked.
@@ -46,22 +53,55 @@ class Readiness:
 
         Raises:
             ConfigurationError: with everything that is missing.
+            ConsentError: with every grant that is missing.
             ProviderError: with every stage that would ask beyond this machine, offline.
 
         """
-        if self.conversations.replay or not any(self._is_suspect(step) for step in _steps(plan)):
+        if self.conversations.replay:
+            return
+        wanted = self._ungranted(llm_steps(plan))
+        if not wanted and not any(self._is_suspect(step) for step in llm_steps(plan)):
             return
         seen = look()
-        found = [
-            (appraised.resolved.stage, one)
+        asking = [
+            (appraised.resolved, missing)
             for appraised in seen.appraised.values()
             if isinstance(appraised.decision, Run) and (missing := self._missing(appraised)) is not None
-            for one in self._complaints(appraised.resolved, missing)
         ]
+        found = [(resolved.stage, one) for resolved, missing in asking for one in self._complaints(resolved, missing)]
         if not found:
+            self._check_consent(seen, wanted, [resolved.stage for resolved, _ in asking])
             return
         kind = ProviderError if all(one.code == codes.OFFLINE for _, one in found) else ConfigurationError
         raise kind(*_by_complaint(found, self.pipeline))
+
+    def _check_consent(self, seen: Preview, wanted: Collection[Grant], asking: Sequence[Stage]) -> None:
+        """Refuse a build whose stages would surely ask without consent, unless the user consents now.
+
+        The user is asked about all at once, and also where a stage only may ask: then no is no reason to stop.
+        """
+        lacking = [(stage, grant) for stage in asking for grant in self._ungranted(_step_of(stage))]
+        may_ask = any(
+            isinstance(decision, Maybe | Expand) and self._ungranted(_step_of(seen.plan.nodes[name]))
+            for name, decision in seen.decisions.items()
+        )
+        if (lacking or may_ask) and not self.ask(tuple(wanted)) and lacking:
+            command = self.conversations.setting.trust_command
+            found = [(stage, not_granted(grant, command)) for stage, grant in lacking]
+            raise ConsentError(*_by_complaint(found, self.pipeline))
+
+    def _ungranted(self, steps: Iterable[LLMStep]) -> Collection[Grant]:
+        """Return what these steps need and the user has not consented to. A program that is not there needs nothing."""
+        setting = self.conversations.setting
+        found: dict[Grant, None] = {}
+        for step in {
+            _asked_of(step): step for step in steps if step.provider in ADAPTERS and step.mode != "replay"
+        }.values():
+            with contextlib.suppress(ProviderError):
+                grant = needed(step, setting)
+                if grant is not None and not setting.is_granted(grant):
+                    found[grant] = None
+        return found
 
     def _is_suspect(self, step: LLMStep) -> bool:
         """Say whether asking a step could be refused, without looking at recordings or at the table of prices."""
@@ -70,7 +110,9 @@ class Readiness:
             return False
         setting = self.conversations.setting
         capped = self._is_capped() and adapter.pricing != "free"
-        return capped or self._is_barred(step) or bool(adapter.ready(step, setting.environ, setting.root))
+        if capped or self._is_barred(step) or adapter.ready(step, setting.environ, setting.root):
+            return True
+        return self._no_sandbox(step) is not None
 
     def _missing(self, appraised: Appraised) -> Request | None:
         """Return the request, which nobody has recorded, that the first attempt of a stage that runs comes to."""
@@ -107,11 +149,19 @@ class Readiness:
         setting = self.conversations.setting
         for one in ready(step, setting.environ, setting.root):
             yield one if "--provider" in (one.hint or "") else replace(one, hint=_joined(one.hint, _ANOTHER))
+        unconfined = self._no_sandbox(step)
+        if unconfined is not None:
+            yield unconfined
         if self._is_capped(stage):
             models = stage.retry.escalate[: stage.retry.max + 1]
             unknown = unpriced(step, self.pipeline, *models)
             if unknown is not None:
                 yield unknown
+
+    def _no_sandbox(self, step: LLMStep) -> Diagnostic | None:
+        """Return why the program of a step cannot be run; None where it can, or where it asks no program."""
+        runner = self.conversations.setting.runner
+        return runner.missing() if runner is not None and step.command and step.provider == "command" else None
 
     def _is_barred(self, step: LLMStep) -> bool:
         return self.conversations.offline and ADAPTERS[step.provider].remote(step)
@@ -127,13 +177,22 @@ class Readiness:
         )
 
 
-def _steps(plan: Plan) -> Iterator[LLMStep]:
+def llm_steps(plan: Plan) -> Iterator[LLMStep]:
     """Give the llm steps of a plan with whom they ask first; of a foreach that has no items yet, what its body says."""
     for node in plan.nodes.values():
-        step = node.step if isinstance(node, Stage) else declared_llm(node)
-        if isinstance(step, LLMStep):
-            first = node.retry.escalate[:1] if isinstance(node, Stage) else ()
-            yield replace(step, model=first[0]) if first else step
+        yield from _step_of(node)
+
+
+def _step_of(node: Stage | ForeachStage) -> Iterator[LLMStep]:
+    step = node.step if isinstance(node, Stage) else declared_llm(node)
+    if isinstance(step, LLMStep):
+        first = node.retry.escalate[:1] if isinstance(node, Stage) else ()
+        yield replace(step, model=first[0]) if first else step
+
+
+def _asked_of(step: LLMStep) -> tuple[object, ...]:
+    """Return all of a step that decides which grant it needs."""
+    return (step.provider, step.base_url, step.command, step.read, step.pass_env, step.network)
 
 
 def _caps(node: ForeachStage) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
-from orch23.engine.failure import Failure, Left, below, command_failed, refusal
+from orch23.engine.failure import Failure, Left, below, coded, command_failed, refusal
 from orch23.model.action import (
     Action,
     ActionOutcome,
@@ -25,6 +25,7 @@ from orch23.model.pipeline import PytestStep, ShellStep, Stage
 from orch23.resolve.commands import display_command, pytest_command, shell_command
 from orch23.resolve.resolution import Facts
 from orch23.resolve.tree import Tree
+from orch23.resolve.writable import writable_paths
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
@@ -82,8 +83,8 @@ class Runner:
     refused: Callable[[PytestStep, Files], tuple[Diagnostic, ...]] = _nothing_refused
     may_write: Callable[[str], bool] = lambda _pattern: True
 
-    def run(self, step: ShellStep | PytestStep, files: Files) -> Ran | Failure:
-        """Run a step on these files and judge how it ended.
+    def run(self, step: ShellStep | PytestStep, files: Files, *, verifies: bool = False) -> Ran | Failure:
+        """Run a step on these files and judge how it ended. `verifies` says that it is one of `verify`.
 
         Raises:
             CancelledBuildError: the build was asked to stop.
@@ -94,13 +95,19 @@ class Runner:
         distrusted = self.refused(step, files) if isinstance(step, PytestStep) else ()
         if distrusted:
             return refusal("verify_failed", distrusted)
-        action = self._action(step, files)
+        action = self._action(step, files, writable_paths(self.stage, step, files.keys(), verifies=verifies))
         command = display_command(action.argv)
         outcome = self.executor.run(action)
         match outcome:
             case Completed(result=result):
                 judged = self._judge(step, files, command, result)
-                return judged if isinstance(judged, Ran) else replace(judged, printed=self.redact(result.output.text))
+                if isinstance(judged, Ran):
+                    return judged
+                if action.writable is not None:
+                    from orch23.engine.refused_writes import with_refused_writes  # noqa: PLC0415 - for failures alone
+
+                    judged = with_refused_writes(judged, self.redact(result.output.text))
+                return replace(judged, printed=self.redact(result.output.text))
             case TimedOut():
                 message = f"killed after {outcome.timeout_s:g} s"
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
@@ -119,7 +126,7 @@ class Runner:
             case _ as never:
                 assert_never(never)
 
-    def _action(self, step: ShellStep | PytestStep, files: Files) -> Action:
+    def _action(self, step: ShellStep | PytestStep, files: Files, writable: tuple[str, ...] | None) -> Action:
         if isinstance(step, ShellStep):
             argv, env = shell_command(step), dict(self.stage.env)
         else:
@@ -140,25 +147,40 @@ class Runner:
             timeout_s=self.stage.timeout_s,
             network=self.stage.network,
             sandbox=self.stage.sandbox,
+            limits=self.stage.limits,
             reports=isinstance(step, PytestStep),
+            writable=writable,
         )
 
     def _judge(self, step: ShellStep | PytestStep, files: Files, command: str, result: ActionResult) -> Ran | Failure:
         if result.violations:
             return refusal("write_scope_violation", result.violations, safety=True, retryable=False)
         printed = self.redact(result.output.text)
+        if result.touched:
+            from orch23.engine.refused_writes import changed_tree  # noqa: PLC0415 - for failures alone
+
+            changed = tuple(map(changed_tree, result.touched))
+            text = "\n".join((printed, *map(coded, changed)))
+            failed = command_failed(
+                "verify_failed", command, exit_code=result.exit_code, output=text, diagnostics=changed
+            )
+            return replace(failed, left=Left(result.written, result.removed))
         if isinstance(step, PytestStep):
             expected = step.expect or self._expected(step, files)
-            from orch23.decide.verdict import judge_pytest  # noqa: PLC0415 - only where pytest ran
+            from orch23.decide.verdict import judge_failing, judge_pytest  # noqa: PLC0415 - only where pytest ran
 
-            verdict = judge_pytest(
-                result.exit_code,
-                self._reported(result.report),
-                expected,
-                printed,
-                lambda module: self._may_be_made(step, module),
-                lambda path: self.may_write(os.path.normpath(f"{self.stage.cwd}/{path}")),
-            )
+            report = self._reported(result.report)
+            if step.must_fail:
+                verdict = judge_failing(result.exit_code, report, expected, printed)
+            else:
+                verdict = judge_pytest(
+                    result.exit_code,
+                    report,
+                    expected,
+                    printed,
+                    lambda module: self._may_be_made(step, module),
+                    lambda path: self.may_write(os.path.normpath(f"{self.stage.cwd}/{path}")),
+                )
             if verdict.passed:
                 return Ran(command, result, verdict)
             failed = command_failed(

@@ -10,6 +10,7 @@ from orch23.engine.claims import Claims
 from orch23.engine.memory import Memory
 from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.ownership import Git, NoGit
+from orch23.engine.proof import bounded
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
@@ -83,7 +84,7 @@ def open_session(
     """
     plan = check_plan(pipeline, store, machinery)
     lock, history = memory.read()
-    lock = _with_interrupted(lock, history, store)
+    lock = bounded(_with_interrupted(lock, history, store), plan, store.records)
     world = World(plan, store, lock, promised=dict(store.promoter.pending()), git=git or NoGit(), claims=claims)
     appraiser = Appraiser(
         world,

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from orch23.engine.commit import Change, Committer
-from orch23.engine.ends import StageEnd, lost_bytes
+from orch23.engine.declared import unnamed_tools
+from orch23.engine.ends import StageEnd, lost_bytes, stopped_by
 from orch23.engine.narrator import Narrator
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
-from orch23.store.promote import Promoted
+from orch23.store.promote import Promoted, refused_paths
 
 Ends: TypeAlias = Mapping[str, StageEnd]
 _MOST_NAMES = 3
@@ -48,7 +49,8 @@ class Together:
         """
         if len(group) == 1:
             members = {name: success}
-            return self._promote(members, self._change(members))
+            change = self._change(members)
+            return _refused(members, change) or self._promote(members, change)
         if success.how != "fresh":
             self.committer.hold(name, success.record)
         self._waiting[name] = success
@@ -78,7 +80,7 @@ class Together:
         self.committer.make_last()
         change = self._change(members)
         try:
-            return None if change.foreign else self._promote(members, change)
+            return None if change.foreign or change.refused else self._promote(members, change)
         except MissingBytesError:
             return None
 
@@ -103,6 +105,7 @@ class Together:
             own = _part(promoted, change.targets.get(name, {}))
             if one.how != "fresh":
                 self.narrator.promoted(name, one.how, own)
+                self.narrator.caution(name, unnamed_tools(self.committer.session.world.plan, name, own.written))
             ends[name] = _edited(one.end, own.foreign) if own.foreign else one.end
         return ends
 
@@ -118,7 +121,17 @@ class Together:
                 stuck[name] = lost_bytes(name, members[name].end.key, lost)
             if foreign:
                 stuck[name] = _edited(members[name].end, foreign)
-        return stuck
+        return stuck | _refused(members, change)
+
+
+def _refused(members: Mapping[str, Success], change: Change) -> dict[str, StageEnd]:
+    """Return the ends of those that want to change a protected path which no stage declares."""
+    found = {}
+    for name, target in change.targets.items():
+        own = {path: reason for path, reason in change.refused.items() if path in target}
+        if own:
+            found[name] = stopped_by(members[name].end.key, *refused_paths(own), code=ExitCode.SAFETY)
+    return found
 
 
 def _part(promoted: Promoted, paths: Collection[str]) -> Promoted:

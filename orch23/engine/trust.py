@@ -1,7 +1,9 @@
-"""Say which of the files that configure a run of tests were made by a model, or after one: they may not judge it."""
+"""Refuse files that may not decide a run of tests: settings that a model made, modules that hide a library's."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
 
 from orch23.engine.failure import below
 from orch23.engine.world import World
@@ -22,10 +24,22 @@ class Trust:
     resolved: Resolved
 
     def refused(self, step: PytestStep, files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
-        """Return a complaint for each file that pytest would be configured by, and that a model had a hand in."""
-        return tuple(self._complaints(step, files))
+        """Return an error for each setting of pytest that a model made, and each module that hides one of a library."""
+        return (*self._settings(step, files), *self._shadows(step, files))
 
-    def _complaints(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+    def _shadows(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+        from orch23.engine.shadowing import shadowing  # noqa: PLC0415 - for steps of pytest alone
+
+        asks = cache(partial(of_a_model, self.world.plan))
+        yield from shadowing(
+            step,
+            self.resolved.stage.cwd,
+            files.keys(),
+            interpreter=Path(self.resolved.facts.interpreter),
+            is_of_model=lambda path: (maker := self._maker(path, files[path])) is not None and asks(maker),
+        )
+
+    def _settings(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         cwd = self.resolved.stage.cwd
         for path, entry in sorted(files.items()):
             if cwd != "." and not path.startswith(f"{cwd}/"):
@@ -41,8 +55,8 @@ class Trust:
 
     def _maker(self, path: str, entry: FileEntry) -> str | None:
         """Return the stage that made what a room holds at a path, None if a person did."""
-        given = {**self.resolved.verify_files, **self.resolved.files, **self.resolved.base}
-        if given.get(path) != entry:
+        given = (self.resolved.base, self.resolved.files, self.resolved.verify_files)
+        if next((files[path] for files in given if path in files), None) != entry:
             return self.resolved.stage.name
         name = self.resolved.stage.name
         if path in self.world.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there

@@ -6,6 +6,7 @@ from typing import TypeAlias, assert_never
 
 from orch23.checks.check import CheckInput
 from orch23.checks.registry import CHECKS
+from orch23.decide.protected import Declared
 from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
 from orch23.engine.running import Files, Ran, Runner
 from orch23.model.diagnostic import Diagnostic, Severity, errors
@@ -23,6 +24,7 @@ from orch23.model.pipeline import (
     Stage,
     VerifyStep,
 )
+from orch23.model.protected import sealed_reason
 from orch23.resolve.acceptance import steps_of
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
@@ -31,6 +33,7 @@ Trial: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach that reads these files, on trial; return what is wrong with them."""
 
 _TOLD = 2000
+_MOST_PATHS = 20
 
 Notice: TypeAlias = Callable[[Event], None]
 
@@ -90,7 +93,7 @@ class Verifier:
                 broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
                 return refusal("verify_failed", broken) if broken else None, None
             case ShellStep() | PytestStep():
-                ran = self.runner.run(step, room)
+                ran = self.runner.run(step, room, verifies=True)
                 return (None, ran.result.output.text) if isinstance(ran, Ran) else (ran, ran.printed)
             case CommandsStep():
                 return self._commands(step, room)
@@ -106,7 +109,7 @@ class Verifier:
         failed: list[Failure] = []
         printed = ""
         for one in steps_of(step):
-            ran = self.runner.run(one, room)
+            ran = self.runner.run(one, room, verifies=True)
             command, text = (
                 (ran.command, ran.result.output.text) if isinstance(ran, Ran) else (ran.brief.command, ran.printed)
             )
@@ -180,28 +183,42 @@ def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:
     return tuple(problems)
 
 
-def may_change(stage: Stage, path: str, inputs: Files) -> bool:
-    """Return whether a process of the stage may write or remove a path."""
-    inside = match_any((*stage.fence.write, *stage.outputs), path)
-    return inside and path not in inputs and not match_any(stage.fence.protect, path)
+def undeclared_writes(
+    stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files, own: tuple[str, ...] = ()
+) -> dict[str, Diagnostic]:
+    """Return an error for each path that a process changed and must not: outside the fence, protected, or an input.
 
-
-def undeclared_writes(stage: Stage, changed: Mapping[str, FileEntry | None], inputs: Files) -> tuple[Diagnostic, ...]:
-    """Complain of each path that a process changed and must not: outside the fence, protected, or an input."""
-    problems = []
+    `own` are patterns of orch23's own files.
+    """
+    problems: dict[str, Diagnostic] = {}
+    scope = (*stage.fence.write, *stage.outputs)
+    declared = Declared(scope, own)
     for path in sorted(changed):
         verb = "removed" if changed[path] is None else "wrote"
+        hint = "declare it in `outputs` or `allowed_paths.write`, or list its name in `scratch`"
         if path in inputs:
             why = "it is an input of the stage"
         elif match_any(stage.fence.protect, path):
             why = "it is protected"
-        elif not match_any((*stage.fence.write, *stage.outputs), path):
+        elif not match_any(scope, path):
             why = "it is outside the fence"
+        elif (refusal := declared.refusal(path)) is not None:
+            why = refusal
+            if sealed_reason(path) is not None:
+                hint = "write it elsewhere, or list its name in `scratch`"
         else:
             continue
-        hint = "declare it in `outputs` or `allowed_paths.write`, or list its name in `scratch`"
-        problems.append(Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint))
-    return tuple(problems)
+        problems[path] = Diagnostic("E306", f"the step {verb} `{path}`: {why}", hint=hint)
+    return problems
+
+
+def in_short(problems: Mapping[str, Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the errors of the first paths, and how many more there are."""
+    found = [*problems.values()]
+    if (more := len(found) - _MOST_PATHS) > 0:
+        last = Diagnostic("E306", f"so it did with {more} more paths", hint=found[_MOST_PATHS].hint)
+        found = [*found[:_MOST_PATHS], last]
+    return tuple(found)
 
 
 def _broken(condition: Condition, files: Files) -> Diagnostic | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
+from orch23.engine.declared import own_files
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import items_on_pipeline, source_producers
@@ -184,7 +185,7 @@ class Worker:
             pace=self.pace,
             own=self._own(previous, tree),
             hidden=self._hidden(resolved),
-            protected=(session.pipeline.file,),
+            protected=own_files(session.pipeline),
             secrets=self.secrets,
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from orch23.engine.claims import Claims
 from orch23.engine.locked import Locked
 from orch23.engine.ownership import Git, NoGit, Ownership
+from orch23.engine.proof import is_proven
 from orch23.engine.transcripts import transcript_folders
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -183,7 +184,9 @@ class World:
         entry = self.store.workspace.entry(path)
         if entry is None:
             return False
-        having = [record for record in self.locked.having(path, entry) if self._gone(record)]
+        having = [
+            record for record in self.locked.having(path, entry) if self._gone(record) and self.is_believed(record)
+        ]
         if not having or self.ownership.is_accepted(path, entry):
             return False
         if any(record.stage in self.results for record in having):
@@ -225,6 +228,10 @@ class World:
         """Return whether there is a file at a path that does not go away since no stage makes it any more."""
         entry = self.store.workspace.entry(path)
         return entry is not None and (not self.dead(path) or self._in_place_of_dead(path) is not None)
+
+    def is_believed(self, record: Record) -> bool:
+        """Return whether files may be removed by a record of the lock file: not if that alone says who made them."""
+        return self.alive(record.stage) or is_proven(record, self.store.records)
 
     def _gone(self, record: Record) -> bool:
         """Return whether a record of the lock stands for nothing today: its stage has ended, or has another result."""

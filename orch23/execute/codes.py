@@ -17,6 +17,12 @@ CODES: Mapping[str, tuple[str, str]] = {
         "No test was seen to fail, and yet pytest ended with another exit code than 0: a wrong option, an internal "
         "error, a missing pytest. The last lines of its output say which. Run the same command in the stage's cwd.",
     ),
+    "E322": (
+        "a new test does not fail without the code",
+        "The step says `must_fail`: it runs new tests without the code that they test, on a skeleton. Each of them has "
+        "to fail there; one that passes would pass whatever the code does, and one that is skipped or marked as an "
+        "expected failure proves nothing. Let it call the code and assert what comes of it, or take it out.",
+    ),
     "E305": (
         "tests are missing",
         "Nothing was collected, everything was skipped, or a test that stands in the staged test files (or in "
@@ -48,8 +54,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E483": (
         "there is no sandbox on this machine",
-        "Steps run code that a model may have written, so they are confined: by bubblewrap, or by Landlock and seccomp "
-        "(Linux 6.2 or newer). Both were tried, and neither held here; the message says why. Install bubblewrap; in a "
+        "Steps run code that a model may have written, so they are confined: by bubblewrap, by user namespaces, or by "
+        "Landlock and seccomp (Linux 6.2 or newer). All were tried, and none held here; the message says why. In a "
         "container, allow user namespaces. `--allow-unsandboxed` runs steps with all that this user may do.",
     ),
     "E484": (
@@ -61,6 +67,13 @@ CODES: Mapping[str, tuple[str, str]] = {
         "the sandbox of a step could not be made",
         "It works on this machine, and yet it did not this time: a limit of namespaces or mounts was reached, or a "
         "folder of the interpreter went away. Nothing of the step was run. `orch23 doctor` tries the sandbox again.",
+    ),
+    "E486": (
+        "a file changed while a program ran",
+        "The program of `llm.command` ran where it can change files (without a sandbox, with `--allow-unsandboxed`) or "
+        "modes of files (in the Landlock sandbox), and one of the project that this build did not write was changed, "
+        "added or removed meanwhile. The answer is not used. If it was the program, undo the change: a program answers "
+        "on stdout alone. If it was you, build again.",
     ),
     "E610": ("a result holds a symbolic link", "Results are regular files and directories. Copy the file instead."),
     "E611": (
@@ -91,12 +104,13 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E619": (
         "processes of a step could not be killed",
-        "They were sent SIGKILL and still exist, which a process stuck in the kernel can do. End them by hand.",
+        "They were sent SIGKILL and still exist, which a process stuck in the kernel can do; or the supervisor that "
+        "ends them was killed, so that it is not known whether any are left. End them by hand.",
     ),
     "E620": (
-        "a step took too much of the machine",
-        "It was killed while it ran: its room held over 8 GiB or a million files, temporary ones among them, or it had "
-        "over 4096 processes at once. Let it take less, or split the stage. Memory is not limited.",
+        "a step used more than its limits",
+        "It was killed while it ran: it used more memory, processes, files or disk than `limits` of the stage allow. "
+        "The message names the limit. Temporary files count. Use less, raise the limit, or split the stage.",
     ),
     "E618": (
         "the room's own directory was replaced",

@@ -2,16 +2,25 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from orch23.execute.removal import remove_tree
 
-END_OF_SEARCH = "pytest.ini"
-"""Empty, in the room above `work`: a pytest that a step runs looks upwards for settings, and is to find no others."""
+END_OF_SEARCH: Final[Mapping[str, bytes]] = {
+    "pytest.ini": b"",
+    ".gitignore": b"",
+    ".hgignore": b"",
+    ".ruff.toml": b"",
+    "mypy.ini": b"[mypy]\n",
+    "pyproject.toml": b"[tool.black]\n",
+}
+"""Files of the sandbox directory, above `work`: pytest, hatchling, ruff, mypy and black search parent directories for
+settings and stop at these. The project's own, further up, cannot be read with Landlock, and these tools fail on that.
+"""
 
 _EMPTY_PARTS = ("home", "tmp")
 _WORK = "work"
@@ -44,7 +53,12 @@ def make_frame(root: str, folders: Sequence[str]) -> Frame:
     """
     for folder in (root, *(f"{root}/{part}" for part in (*_EMPTY_PARTS, _WORK))):
         os.mkdir(folder, _OWN_ONLY)
-    os.close(os.open(f"{root}/{END_OF_SEARCH}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    for name, text in END_OF_SEARCH.items():
+        descriptor = os.open(f"{root}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            os.write(descriptor, text)
+        finally:
+            os.close(descriptor)
     frame = Frame(root, (), _access(os.stat(root)), None)
     return _with_folders(frame, folders)
 
@@ -99,10 +113,23 @@ def _with_folders(frame: Frame, folders: Sequence[str]) -> Frame:
 def _is_as_made(frame: Frame, root: int) -> bool:
     if _access(os.fstat(root)) != frame.access:
         return False
-    if sorted(os.listdir(root)) != sorted((*_EMPTY_PARTS, _WORK, END_OF_SEARCH)):
+    if sorted(os.listdir(root)) != sorted((*_EMPTY_PARTS, _WORK, *END_OF_SEARCH)):
         return False
-    end = os.stat(END_OF_SEARCH, dir_fd=root, follow_symlinks=False)
-    return stat.S_ISREG(end.st_mode) and end.st_size == 0 and end.st_nlink == 1
+    return all(_is_as_written(root, name, text) for name, text in END_OF_SEARCH.items())
+
+
+def _is_as_written(root: int, name: str, text: bytes) -> bool:
+    """Return whether a file of the root is the one that was made; it is opened only if it has bytes."""
+    status = os.stat(name, dir_fd=root, follow_symlinks=False)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size != len(text):
+        return False
+    if not text:
+        return True
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
+    try:
+        return os.read(descriptor, len(text) + 1) == text
+    finally:
+        os.close(descriptor)
 
 
 def _take_files(frame: Frame, folder: int, prefix: str) -> int:

@@ -165,6 +165,33 @@ def _system_libraries(prefix: Path, version: str) -> list[Path]:
     return folders
 
 
+def installed_module(path: Path, name: str) -> bool:
+    """Return whether an interpreter has a module of this name installed, other than from a folder of this machine.
+
+    A project that is installed from its folder stands there under its own name.
+    """
+    version = _version(path, config := read_config(path.parent.parent / "pyvenv.cfg")) or ""
+    for folder in _libraries(path, version, config):
+        places = (folder / f"{name}.py", folder / name / "__init__.py", *folder.glob(f"{name}.*.so"))
+        if any(place.is_file() for place in places):
+            return not _is_local(folder, name)
+    return False
+
+
+def _is_local(folder: Path, name: str) -> bool:
+    """Say whether a module was installed from a folder or file of this machine, as its distribution records it."""
+    for origin in folder.glob("*.dist-info/direct_url.json"):
+        try:
+            record = (origin.parent / "RECORD").read_text("utf-8", "replace")
+            if "file://" in origin.read_text("utf-8", "replace") and re.search(
+                rf"^{re.escape(name)}(?:/|\.)", record, re.MULTILINE
+            ):
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def _pytest_major(folders: Iterable[Path]) -> str | None:
     for folder in folders:
         try:

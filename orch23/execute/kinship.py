@@ -15,13 +15,15 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
+_NO_CORE = 1  # byte, too little for any; with 0 the kernel still gives a core to the program that core_pattern names
 _KILL_WITHIN_S = 5.0
 _PAUSE_S = 0.002
 _LOOKS = 20
@@ -97,16 +99,21 @@ def adopt(leader: int, marker: str, file_bytes: int) -> Family:
     Its largest file is set to `file_bytes`, less a few: that number is the step's own. It is set from outside, since a
     function between fork and exec is not safe in a process with threads.
     """
-    family = Family(leader, marker, min(file_bytes, _own_limit()) - next(_NUMBERS))
+    family = Family(leader, marker, own_number(file_bytes))
     limit(family, leader)
     _STEPS[leader] = family
     return family
 
 
+def own_number(file_bytes: int) -> int:
+    """Return a limit of the size of files that no other step has, a few bytes below this one and below our own."""
+    return min(file_bytes, _own_limit()) - next(_NUMBERS)
+
+
 def limit(family: Family, pid: int) -> None:
     """Set the limits of a family to a process of it."""
     with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(pid, resource.RLIMIT_CORE, (_NO_CORE, _NO_CORE))
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (family.limit, family.limit))
 
 
@@ -123,12 +130,17 @@ def enclose(family: Family, first: int) -> None:
             os.close(handle)
 
 
-def watch(family: Family) -> int:
-    """Note who is below the leader now, and return how many; called now and then while the step runs."""
-    below = _below(family.leader, _children)
-    for kin in below:
+def watch(family: Family) -> list[int]:
+    """Note who belongs to the step now, also what left its parents, and return them; called while the step runs."""
+    members = _members(family, _children)
+    for kin in members:
         family.seen[kin.pid] = kin.started
-    return len(below)
+    return [family.leader, *(kin.pid for kin in members)]
+
+
+def below(pid: int) -> list[int]:
+    """Return the processes that descend from this one, as far as their parents live."""
+    return [kin.pid for kin in _below(pid, _children)]
 
 
 def end(family: Family) -> tuple[int, ...]:
@@ -161,6 +173,58 @@ def end_strays() -> tuple[int, ...]:
             return tuple(kin.pid for kin in left)
         time.sleep(_PAUSE_S)
     return ()
+
+
+def end_leftovers(rooms: Path) -> tuple[int, ...]:
+    """Kill the steps of builds that were killed: their rooms are still below this folder. Return which were found.
+
+    Only for the holder of the build lock, before it removes the rooms. A step is told by the marker in its environment,
+    bwrap by the room that it mounts, and others by descending from one of these, or by its session. Nothing else of a
+    process counts: a shell of the user may stand in a room, or name it.
+    """
+    try:
+        markers = {name.partition(".")[0] for name in os.listdir(rooms)}
+    except FileNotFoundError:
+        return ()
+    found: dict[int, Kin] = {}
+    deadline = time.monotonic() + _KILL_WITHIN_S
+    while markers and (left := _left_behind(rooms, markers)):
+        found.update((kin.pid, kin) for kin in left)
+        for kin in left:
+            _kill(kin)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_PAUSE_S)
+    return tuple(sorted(found))
+
+
+def _left_behind(rooms: Path, markers: Collection[str]) -> list[Kin]:
+    everybody = [kin for name in os.listdir("/proc") if name.isdigit() and (kin := _look(int(name)))]
+    living = [kin for kin in everybody if kin.state not in "ZX" and kin.pid != os.getpid()]
+    known = {kin.pid for kin in living if _has_room(kin.pid, rooms, markers)}
+    while more := {kin.pid for kin in living if kin.pid not in known and {kin.parent, kin.session} & known}:
+        known |= more
+    return [kin for kin in living if kin.pid in known]
+
+
+def _has_room(pid: int, rooms: Path, markers: Collection[str]) -> bool:
+    """Say whether a process was started with one of these rooms as its own, or is the bwrap that mounts it."""
+    prefix = f"{MARKER_NAME}=".encode()
+    if any(
+        one.startswith(prefix) and one[len(prefix) :].decode("ascii", "replace") in markers for one in _environ(pid)
+    ):
+        return True
+    try:
+        words = _read(f"/proc/{pid}/cmdline").split(b"\0")
+    except OSError:
+        return False
+    if os.path.basename(words[0]) != b"bwrap":
+        return False
+    folder = os.fsencode(rooms)
+    return any(
+        option == b"--bind" and os.path.dirname(source) == folder and os.path.basename(source).decode() in markers
+        for option, source in pairwise(words)
+    )
 
 
 def awaited_children(pid: int) -> list[int] | None:

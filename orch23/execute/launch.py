@@ -10,7 +10,9 @@ from typing import Protocol
 from orch23.execute.kinship import Family
 from orch23.execute.process import ProcessEnd
 from orch23.execute.rooms import Room
+from orch23.execute.supervisor import Confinement
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 
 class LaunchRefusedError(Exception):
@@ -26,10 +28,11 @@ class LaunchRefusedError(Exception):
 class Launch:
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
-    `stdin` is what the process is started with; a step itself always reads /dev/null. `confine` is called in a thread
-    of its own, which starts the process and ends: what it gives up, only the process goes without. `gate` is called
-    with the family of the process, once the process is there. `judge` is told how it ended, and says how that is to
-    be understood; it may raise LaunchRefusedError.
+    `stdin` is what the process reads; a launcher may start it with another, and let the command read this one. `reads`
+    are further paths that it must be able to read. With a `confinement` it is started by a supervisor, which holds it
+    to that. `writable` are the paths of the room's tree that the process may write, beside HOME and TMPDIR; None means
+    all of it. `gate` is called with the family of the process, once it is there. `judge` is told how it ended, and says
+    how that is to be understood; it may raise LaunchRefusedError.
     """
 
     argv: tuple[str, ...]
@@ -38,9 +41,12 @@ class Launch:
     room: Room
     interpreter: Path
     network: bool = False
+    limits: StepLimits = DEFAULT_LIMITS
+    writable: tuple[str, ...] | None = None
+    reads: tuple[Path, ...] = ()
     pass_fds: tuple[int, ...] = ()
     stdin: int = DEVNULL
-    confine: Callable[[], None] | None = None
+    confinement: Confinement | None = None
     gate: Callable[[Family], None] | None = None
     judge: Callable[[ProcessEnd], ProcessEnd] | None = None
 

@@ -1,6 +1,7 @@
 """Run actions on this machine, each in a room of its own, a bounded number at once."""
 
 import errno
+import os
 import shutil
 import threading
 from dataclasses import replace
@@ -8,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from orch23.execute import kinship
+from orch23.execute import kinship, supervisor
 from orch23.execute.cleaning import Cleaner
-from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
-from orch23.execute.growth import Growth, Limits
+from orch23.execute.environment import cache_folders, refused_for_pytest, refused_names, room_environment
+from orch23.execute.growth import Growth
 from orch23.execute.launch import Launch, Launcher, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
+from orch23.execute.read_only import LeftReadOnly, Stamps, folders_of, left_by, make_cache, make_files, stamps_of
 from orch23.execute.report_channel import ReportChannel, pass_environment
+from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
     Action,
@@ -41,8 +44,8 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 class Contents(Protocol):
     """Where results go: bytes in, digest out."""
 
-    def put_file(self, path: Path) -> Digest:
-        """Keep the bytes of a file."""
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        """Keep the bytes of an open file, which is told of by this name."""
 
     def put_bytes(self, data: bytes) -> Digest:
         """Keep some bytes."""
@@ -60,7 +63,6 @@ class LocalExecutor:
         launcher: Launcher | None = None,
         unconfined: Launcher | None = None,
         caps: OutputCaps | None = None,
-        limits: Limits | None = None,
     ) -> None:
         """Run `workers` actions at once at most, and become the one to whom lost children return.
 
@@ -71,7 +73,8 @@ class LocalExecutor:
         self._launcher = launcher if launcher is not None else PlainLauncher()
         self._unconfined = unconfined if unconfined is not None else PlainLauncher()
         self._caps = caps if caps is not None else OutputCaps()
-        self._limits = limits if limits is not None else Limits()
+        self.has_started = False
+        """Whether any process was started."""
         self._stop = threading.Event()
         self._workers = workers
         self._places = threading.Semaphore(workers)
@@ -102,6 +105,7 @@ class LocalExecutor:
             self._places.acquire()
         self._places.release(self._workers)  # for those that waited: they are told to stop
         kinship.end_strays()
+        supervisor.close_idle()
         try:
             self._cleaner.close()
         finally:
@@ -113,7 +117,8 @@ class LocalExecutor:
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
         try:
-            room = self._rooms.lay(action.inputs, action.working_directory, action.output_folders)
+            folders = (*action.output_folders, *folders_of(action.writable or ()))
+            room = self._rooms.lay(action.inputs, action.working_directory, folders)
         except OSError as problem:
             return EngineUnavailable(f"no room could be made: {problem}", "room")
         if isinstance(room, InputsChanged):
@@ -136,6 +141,13 @@ class LocalExecutor:
         return ended and self._workers == 1 and not action.sandbox
 
     def _run_in(self, room: Room, action: Action) -> ActionOutcome:
+        try:
+            made = make_files(room, action.writable or ())
+            if action.writable is not None and not action.reports:
+                make_cache(room)
+            before = self._stamps(room, action)
+        except OSError as problem:
+            return EngineUnavailable(f"no room could be made: {problem}", "room")
         channel = ReportChannel() if action.reports else None
         report = None
         try:
@@ -148,15 +160,20 @@ class LocalExecutor:
         except OSError as problem:
             return _not_started(action, problem)
         try:
-            return self._outcome(room, action, end, report)
+            return self._outcome(room, action, end, report, left_by(room, action.writable or (), made, before))
         except OSError as problem:
             return EngineUnavailable(f"the result could not be kept: {problem}", "room")
+
+    def _stamps(self, room: Room, action: Action) -> Stamps | None:
+        """Return the stamps of a tree that is to stay as it is, where no sandbox keeps it so."""
+        launcher = self._launcher if action.sandbox else self._unconfined
+        return None if action.writable is None or launcher.tier != "none" else stamps_of(room, action.writable)
 
     def _start(self, room: Room, action: Action, channel: ReportChannel | None) -> ProcessEnd:
         interpreter = Path(action.interpreter)
         launcher = self._launcher if action.sandbox else self._unconfined
         seen = launcher.seen(room)
-        env = room_environment(seen, interpreter, action.env)
+        env = room_environment(seen, interpreter, {**cache_folders(seen, action), **action.env})
         argv = action.argv
         if argv[0] == "python":
             argv = (str(interpreter), *argv[1:])
@@ -173,9 +190,12 @@ class LocalExecutor:
             room=room,
             interpreter=interpreter,
             network=action.network,
+            limits=action.limits,
+            writable=action.writable,
             pass_fds=(channel.far_fd,) if channel is not None else (),
         )
         with launcher.prepare(wanted) as launch:
+            self.has_started = True
             end = run_process(
                 launch.argv,
                 cwd=launch.cwd,
@@ -187,42 +207,52 @@ class LocalExecutor:
                 marker=room.marker,
                 pass_fds=launch.pass_fds,
                 stdin=launch.stdin,
-                confine=launch.confine,
-                gate=launch.gate,
-                fault=Growth(room.root, self._limits).fault,
+                confinement=launch.confinement,
+                gate=launch.gate or (lambda family: restrain(family.leader, action.limits)),
+                fault=Growth(room.root, action.limits).fault,
             )
             return end if launch.judge is None else launch.judge(end)
 
-    def _outcome(self, room: Room, action: Action, end: ProcessEnd, report: bytes | None) -> ActionOutcome:
+    def _outcome(
+        self, room: Room, action: Action, end: ProcessEnd, report: bytes | None, read_only: LeftReadOnly
+    ) -> ActionOutcome:
         if end.end == "cancelled":
             return Cancelled()
         output = self._output(room, end)
         scan = self._scan(room, action, end)
+        scan = replace(scan, written={p: f for p, f in scan.written.items() if p not in read_only.unused})
         if end.end == "timed_out":
-            return TimedOut(output, action.timeout_s, self._keep(scan), () if scan.violations else scan.removed)
+            return TimedOut(output, action.timeout_s, self._keep(room, scan), () if scan.violations else scan.removed)
         return Completed(
             ActionResult(
                 exit_code=end.exit_code,
-                written=self._keep(scan),
+                written=self._keep(room, scan),
                 removed=scan.removed,
                 output=output,
                 report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
                 violations=(*scan.violations, *_survivors(end), *_excess(end)),
                 duration_s=end.duration_s,
+                touched=read_only.touched,
             )
         )
 
     def _scan(self, room: Room, action: Action, end: ProcessEnd) -> Scan:
         """Look at what is in the room; not while one of its processes still may change it under our eyes."""
-        return Scan({}, (), ()) if end.survivors else self._rooms.scan(room, action.inputs, action.scratch)
+        return Scan({}, (), ()) if end.survivors or end.lost else self._rooms.scan(room, action.inputs, action.scratch)
 
-    def _keep(self, scan: Scan) -> dict[str, FileEntry]:
+    def _keep(self, room: Room, scan: Scan) -> dict[str, FileEntry]:
         """Put what was written into the store; nothing of a tree that no result may be."""
-        if scan.violations:
+        if scan.violations or not scan.written:
             return {}
-        return {
-            path: FileEntry(self._contents.put_file(file.path), file.executable) for path, file in scan.written.items()
-        }
+        kept = {}
+        with self._rooms.opened(room) as open_one:
+            for path, executable in scan.written.items():
+                descriptor = open_one(path)
+                try:
+                    kept[path] = FileEntry(self._contents.put_open(descriptor, path.rpartition("/")[2]), executable)
+                finally:
+                    os.close(descriptor)
+        return kept
 
     def _output(self, room: Room, end: ProcessEnd) -> Output:
         """Return what was printed, with one name for every room."""
@@ -277,6 +307,9 @@ _NOTHING = ActionResult(exit_code=0, written={})
 
 
 def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
+    if end.lost:
+        message = "the process that ends all others of the step was killed, so that some may be left"
+        return (Diagnostic("E619", message, hint="see with ps what is left, and end it by hand; then build again"),)
     if not end.survivors:
         return ()
     message = f"{len(end.survivors)} of its processes could not be killed"
@@ -286,7 +319,13 @@ def _survivors(end: ProcessEnd) -> tuple[Diagnostic, ...]:
 def _excess(end: ProcessEnd) -> tuple[Diagnostic, ...]:
     if end.end != "overgrown":
         return ()
-    return (Diagnostic("E620", f"killed: {end.excess}", hint="let it take less, or split the stage"),)
+    return (
+        Diagnostic(
+            "E620",
+            f"killed: {end.excess}",
+            hint="use less, raise the limit in `limits` of the stage, or split the stage",
+        ),
+    )
 
 
 def _text(data: bytes) -> str:

@@ -3,14 +3,14 @@
 import os
 import selectors
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
 from orch23.execute import kinship
+from orch23.execute.supervisor import Confinement, Ended, give_back, take
 
 _READ_BYTES = 1 << 16
 _WAKE_S = 0.1
@@ -45,7 +45,8 @@ class ProcessEnd:
     """How a process ended and what it printed. `log` holds all of it where `head` and `tail` do not.
 
     `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed. `excess`
-    is what it took too much of, where it was killed for that.
+    is what it took too much of, where it was killed for that. `lost` is True where its supervisor was killed, so that
+    it is not known what is left of it. `errors` is the end of stderr, where that was apart.
     """
 
     end: End
@@ -57,17 +58,20 @@ class ProcessEnd:
     duration_s: float
     survivors: tuple[int, ...] = ()
     excess: str = ""
+    lost: bool = False
+    errors: bytes = b""
 
 
 class _Capture:
     """The head and the tail of a stream in memory; the whole in a file, from the moment that they cannot hold it."""
 
-    def __init__(self, caps: OutputCaps, log: Path) -> None:
+    def __init__(self, caps: OutputCaps, log: Path | None, on_output: Callable[[int], None] | None = None) -> None:
         self.head = bytearray()
         self.tail = bytearray()
         self.size_bytes = 0
         self._caps = caps
         self._path = log
+        self._on_output = on_output
         self._file: BinaryIO | None = None
 
     @property
@@ -81,7 +85,10 @@ class _Capture:
     def add(self, data: bytes) -> None:
         self.size_bytes += len(data)
         room = self._caps.head_bytes - len(self.head)
-        if self._file is None and self.size_bytes > self._caps.head_bytes + self._caps.tail_bytes:
+        if self._on_output is not None:
+            self._on_output(self.size_bytes)
+        is_long = self.size_bytes > self._caps.head_bytes + self._caps.tail_bytes
+        if self._path is not None and self._file is None and is_long:
             self._file = self._path.open("wb")
             self._file.write(self.head + self.tail)
         if self._file is not None:
@@ -110,127 +117,195 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     marker: str = "",
     pass_fds: tuple[int, ...] = (),
     stdin: int = subprocess.DEVNULL,
-    confine: Callable[[], None] | None = None,
+    errors: OutputCaps | None = None,
+    on_output: Callable[[int], None] | None = None,
+    confinement: Confinement | None = None,
     gate: Callable[[kinship.Family], None] | None = None,
-    fault: Callable[[int], str | None] = lambda _: None,
+    fault: Callable[[Sequence[int]], str | None] = lambda _: None,
 ) -> ProcessEnd:
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
-    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order. `marker` is the value of
+    stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order, unless `errors` says how much
+    of stderr is taken by itself. `on_output` gets the size of stdout whenever it grows. `marker` is the value of
     ORCH23_ROOM in `env`.
-    `confine` is called in a thread of its own that starts the process; `gate`, with its family, once it is there.
-    `fault` is asked now and then, with the number of its processes, what it takes too much of.
+    With a `confinement` a supervisor starts it, held to that. `gate` is called with its family, once it is there.
+    `fault` is called every 0.1 s with its processes, and returns what it uses too much of.
 
     Raises:
         OSError: it could not be started.
 
     """
     caps = caps if caps is not None else OutputCaps()
-    capture = _Capture(caps, log)
+    capture = _Capture(caps, log, on_output)
+    aside = None if errors is None else _Capture(errors, None)
+    captures: dict[int, _Capture] = {}
+    writing: list[int] = []
     began = time.monotonic()
-    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            list(argv),
-            cwd=cwd,
-            env=dict(env),
-            stdin=stdin,
-            stdout=writing,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
 
     try:
-        os.set_blocking(writing, True)
+        started: _Searched | _Supervised
         try:
-            with kinship.births():
-                process = start() if confine is None else _started_confined(confine, start)
-                family = kinship.adopt(process.pid, marker, caps.file_bytes)
+            for one in (capture,) if aside is None else (capture, aside):
+                reading, far = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                captures[reading] = one
+                writing.append(far)
+                os.set_blocking(far, True)
+            streams = (writing[0], writing[-1])
+            if confinement is None:
+                started = _Searched(argv, cwd, env, stdin, streams, pass_fds, caps.file_bytes, marker)
+            else:
+                started = _Supervised(argv, cwd, env, stdin, streams, pass_fds, caps.file_bytes, marker, confinement)
         finally:
-            os.close(writing)
-        survivors: tuple[int, ...] = ()
+            for descriptor in writing:
+                os.close(descriptor)
         try:
             if gate is not None:
-                gate(family)
-            end, excess = _follow(family, reading, capture, cancel, began + timeout_s, fault)
+                gate(started.family)
+            end, excess = _follow(started, captures, cancel, began + timeout_s, fault)
         finally:
-            survivors = kinship.end(family)
-            status = process.wait()
-            kinship.release(family)
+            ended = started.end()
         if end == "exited":
-            _drain(reading, capture)
-            end = "flooded" if capture.flooded else end
+            for descriptor, one in captures.items():
+                _drain(descriptor, one)
+            end = "flooded" if any(one.flooded for one in captures.values()) else end
     finally:
-        os.close(reading)
-        capture.close()
+        for descriptor, one in captures.items():
+            os.close(descriptor)
+            one.close()
     return ProcessEnd(
         end=end,
-        exit_code=status if status >= 0 else 128 - status,
+        exit_code=ended.exit_code if ended.exit_code >= 0 else 128 - ended.exit_code,
         head=bytes(capture.head),
         tail=bytes(capture.tail),
         size_bytes=capture.size_bytes,
         log=capture.log,
         duration_s=time.monotonic() - began,
-        survivors=survivors,
+        survivors=ended.survivors,
         excess=excess,
+        lost=ended.lost,
+        errors=b"" if aside is None else bytes(aside.tail),
     )
 
 
-def _started_confined(
-    confine: Callable[[], None], start: Callable[[], subprocess.Popen[bytes]]
-) -> subprocess.Popen[bytes]:
-    """Start a process from a thread that gives up first what the process shall go without, and then ends."""
-    outcome: list[subprocess.Popen[bytes] | BaseException] = []
+class _Searched:
+    """A process that orch23 started itself: what is left of it is searched for among all that became orch23's."""
 
-    def work() -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: int,
+        streams: tuple[int, int],
+        pass_fds: tuple[int, ...],
+        file_bytes: int,
+        marker: str,
+    ) -> None:
+        with kinship.births():
+            self._process = subprocess.Popen(
+                list(argv),
+                cwd=cwd,
+                env=dict(env),
+                stdin=stdin,
+                stdout=streams[0],
+                stderr=streams[1],
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+            self.family = kinship.adopt(self._process.pid, marker, file_bytes)
+        self.leader = self._process.pid
+
+    def watch(self) -> Sequence[int]:
+        """Return the processes that it has now."""
+        return kinship.watch(self.family)
+
+    def end(self) -> Ended:
+        """Kill it and all that is left of it."""
+        survivors = kinship.end(self.family)
+        status = self._process.wait()
+        kinship.release(self.family)
+        return Ended(status, survivors)
+
+
+class _Supervised:
+    """A process that a supervisor started, which has no others below it: nothing that is left of it can hide."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what `run_process` was given
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: int,
+        streams: tuple[int, int],
+        pass_fds: tuple[int, ...],
+        file_bytes: int,
+        marker: str,
+        confinement: Confinement,
+    ) -> None:
+        self._supervisor = take()
+        limit = kinship.own_number(file_bytes)
         try:
-            confine()
-            outcome.append(start())
-        except BaseException as problem:  # noqa: BLE001 - it is raised where it is waited for
-            outcome.append(problem)
+            self.leader = self._supervisor.start(
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                streams=streams,
+                pass_fds=pass_fds,
+                file_bytes=limit,
+                confinement=confinement,
+            )
+        except BaseException:
+            self._supervisor.close()
+            raise
+        self.family = kinship.Family(self.leader, marker, limit)
 
-    thread = threading.Thread(target=work, name="orch23-confined")
-    thread.start()
-    thread.join()
-    (came,) = outcome
-    if isinstance(came, BaseException):
-        raise came
-    return came
+    def watch(self) -> Sequence[int]:
+        """Return the processes that it has now."""
+        return kinship.below(self._supervisor.pid)
+
+    def end(self) -> Ended:
+        """Kill it and all that is left of it."""
+        ended = self._supervisor.end(self.family)
+        if not ended.survivors and not ended.lost:
+            give_back(self._supervisor)
+        return ended
 
 
 def _follow(
-    family: kinship.Family,
-    reading: int,
-    capture: _Capture,
+    started: _Searched | _Supervised,
+    captures: Mapping[int, _Capture],
     cancel: CancelSignal,
     deadline: float,
-    fault: Callable[[int], str | None],
+    fault: Callable[[Sequence[int]], str | None],
 ) -> tuple[End, str]:
     """Read what it prints until there is a reason to stop; the leader is left unreaped, so its number is safe."""
-    leader = os.pidfd_open(family.leader)
+    leader = os.pidfd_open(started.leader)
     try:
         with selectors.DefaultSelector() as selector:
-            selector.register(reading, selectors.EVENT_READ)
+            for reading in captures:
+                selector.register(reading, selectors.EVENT_READ)
             selector.register(leader, selectors.EVENT_READ)
             exited_at: float | None = None
             watched_at = time.monotonic()
             while True:
                 ready = {key.fd for key, _ in selector.select(_patience(deadline, exited_at))}
                 now = time.monotonic()
-                if reading in ready and not _read(reading, capture):
-                    selector.unregister(reading)
+                for reading in ready & captures.keys():
+                    if not _read(reading, captures[reading]):
+                        selector.unregister(reading)
                 if leader in ready:
                     selector.unregister(leader)
                     exited_at = now
-                if (end := _stop_reason(capture, cancel, deadline, exited_at, now)) is not None:
+                if (end := _stop_reason(captures.values(), cancel, deadline, exited_at, now)) is not None:
                     return end, ""
                 watched = selector.get_map() or {}
-                if exited_at is not None and (reading not in watched or now >= exited_at + _AFTER_LEADER_S):
+                if exited_at is not None and (
+                    captures.keys().isdisjoint(watched) or now >= exited_at + _AFTER_LEADER_S
+                ):
                     return "exited", ""
                 if exited_at is None and now >= watched_at + _WAKE_S:
-                    excess = fault(kinship.watch(family))
+                    excess = fault(started.watch())
                     if excess is not None:
                         return "overgrown", excess
                     watched_at = time.monotonic()
@@ -245,9 +320,9 @@ def _patience(deadline: float, exited_at: float | None) -> float:
 
 
 def _stop_reason(
-    capture: _Capture, cancel: CancelSignal, deadline: float, exited_at: float | None, now: float
+    captures: Iterable[_Capture], cancel: CancelSignal, deadline: float, exited_at: float | None, now: float
 ) -> End | None:
-    if capture.flooded:
+    if any(one.flooded for one in captures):
         return "flooded"
     if cancel.is_set() and exited_at is None:
         return "cancelled"

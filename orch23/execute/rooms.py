@@ -1,6 +1,7 @@
 """Make a fresh directory of exactly the declared inputs, see exactly what was written there, and remove it."""
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -13,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from orch23.execute import kinship
 from orch23.execute.frames import Frame, emptied, make_frame, refitted
 from orch23.execute.removal import remove_tree, remove_trees, unlock
 from orch23.model.action import InputsChanged
@@ -72,18 +74,13 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A regular file that is new or changed, where it lies, and its executable bit."""
-
-    path: Path
-    executable: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Scan:
-    """The difference of a room's tree to what it was laid with, and what no result may hold."""
+    """The difference of a room's tree to what it was laid with, and what no result may hold.
 
-    written: Mapping[str, WrittenFile]
+    `written` are the regular files that are new or changed, each with its executable bit.
+    """
+
+    written: Mapping[str, bool]
     removed: tuple[str, ...]
     violations: tuple[Diagnostic, ...]
 
@@ -103,7 +100,10 @@ class _Walk:
 
     caps: RoomCaps
     is_scratch: Callable[[str], bool]
-    files: dict[str, os.stat_result] = field(default_factory=dict)
+    inputs: Mapping[str, FileEntry]
+    meter: Meter
+    files: set[str] = field(default_factory=set)
+    written: dict[str, bool] = field(default_factory=dict)
     violations: list[Diagnostic] = field(default_factory=list)
     entries: int = 0
     size_bytes: int = 0
@@ -193,7 +193,7 @@ class Rooms:
 
         Bytes are compared, never times: a process can set them, and a shared mapping on tmpfs leaves no trace there.
         """
-        walk = _Walk(self._caps, _scratch_of(scratch))
+        walk = _Walk(self._caps, _scratch_of(scratch), inputs, self._meter)
         try:
             top = _open_top(room)
         except OSError:
@@ -204,14 +204,22 @@ class Rooms:
                 _walk_directory(walk, top, "", 1)
         finally:
             os.close(top)
-        work = room.work
-        written = {
-            path: WrittenFile(work / path, bool(status.st_mode & stat.S_IXUSR))
-            for path, status in sorted(walk.files.items())
-            if _differs(f"{work}/{path}", status, inputs.get(path), self._meter)
-        }
         removed = tuple(p for p in sorted(inputs) if p not in walk.files and not walk.is_scratch(p))
-        return Scan(written, removed, _in_short(walk.violations))
+        return Scan(dict(sorted(walk.written.items())), removed, _in_short(walk.violations))
+
+    @contextlib.contextmanager
+    def opened(self, room: Room) -> Iterator[Callable[[str], int]]:
+        """Give what opens a file of the room's tree to be read, by its path, through no link.
+
+        Raises:
+            OSError: the tree is not there; by what is given: the file is no longer one of its own, or behind a link.
+
+        """
+        top = _open_top(room)
+        try:
+            yield lambda path: _open_file(top, path)
+        finally:
+            os.close(top)
 
     def discard(self, room: Room) -> None:
         """Remove a room with all in it, however deep, whatever the modes. What resists is left to `sweep`."""
@@ -235,12 +243,15 @@ class Rooms:
         while self._empty:
             remove_tree(Path(self._empty.pop().root))
 
-    def sweep(self) -> int:
-        """Remove all rooms that an interrupted build left, and return their number. Only under the build's lock."""
-        left = [entry.path for entry in os.scandir(self.folder)] if self.folder.is_dir() else []
-        for path in left:
-            remove_tree(Path(path))
-        return sum("." not in Path(path).name for path in left)  # the others are parts of rooms
+    def sweep(self) -> tuple[str, ...]:
+        """End the steps of builds that were killed, remove their rooms, and say so. Only under the build's lock."""
+        ended = kinship.end_leftovers(self.folder)
+        if self.folder.is_dir():
+            remove_trees(self.folder, *os.listdir(self.folder))
+        if not ended:
+            return ()
+        many = f"{len(ended)} processes" if len(ended) > 1 else "a process"
+        return (f"ended {many} that a killed build left running",)
 
 
 def _in_short(violations: list[Diagnostic]) -> tuple[Diagnostic, ...]:
@@ -349,8 +360,44 @@ def _note_file(walk: _Walk, folder: int, name: str, path: str, status: os.stat_r
             walk.complain("E617", path, f"the files are over {walk.caps.size_bytes} bytes together", "write less")
             raise _CapReachedError
         if not status.st_mode & stat.S_IRUSR:
-            os.chmod(name, stat.S_IMODE(status.st_mode) | stat.S_IRUSR, dir_fd=folder)
-        walk.files[path] = status
+            _make_readable(folder, name)
+        walk.files.add(path)
+        if _differs(folder, name, status, walk.inputs.get(path), walk.meter):
+            walk.written[path] = bool(status.st_mode & stat.S_IXUSR)
+
+
+def _make_readable(folder: int, name: str) -> None:
+    """Let a file be read by its owner, whatever it is now that has this name: a link is not followed."""
+    place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(place)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            os.chmod(f"/proc/self/fd/{place}", stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
+    finally:
+        os.close(place)
+
+
+def _open_file(top: int, path: str) -> int:
+    """Open a file folder by folder. It must still be regular and have no other name, which may be another's file."""
+    folder = os.dup(top)
+    try:
+        *above, name = path.split("/")
+        for one in above:
+            below = os.open(one, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        return _open_regular(folder, name)
+    finally:
+        os.close(folder)
+
+
+def _open_regular(folder: int, name: str) -> int:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), name)
 
 
 @contextlib.contextmanager
@@ -385,15 +432,14 @@ def _kind(mode: int) -> str:
     return "a device"
 
 
-def _differs(path: str, status: os.stat_result, entry: FileEntry | None, meter: Meter) -> bool:
+def _differs(folder: int, name: str, status: os.stat_result, entry: FileEntry | None, meter: Meter) -> bool:
     """Say whether a file is another than it was laid; equal sizes are settled by the bytes."""
     if entry is None or status.st_size != entry.digest.size_bytes:
         return True
     if bool(status.st_mode & stat.S_IXUSR) != entry.executable:
         return True
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = _open_regular(folder, name)
     try:
-        name = path.rpartition("/")[2]
         return hash_file(descriptor, meter("hashing", name, status.st_size))[0] != entry.digest.sha256
     finally:
         os.close(descriptor)

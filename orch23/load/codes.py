@@ -104,7 +104,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E852": (
         "a protected output",
         "The stage promises an output that its own `allowed_paths.protect` forbids; protect is stronger than write. "
-        "Remove one of the two.",
+        "Remove one of the two. Or it declares what no stage may write: a file of version control, of `.orch23` or of "
+        "`logs/`. Let it write elsewhere.",
     ),
     "E853": (
         "an output is named twice",

@@ -10,6 +10,10 @@ from orch23.resolve.expressions import members_used, render_tree
 from orch23.resolve.nearest import did_you_mean
 
 COMMAND_LINE = "--set"
+MAX_VARS = 1_000
+
+
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,14 @@ def read_variables(
     declared = parsed.tree.get("vars") if isinstance(parsed.tree, Mapping) else None
     given: dict[str, _Given] = {}
     if isinstance(declared, Mapping):
+        if len(declared) > MAX_VARS:
+            message = f"the pipeline declares {len(declared):,} vars, more than {MAX_VARS:,}"
+            hint = "put lists and mappings into the values of a few vars"
+            return Variables({}, {}, (Diagnostic("E805", message, parsed.place("vars"), hint),), frozenset(declared))
         for name, value in declared.items():
             place = parsed.key_positions.get(f"vars/{name}")
             given[name] = _Given(value, _origin(place), place)
-    known = tuple(given)
+    known = tuple(given)  # never more than MAX_VARS
     diagnostics: list[Diagnostic] = []
     if file_text is not None:
         diagnostics += _take_file(given, known, parse(file_text, file_name))
@@ -78,11 +86,13 @@ def _take_file(given: dict[str, _Given], known: tuple[str, ...], parsed: ParsedT
             given[name] = _Given(value, _origin(place), place)
         else:
             diagnostics.append(_undeclared(name, known, place, "the file of vars"))
+            if len(diagnostics) > MAX_VARS:
+                break
     return diagnostics
 
 
 def _undeclared(name: str, known: tuple[str, ...], place: Location | None, source: str) -> Diagnostic:
-    listed = ", ".join(f"`{one}`" for one in known)
+    listed = ", ".join(f"`{one}`" for one in known[:_MOST_LISTED])
     hint = did_you_mean(name, known) or (f"declared are {listed}" if known else "the pipeline declares no vars")
     return Diagnostic("E843", f"{source} sets the var `{name}`, which the pipeline does not declare", place, hint)
 
@@ -102,7 +112,7 @@ def _evaluated(given: Mapping[str, _Given]) -> tuple[dict[str, Json], list[Diagn
         for name in waiting:
             if uses[name] & broken:
                 broken.add(name)
-            elif uses[name] <= set(values):
+            elif all(used in values for used in uses[name]):
                 one = given[name]
                 value, errors = render_tree(one.value, {"vars": values}, "") if not one.is_text else (one.value, ())
                 diagnostics += [Diagnostic(e.code, e.message, one.place, e.hint) for e in errors]
@@ -121,7 +131,7 @@ def _uses(one: _Given, given: Mapping[str, _Given]) -> set[str]:
     if one.is_text:
         return set()
     used = members_used(one.value, "vars")
-    return set(given) if "*" in used else set(used) & set(given)
+    return set(given) if "*" in used else {name for name in used if name in given}
 
 
 def _cycles(uses: Mapping[str, set[str]]) -> list[tuple[str, ...]]:

@@ -35,16 +35,20 @@ QUOTE_GLOB = 'a pattern that starts with * needs quotes: "*.py"'
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How much a text may hold: bytes, and values."""
+    """How much a text may hold: bytes, values, and characters of the paths of all values.
+
+    A path repeats the keys above it: of 50 keys of 1,000 characters, 40,000 values below them would make 2 GB.
+    """
 
     size_bytes: int = 1 << 20
     nodes: int = 120_000
+    paths: int = 16 << 20
 
 
 DATA = Caps()
 """For what a model may have written."""
 
-PIPELINE = Caps(size_bytes=16 << 20, nodes=2_000_000)
+PIPELINE = Caps(size_bytes=16 << 20, nodes=2_000_000, paths=128 << 20)
 """For what a person writes, or lets a program write: some 100,000 stages."""
 
 
@@ -258,10 +262,11 @@ class _Building:
         self.complaints: list[Diagnostic] = []
         self._text = text
         self._file = file
-        self._most_nodes = caps.nodes
+        self._caps = caps
         self._last_line = text.count("\n")
         self._frames: list[_Frame] = []
         self._nodes = 0
+        self._paths = 0
         self._documents = 0
 
     def take(self, event: _Event) -> bool:
@@ -362,10 +367,12 @@ class _Building:
         if isinstance(frame.value, list):
             path = _below(frame.path, str(len(frame.value)))
             frame.value.append(value)
+            self._paths += len(path)
             self.positions.put(path, span)
             return path
         name, skip = frame.key or "", frame.skip
         path = _below(frame.path, name)
+        self._paths += len(path)
         frame.key, frame.skip = None, False
         if skip:
             return f"{path}/~"  # a refused value has no place of its own in the tree
@@ -384,9 +391,13 @@ class _Building:
 
     def _within_limits(self, event: _Event) -> bool:
         self._nodes += 1
-        if self._nodes <= self._most_nodes:
+        if self._nodes > self._caps.nodes:
+            self._complain("E805", f"the file holds over {self._caps.nodes} values", event, "split it")
+        elif self._paths > self._caps.paths:
+            message = f"the keys are too long: the paths of all values have over {self._caps.paths} characters"
+            self._complain("E805", message, event, "shorten the keys that have many values below them")
+        else:
             return True
-        self._complain("E805", f"the file holds over {self._most_nodes} values", event, "split it")
         self.tree = None
         return False
 

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_json
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,9 @@ class Action:
     makes from nothing. `output_folders` exist before it starts (as REAPI has it). `scratch` are name patterns that are
     no part of the result. With `reports` set the process is given a channel on which a pytest plugin reports. Without
     `sandbox` it is not confined. Nothing here is an absolute path but `interpreter`.
+
+    `writable` is None where the process may write its whole tree. Else it may write these paths of it and no others: a
+    folder ends with `/`, everything else is a file; both are made where they are missing.
     """
 
     argv: tuple[str, ...]
@@ -29,6 +33,8 @@ class Action:
     network: bool = False
     reports: bool = False
     sandbox: bool = True
+    limits: StepLimits = DEFAULT_LIMITS
+    writable: tuple[str, ...] | None = None
 
     def digest(self) -> str:
         """Return the identity of the action: what it does, apart from limits, the sandbox and absolute paths."""
@@ -42,6 +48,7 @@ class Action:
                 "scratch": self.scratch,
                 "network": self.network,
                 "reports": self.reports,
+                **({} if self.writable is None else {"writable": self.writable}),
             }
         )
 
@@ -63,7 +70,8 @@ class ActionResult:
     """What a finished process left. `written` and `removed` are the difference of its tree to what it started from.
 
     The bytes of everything in `written` are in the store. `violations` are things that no result may hold:
-    links, special files, setuid bits, more than the caps.
+    links, special files, setuid bits, more than the caps. `touched` are paths of a read-only tree that were changed
+    all the same, also where they are as before in the end: only a step without a sandbox can do that.
     """
 
     exit_code: int
@@ -73,6 +81,7 @@ class ActionResult:
     report: bytes | None = None
     violations: tuple[Diagnostic, ...] = ()
     duration_s: float = 0.0
+    touched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

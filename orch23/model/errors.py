@@ -21,7 +21,9 @@ class ExitCode(IntEnum):
     BUG = 70
     MACHINE = 74
     BUSY = 75
+    CONSENT = 77
     CONFIG = 78
+    SIGHUP = 129
     SIGINT = 130
     SIGTERM = 143
 
@@ -83,6 +85,12 @@ class ConfigurationError(Orch23Error):
     """A credential, an interpreter or a tool that the pipeline needs is missing."""
 
     exit_code = ExitCode.CONFIG
+
+
+class ConsentError(Orch23Error):
+    """The user has not consented to what a pipeline would run, or where it would send a key."""
+
+    exit_code = ExitCode.CONSENT
 
 
 class BusyError(Orch23Error):

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode
 
-FIXED = frozenset({ExitCode.OK, ExitCode.SAFETY, ExitCode.SIGINT, ExitCode.SIGTERM})
-"""What no pipeline can give another number: that all is well, that something tried to get out, and signals."""
+FIXED = frozenset({ExitCode.OK, ExitCode.SAFETY, ExitCode.CONSENT, ExitCode.SIGHUP, ExitCode.SIGINT, ExitCode.SIGTERM})
+"""What no pipeline can give another number: success, a safety violation, missing consent to the pipeline, signals."""
 
 LEAST, MOST = 1, 125
 """The numbers that a pipeline may give: 126 and above mean something to shells."""

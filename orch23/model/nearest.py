@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable
 
+_LONGEST = 200  # characters; to compare two texts takes the product of their lengths
+
 
 def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word that is nearest, alone in a list; an empty one where none is near."""
+    """Return the known word that is nearest, alone in a list; an empty one where none is near, or the word is long."""
+    if len(word) > _LONGEST:
+        return []
     from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
 
     return get_close_matches(word, list(known), n=1)

@@ -16,6 +16,7 @@ IGNORED_NAMES = frozenset(
         ".git",
         ".hg",
         ".orch23",
+        ".orch23-aside",
         ".venv",
         "node_modules",
         "__pycache__",
@@ -34,7 +35,7 @@ _WILD = re.compile(r"[*?\[]")
 _FORBIDDEN = frozenset('\\:*?"<>|')
 _INVISIBLE = frozenset({"Cf", "Zl", "Zp"})  # zero-width, bidi and tag characters; line and paragraph separators
 # Letters and marks that leave no trace either: fillers, joiners, variation selectors (Unicode's default ignorables).
-_IGNORABLE = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+IGNORABLE = re.compile(r"[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", "conin$", "conout$"}
     | {f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³"}
@@ -119,7 +120,7 @@ def unsafe_reason(path: str) -> str | None:
         (unicodedata.normalize("NFC", path) != path, "is not in Unicode form NFC"),
         (any(unicodedata.category(c) in ("Cc", "Cs") for c in path), "holds a control character"),
         (
-            any(unicodedata.category(c) in _INVISIBLE for c in path) or _IGNORABLE.search(path) is not None,
+            any(unicodedata.category(c) in _INVISIBLE for c in path) or IGNORABLE.search(path) is not None,
             "holds an invisible or direction-changing character",
         ),
         (any(c in _FORBIDDEN for c in path), 'holds one of \\ : * ? " < > |'),

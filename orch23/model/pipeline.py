@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 DEFAULT_FILE = "pipeline.yaml"
 """The pipeline that a command line means when it names none."""
@@ -106,7 +107,9 @@ class LLMStep:
     """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
 
     `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
-    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent.
+    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent. `read`
+    are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names
+    of the caller's environment variables that it gets.
     """
 
     provider: str
@@ -128,6 +131,9 @@ class LLMStep:
     base_url: str | None = None
     endpoint_alias: str | None = None
     command: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    pass_env: tuple[str, ...] = ()
+    network: bool = False
     answers: str | None = None
     seed: int | None = None
     temperature: float | None = None
@@ -146,7 +152,10 @@ class ShellStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PytestStep:
-    """Run pytest and take its own report as the verdict, never its exit code alone."""
+    """Run pytest and take its own report as the verdict, never its exit code alone.
+
+    With `must_fail` it passes if every test fails, as a new test has to without the code that it tests.
+    """
 
     args: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -156,6 +165,7 @@ class PytestStep:
     expect: tuple[str, ...] = ()
     trust: tuple[str, ...] = ()
     report: str | None = None
+    must_fail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +327,7 @@ class Stage:
     cache: bool = True
     network: bool = False
     sandbox: bool = True
+    limits: StepLimits = DEFAULT_LIMITS
     salt: str | None = None
     item: Item | None = None
     chain: ChainLink | None = None

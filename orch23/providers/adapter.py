@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
+from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
+from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
 from orch23.model.llm import Provider, Request
 from orch23.model.nearest import nearest
@@ -35,6 +36,69 @@ Pricing: TypeAlias = Literal["free", "unknown", "anthropic", "openai"]
 """Whose prices hold: nobody's, since asking costs nothing; nobody knows; or a vendor's, as the price table calls it."""
 
 
+class ProjectFiles(Protocol):
+    """The files of the project, as digests."""
+
+    def entry(self, path: str) -> FileEntry | None:
+        """Return what is at a path; None if that is not a regular file."""
+
+    def listing(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths of the regular files that a pattern matches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramCall:
+    """One call of a program that answers. Its working directory holds copies of `files` and nothing else.
+
+    `program` is the path of the executable outside of the project; None if `argv[0]` is one of `files`. `reads` are
+    absolute paths that it may read. Of stdout `stdout_bytes` are taken, of stderr `stderr_bytes`; a program that prints
+    more is killed. `on_output` gets the number of bytes on stdout so far.
+    """
+
+    argv: tuple[str, ...]
+    program: Path | None
+    files: Mapping[str, FileEntry]
+    reads: tuple[Path, ...]
+    env: Mapping[str, str]
+    network: bool
+    stdin: bytes
+    timeout_s: float
+    stdout_bytes: int
+    stderr_bytes: int
+    on_output: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramEnd:
+    """How a program ended. `fault` says why it was killed, if it was; `stderr` is the last part of what it printed."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    fault: Literal["", "time", "output", "limit", "cancelled"] = ""
+    excess: str = ""
+
+
+class ProgramRunner(Protocol):
+    """Runs programs in a sandbox."""
+
+    def missing(self) -> Diagnostic | None:
+        """Return why no program can be run on this machine; None where they can."""
+
+    def run(self, call: ProgramCall) -> ProgramEnd:
+        """Run a program to its end.
+
+        Raises:
+            OSError: it cannot be started.
+            ConfigurationError: there is no sandbox to run it in.
+            SafetyError: a file of the project changed meanwhile, and it may have been the program.
+
+        """
+
+    def close(self) -> None:
+        """End all that run, and start no more."""
+
+
 class Closable(Protocol):
     """What providers of one run share and what has to be ended with the run: a server, programs, connections."""
 
@@ -49,14 +113,20 @@ Shared = TypeVar("Shared", bound=Closable)
 class Setting:
     """What the adapters of a run make their providers from.
 
-    `submitted` maps fingerprints to the ids of answers that a provider is working on since an interrupted run; they
-    are paid for and only have to be collected. `notice` takes events, such as the id of a new one.
+    `is_granted` tells whether the user has consented to something; `files` are those of the project; `runner` runs
+    programs, for a build alone. `trust_command` is what the user runs to consent. `submitted` maps fingerprints to the
+    ids of answers that a provider is working on since an interrupted run; they are paid for and only have to be
+    collected. `notice` takes events, such as the id of a new one.
     """
 
     environ: Mapping[str, str]
     root: Path
     read_answers: ReadAnswers
     notice: Callable[[Event], None]
+    is_granted: Callable[[Grant], bool]
+    files: ProjectFiles
+    runner: ProgramRunner | None = None
+    trust_command: str = "orch23 trust"
     submitted: Mapping[str, str] = field(default_factory=dict)
     _shared: dict[type, Closable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -73,8 +143,9 @@ class Setting:
         """End all that is shared."""
         with self._lock:
             shared = list(self._shared.values())
-        for one in shared:
-            one.close()
+        for one in (*shared, self.runner):
+            if one is not None:
+                one.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +167,11 @@ def _nothing_wrong(step: LLMStep, environ: Mapping[str, str], root: Path | None)
     return ()
 
 
+def _no_consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
+    del step, environ, root, files
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
     """One provider. All but `make` is known without asking anybody and without importing a client library.
@@ -103,7 +179,8 @@ class Adapter:
     `takes` are the fields of `llm` that only some providers have; `parameters` are hashed, explicit where they have a
     default; `endpoint` and `api` say who is asked, never with a key or an absolute path; `wire` reduces the step's
     JSON schema (None if it has none) to what is sent. `check` is what is wrong with a step wherever it runs, `ready`
-    what keeps it from being asked on this machine now; `remote` says that asking leaves the machine, or may.
+    what keeps it from being asked on this machine now; `remote` says that asking leaves the machine, or may. `consent`
+    is what the user has to consent to before a step is asked; None where that is nothing.
     """
 
     make: Callable[[Setting, Asking], Provider]
@@ -116,6 +193,7 @@ class Adapter:
     wire: Callable[[LLMStep, Json], Json] = _no_schema
     check: Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]] = _nothing_wrong
     ready: Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]] = _nothing_wrong
+    consent: Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None] = _no_consent
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
 
 

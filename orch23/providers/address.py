@@ -20,6 +20,11 @@ def normal_url(url: str) -> str:
     return f"{scheme}://{name}{port}{parts.path.rstrip('/')}"
 
 
+def origin(url: str) -> str:
+    """Return the scheme, the host and the port of a sound address, in their normal form."""
+    return "/".join(normal_url(url).split("/", 3)[:3])
+
+
 def is_loopback(url: str) -> bool:
     """Say whether an address is this machine's own, by its name alone: nothing is looked up."""
     try:
@@ -54,6 +59,8 @@ def url_fault(url: str) -> str | None:
 def _fault(url: str, parts: SplitResult, port: int | None) -> str | None:
     if parts.scheme.lower() not in _USUAL_PORTS:
         return "has to begin with http:// or https://"
+    if parts.scheme.lower() == "http" and parts.hostname and not is_loopback(url):
+        return "has plain http to another machine, where key and prompts can be read on the way: use https"
     if "@" in parts.netloc:
         return "has a user name or a password, and an address is written into recordings"
     if not parts.hostname or port == 0:

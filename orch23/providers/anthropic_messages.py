@@ -18,10 +18,21 @@ from orch23.providers.address import is_loopback, normal_url, plain_model, url_f
 from orch23.providers.anthropic_faults import context_full, garbled, hold_to_stream, refusal
 from orch23.providers.anthropic_rehearsal import rehearse
 from orch23.providers.calls import Calls, Sockets
+from orch23.providers.consent import server_grant
 from orch23.providers.event_stream import joined
-from orch23.providers.faults import ODD, TransportError, cut, gave_up, strange_stop, timed_out, unreachable
+from orch23.providers.faults import (
+    ODD,
+    TransportError,
+    cut,
+    gave_up,
+    reply_too_long,
+    strange_stop,
+    timed_out,
+    unreachable,
+)
 from orch23.providers.rehearsal import Rehearsal
 from orch23.providers.replies import text_at, tokens
+from orch23.providers.reply_limits import MAX_ANSWER_CHARACTERS, UNCOMPRESSED, limit_reply
 from orch23.providers.trust import Trust
 from orch23.providers.wire import wire_schema
 
@@ -155,6 +166,8 @@ class AnthropicMessages:
                 raise cut(self.url, "it ended before it began")
             if event.type == "text":
                 received += len(event.text)
+                if received > MAX_ANSWER_CHARACTERS:
+                    raise reply_too_long(self.url, f"an answer of more than {MAX_ANSWER_CHARACTERS:,} characters")
                 on_progress(received)
 
     def _stalled(self) -> TransportError:
@@ -236,7 +249,8 @@ def new_client(url: str, key: str, timeout: "Timeout", sockets: Sockets, trust: 
             follow_redirects=False,
             verify=trust.of(url),
             mounts=mounts,
-            event_hooks={"request": [follow]},
+            headers=UNCOMPRESSED,
+            event_hooks={"request": [follow], "response": [lambda reply: limit_reply(reply, url, sockets)]},
         ),
     )
     client._custom_headers = headers  # noqa: SLF001 - no argument keeps ANTHROPIC_CUSTOM_HEADERS out
@@ -370,4 +384,5 @@ ADAPTER = Adapter(
     wire=wire_schema,
     check=_check,
     ready=_ready,
+    consent=lambda step, *_: server_grant(_url(step), DEFAULT_URL, KEY),
 )

@@ -1,6 +1,7 @@
 """Know what is under way at servers, so that a deadline, or the end of the build, breaks it off at once."""
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ from orch23.providers import codes
 
 @dataclass(slots=True)
 class Sockets:
-    """The connections of one call, to be cut from another thread: closing a socket would not wake its reader."""
+    """The connections of one call, to be cut from another thread: closing a socket would not wake its reader.
+
+    Each is kept as a descriptor of its own, since TLS takes the socket of the connection over.
+    """
 
     is_cut: bool = False
     _open: list[socket.socket] = field(default_factory=list)
@@ -22,15 +26,19 @@ class Sockets:
 
     def trace(self, name: str, info: Any) -> None:
         """Take what the HTTP library tells of a request, and keep each connection as soon as there is one."""
-        stream = info.get("return_value") if name.endswith(("connect_tcp.complete", "start_tls.complete")) else None
+        stream = info.get("return_value") if name.endswith("connect_tcp.complete") else None
         found = stream.get_extra_info("socket") if stream is not None else None
-        if not isinstance(found, socket.socket):
-            return
+        if isinstance(found, socket.socket):
+            self.add(found)
+
+    def add(self, connection: socket.socket) -> None:
+        """Keep a connection, so that it is cut in time."""
+        kept = socket.socket(fileno=os.dup(connection.fileno()))
         with self._lock:
-            self._open.append(found)
+            self._open.append(kept)
             is_cut = self.is_cut
         if is_cut:
-            _shut(found)
+            _shut(kept)
 
     def cut(self) -> None:
         """Cut all connections, also those that come about later."""
@@ -39,6 +47,13 @@ class Sockets:
             sockets = list(self._open)
         for one in sockets:
             _shut(one)
+
+    def close(self) -> None:
+        """Give the descriptors back; the call is over."""
+        with self._lock:
+            sockets, self._open = self._open, []
+        for one in sockets:
+            one.close()
 
 
 @dataclass(slots=True)
@@ -73,6 +88,7 @@ class Calls:
             watch.cancel()
             with self._lock:
                 self._under_way = [one for one in self._under_way if one is not sockets]
+            sockets.close()
 
     def wait(self, seconds: float) -> None:
         """Sleep, but not beyond the end of the build.
@@ -95,6 +111,6 @@ class Calls:
 
 
 def _shut(one: socket.socket) -> None:
-    """Wake whoever reads. Of a socket under TLS the plain one is meant: no farewell is waited for."""
+    """Wake whoever reads. Under TLS too the plain connection is meant: no farewell is waited for."""
     with contextlib.suppress(OSError):  # it is closed already
-        socket.socket.shutdown(one, socket.SHUT_RDWR)
+        one.shutdown(socket.SHUT_RDWR)

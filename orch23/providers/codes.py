@@ -27,6 +27,7 @@ STRANGE_STOP = "E422"
 OFFLINE = "E423"
 UNKNOWN_PRICE = "E424"
 NOT_COLLECTED = "E425"
+NOT_GRANTED = "E426"
 
 CODES: Mapping[str, tuple[str, str]] = {
     FAILED: (
@@ -69,7 +70,9 @@ CODES: Mapping[str, tuple[str, str]] = {
     TOO_MUCH: (
         "the provider's answer is too long",
         "A program of `llm.command` may print 4 MiB. It was killed; a program that prints that much is not answering. "
-        "Let it print the answer alone, and its progress on stderr or nowhere.",
+        "Let it print the answer alone, and its progress on stderr or nowhere. A server may send 200 headers, an "
+        "answer of 4 MiB, a stream of 64 MiB, and events of 4 MiB and 1,000 lines. What exceeds that is not an answer "
+        "of a model: check `llm.base_url`.",
     ),
     PARAMETER: (
         "a parameter that the provider does not have",
@@ -155,6 +158,15 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`stop_conditions.max_cost_usd` can be kept only where each call has a price, and the price table has none "
         "for this model. Nothing was sent. State it under `prices` (input and output, in US dollars for a million "
         "tokens), or remove the limit.",
+    ),
+    NOT_GRANTED: (
+        "you have not allowed this",
+        "The pipeline would run a program, or send prompts and a key to a server, and you have not allowed that for "
+        "this project. A pipeline comes with a clone, so orch23 asks once for each program with its arguments and "
+        "files, for each server other than the vendor's own, and for each key; a change of any of them asks again. "
+        "Read what the pipeline names, then run `orch23 trust PIPELINE`, which lists what it allows. "
+        "`ORCH23_TRUST=1` allows all for one process: do not set it for code that you have not read, such as a pull "
+        "request from a fork.",
     ),
     NOT_COLLECTED: (
         "a submitted answer is gone",

@@ -1,26 +1,26 @@
-"""Ask a program: the request as JSON on its stdin, the answer on its stdout. It runs beside orch23, not in a room."""
+"""Ask a program: the request as JSON on its stdin, the answer on its stdout. It runs in a sandbox."""
 
-import contextlib
 import errno
+import functools
+import hashlib
 import json
 import os
-import selectors
 import shlex
 import shutil
-import signal
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ProviderError
+from orch23.model.digest import FileEntry, digest_json
+from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.llm import Provider, Request, Response
 from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, Asking, Setting
+from orch23.providers.adapter import Adapter, Asking, ProgramCall, ProgramEnd, ProjectFiles, Setting
+from orch23.providers.consent import not_granted
 from orch23.providers.faults import plain
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
@@ -30,104 +30,91 @@ _MARGIN = 16_000
 """A secret that the cut of what is kept has split is in it, and nothing of it is shown."""
 
 _SHOWN_LINES = 12
-_CHUNK = 65_536
-_GRACE_S = 2.0
+_OF_THE_MACHINE = frozenset(
+    {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EINTR}
+)  # says nothing of the program
+_SIGNALS = 128  # a process that dies of signal n has the exit code 128 + n
 
 
-@dataclass(slots=True)
-class Programs:
-    """The programs that are answering now; closed, it kills them, since a build that ends leaves nobody running."""
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program as it is on disk now. `path` is None if it is a file of the project: then it is one of `files`."""
 
-    _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
-    _closed: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def start(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-        """Start a program and know it.
-
-        Raises:
-            OSError: it cannot be started, or no more are.
-
-        """
-        with self._lock:
-            if self._closed:
-                raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
-            process = start()
-            self._running.add(process)
-            return process
-
-    def end(self, process: subprocess.Popen[bytes]) -> None:
-        """Leave nothing of a program: its whole group is killed, also what outlived the program itself."""
-        with self._lock:
-            self._running.discard(process)
-            _kill(process)
-
-    def close(self) -> None:
-        """End all that run, at once, and start no more."""
-        with self._lock:
-            self._closed = True
-            for process in self._running:
-                _signal(process)
-            for process in self._running:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it; the others go
-                    _kill(process)
+    argv: tuple[str, ...]
+    path: Path | None
+    files: Mapping[str, FileEntry]
+    reads: tuple[Path, ...]
+    grant: Grant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A program and where it runs: in the root, with the environment of whoever called orch23."""
+    """The provider: one process for each request."""
 
-    argv: tuple[str, ...]
-    root: Path
-    environ: Mapping[str, str]
-    programs: Programs = field(default_factory=Programs)
+    step: LLMStep
+    setting: Setting
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
         """Run the program once.
 
         Raises:
+            ConsentError: the user has not consented to the program as it is now.
+            ConfigurationError: there is no sandbox to run it in.
+            SafetyError: a file of the project changed meanwhile, and it may have been the program.
             ProviderError: it could not be started, failed, printed too much or no UTF-8, or its time was up.
 
         """
         started = self.clock()
-        process = self._start()
+        end = self._run(request_json(request), deadline_s, on_progress)
+        if end.fault:
+            raise ProviderError(self._complaint(*_fault(end)))
+        if end.exit_code != 0:
+            why = _exit_text(end.exit_code)
+            raise ProviderError(self._complaint(codes.FAILED, why, _last_lines(end.stderr)))
         try:
-            out, err = _converse(process, request_json(request), started + deadline_s, self.clock, on_progress)
-        except _StoppedError as stopped:
-            raise ProviderError(self._complaint(stopped.code, stopped.why)) from None
-        finally:
-            self.programs.end(process)
-            _close_pipes(process)
-        if process.returncode != 0:
-            raise ProviderError(self._complaint(codes.FAILED, _exit_text(process.returncode), _last_lines(err)))
-        try:
-            text = out.decode("utf-8")
+            text = end.stdout.decode("utf-8")
         except UnicodeDecodeError:
             raise ProviderError(self._complaint(codes.FAILED, "answered something that is no UTF-8 text")) from None
-        return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.argv[0]}")
+        return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.step.command[0]}")
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        def start() -> subprocess.Popen[bytes]:
-            return subprocess.Popen(
-                self.argv,
-                cwd=self.root,
-                env=dict(self.environ),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-
+    def _run(self, question: bytes, deadline_s: float, on_progress: Callable[[int], None]) -> ProgramEnd:
+        setting, step = self.setting, self.step
+        if setting.runner is None:
+            message = "BUG: there is nothing to run programs with"
+            raise TypeError(message)
         try:
-            return self.programs.start(start)
+            program = program_of(step, setting.environ, setting.root, setting.files)
+            if not setting.is_granted(program.grant):
+                raise ConsentError(not_granted(program.grant, setting.trust_command))
+            return setting.runner.run(
+                ProgramCall(
+                    argv=program.argv,
+                    program=program.path,
+                    files=program.files,
+                    reads=program.reads,
+                    env={name: setting.environ[name] for name in step.pass_env if name in setting.environ},
+                    network=step.network,
+                    stdin=question,
+                    timeout_s=deadline_s,
+                    stdout_bytes=MAX_ANSWER_BYTES,
+                    stderr_bytes=MAX_NOISE_BYTES,
+                    on_output=on_progress,
+                )
+            )
         except OSError as error:
+            if error.errno in _OF_THE_MACHINE:
+                raise
             why = f"could not be started: {error.strerror or error}"
             raise ProviderError(self._complaint(codes.NOT_FOUND, why)) from None
 
     def _complaint(self, code: str, why: str, printed: str = "") -> Diagnostic:
-        message = f"`{self.argv[0]}` {why}" + (f":\n{printed}" if printed else "")
-        return Diagnostic(code, message, hint="run the command of `llm.command` by hand to see more")
+        message = f"`{self.step.command[0]}` {why}" + (f":\n{printed}" if printed else "")
+        hint = (
+            "run the command of `llm.command` by hand to see more; it gets no file, no variable and no network that "
+            "`llm.read`, `llm.pass_env` and `llm.network` do not name"
+        )
+        return Diagnostic(code, message, hint=hint)
 
 
 def request_json(request: Request) -> bytes:
@@ -142,118 +129,113 @@ def request_json(request: Request) -> bytes:
     return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-class _StoppedError(Exception):
-    """The conversation was broken off by us."""
+def program_of(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Program:
+    """Return the program that a step names, with all that it is given and the grant that it needs.
 
-    def __init__(self, code: str, why: str) -> None:
-        super().__init__(why)
-        self.code = code
-        self.why = why
+    It is given the arguments that are files of the project, and what `read` names.
 
+    Raises:
+        OSError: it cannot be read.
 
-def _converse(
-    process: subprocess.Popen[bytes],
-    question: bytes,
-    until: float,
-    clock: Callable[[], float],
-    on_progress: Callable[[int], None],
-) -> tuple[bytes, bytes]:
-    """Write the question and read both streams until they end, within the time and the cap."""
-    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
-    if stdin is None or stdout is None or stderr is None:
-        message = "BUG: the program was started without pipes"
-        raise RuntimeError(message)
-    out, err, rest = bytearray(), bytearray(), memoryview(question)
-    noise_bytes = 0
-    os.set_blocking(stdin.fileno(), False)
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(stdin, selectors.EVENT_WRITE)
-        waiting.register(stdout, selectors.EVENT_READ)
-        waiting.register(stderr, selectors.EVENT_READ)
-        while waiting.get_map():
-            left = until - clock()
-            if left <= 0:
-                raise _StoppedError(codes.TIMED_OUT, "gave no answer in time, and was killed")
-            for key, _ in waiting.select(min(left, 1.0)):
-                if key.fileobj is stdin:
-                    rest = _write_some(stdin.fileno(), rest)
-                    if not rest:
-                        waiting.unregister(stdin)
-                        stdin.close()
-                    continue
-                data = os.read(key.fd, _CHUNK)
-                if not data:
-                    waiting.unregister(key.fileobj)
-                elif key.fileobj is stdout:
-                    out += data
-                    on_progress(len(out))
-                else:
-                    err = (err + data)[-_STDERR_KEPT:]
-                    noise_bytes += len(data)
-                _check_size(len(out), noise_bytes)
-    _await(process, until, clock)
-    return bytes(out), bytes(err)
+    """
+    name, *arguments = step.command
+    given = {path: entry for text in arguments for path, entry in _project_file(text, files)}
+    own = next(_project_file(name, files), None) if "/" in name else None
+    path = None if own is not None else _on_path(name, environ, root)
+    if own is not None:
+        given |= {own[0]: own[1]}
+    outside = []
+    for one in step.read:
+        if one.startswith(("/", "~/")):
+            outside.append(one)
+        else:
+            given |= dict(_project_file(one, files))
+            given |= {below: entry for below in files.listing(f"{one}/**") for _, entry in _project_file(below, files)}
+    identity = {
+        "argv": list(step.command),
+        "program": None if path is None else _sha256(path),
+        "files": {name: str(entry) for name, entry in sorted(given.items())},
+    }
+    grant = Grant(
+        kind="program",
+        name=name,
+        keys=step.pass_env,
+        sha256=digest_json(identity),
+        network=step.network,
+        reads=tuple(outside),
+        detail=shlex.join(step.command),
+        files=tuple(sorted(given)),
+    )
+    argv = (f"./{own[0]}" if own is not None else str(path), *arguments)
+    return Program(argv, path, given, tuple(_expanded(one, environ) for one in outside), grant)
 
 
-def _check_size(out_bytes: int, err_bytes: int) -> None:
-    """Break off where a program prints without end."""
-    if out_bytes > MAX_ANSWER_BYTES:
-        raise _StoppedError(codes.TOO_MUCH, f"printed more than {MAX_ANSWER_BYTES:,} bytes, and was killed")
-    if err_bytes > MAX_NOISE_BYTES:
-        why = f"printed more than {MAX_NOISE_BYTES:,} bytes on stderr, and was killed"
-        raise _StoppedError(codes.TOO_MUCH, why)
-
-
-def _write_some(descriptor: int, rest: memoryview) -> memoryview:
-    """Write what fits. A program that does not read its question may still answer."""
+def _project_file(text: str, files: ProjectFiles) -> Iterator[tuple[str, FileEntry]]:
+    """Give the normal path and the digest of what is a regular file of the project; nothing of anything else."""
+    path = os.path.normpath(text) if text else ""
+    if not path or path.startswith(("/", "..")) or path == "." or "\0" in path:
+        return
     try:
-        return rest[os.write(descriptor, rest[:_CHUNK]) :]
-    except BlockingIOError:
-        return rest
-    except BrokenPipeError:
-        return rest[:0]
+        entry = files.entry(path)
+    except (SafetyError, OSError, ValueError):  # a link, a name that is too long: not a file that can be given
+        return
+    if entry is not None:
+        yield path, entry
 
 
-def _await(process: subprocess.Popen[bytes], until: float, clock: Callable[[], float]) -> None:
-    try:
-        process.wait(max(0.0, until - clock()))
-    except subprocess.TimeoutExpired:
-        raise _StoppedError(codes.TIMED_OUT, "closed its output but did not end in time, and was killed") from None
+def _on_path(name: str, environ: Mapping[str, str], root: Path) -> Path:
+    if "/" in name:
+        return root / name
+    found = shutil.which(name, path=environ.get("PATH", ""))
+    if found is None:
+        raise FileNotFoundError(2, os.strerror(2), name)
+    return Path(found).absolute()
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    _signal(process)
-    process.wait(_GRACE_S)
+def _expanded(path: str, environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("HOME", "/"), path[2:]) if path.startswith("~/") else Path(path)
 
 
-def _signal(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        process.kill()
+def _sha256(path: Path) -> str:
+    found = path.stat()
+    return _hashed(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 
 
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+@functools.lru_cache(maxsize=64)
+def _hashed(path: Path, _stamp: tuple[int, ...]) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fault(end: ProgramEnd) -> tuple[str, str]:
+    """Return the code of a kill, and what to say of it."""
+    match end.fault:
+        case "time":
+            return codes.TIMED_OUT, "gave no answer in time, and was killed"
+        case "output" if len(end.stdout) > MAX_ANSWER_BYTES:
+            return codes.TOO_MUCH, f"printed more than {MAX_ANSWER_BYTES:,} bytes, and was killed"
+        case "output":
+            return codes.TOO_MUCH, f"printed more than {MAX_NOISE_BYTES:,} bytes on stderr, and was killed"
+        case "limit":
+            return codes.TOO_MUCH, f"was killed: {end.excess}"
+        case _:
+            return codes.FAILED, "was killed, since the build ends"
 
 
 def _exit_text(code: int) -> str:
-    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"was killed by signal {code - _SIGNALS}" if code > _SIGNALS else f"ended with exit code {code}"
 
 
 def _last_lines(err: bytes) -> str:
     """Return the last of what was printed, without secrets; where its beginning was cut off, a margin goes as well."""
-    text = plain(err.decode("utf-8", "replace"))
+    text = plain(err[-_STDERR_KEPT:].decode("utf-8", "replace"))
     if len(err) >= _STDERR_KEPT:
         text = text[_MARGIN:]
     return "\n".join(text.strip().splitlines()[-_SHOWN_LINES:])
 
 
 def _make(setting: Setting, asking: Asking) -> Provider:
-    programs = setting.share(Programs, Programs)
-    return Command(argv=asking.step.command, root=setting.root, environ=setting.environ, programs=programs)
+    return Command(step=asking.step, setting=setting)
 
 
 def _check(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
@@ -268,7 +250,7 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     program = step.command[0]
     if "/" in program:
         path = (root or Path()) / program
-        found = path.is_file() and os.access(path, os.X_OK)
+        found = path.is_file() and os.access(path, os.X_OK | os.R_OK)
     else:
         found = shutil.which(program, path=environ.get("PATH", "")) is not None
     if found:
@@ -277,9 +259,17 @@ def _ready(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tupl
     return (Diagnostic(codes.NOT_FOUND, f"`{program}` is {where}", hint="install it, or correct `llm.command`"),)
 
 
+def _consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant:
+    try:
+        return program_of(step, environ, root, files).grant
+    except OSError as error:
+        message = f"`{step.command[0]}` could not be read: {error.strerror or error}"
+        raise ProviderError(Diagnostic(codes.NOT_FOUND, message, hint="correct `llm.command`")) from None
+
+
 ADAPTER = Adapter(
     make=_make,
-    takes=frozenset({"command", "endpoint_alias"}),
+    takes=frozenset({"command", "read", "pass_env", "network", "endpoint_alias"}),
     parameters=lambda step: {"max_tokens": step.max_tokens},
     endpoint=lambda step: f"command {shlex.join(step.command)}",
     api=lambda _step: "orch23 1",
@@ -287,4 +277,5 @@ ADAPTER = Adapter(
     remote=lambda _step: True,
     check=_check,
     ready=_ready,
+    consent=_consent,
 )

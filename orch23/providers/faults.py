@@ -88,7 +88,12 @@ def refused(
 
 
 def unreachable(url: str, why: BaseException) -> TransportError:
-    """Return the fault of a request that got no reply; it is charged unless there was no connection to send it by."""
+    """Return the fault of a request that got no reply; it is charged unless there was no connection to send it by.
+
+    A library wraps in this way what `reply_limits` raises while it reads: that fault is returned as it is.
+    """
+    if isinstance(why, TransportError):
+        return why
     said = shown(str(why)) or "no reason given"
     message = f"{url} cannot be reached: {said} ({type(why).__name__})"
     hint = "check the network and `llm.base_url`, then build again"
@@ -108,6 +113,13 @@ def cut(url: str, why: str) -> TransportError:
     message = f"the answer of {url} broke off: {shown(why)}"
     diagnostic = Diagnostic(codes.CUT_STREAM, message, hint="build again: half an answer is never used")
     return TransportError(diagnostic, transient=True, charged=True)
+
+
+def reply_too_long(url: str, what: str) -> TransportError:
+    """Return the fault of a reply that is over a limit. A model that is called again is likely to do the same."""
+    message = f"the reply of {url} is too long: {what}"
+    hint = "check `llm.base_url`; if a model answers there, lower `llm.max_tokens`"
+    return TransportError(Diagnostic(codes.TOO_MUCH, message, hint=hint), charged=True)
 
 
 def timed_out() -> TransportError:

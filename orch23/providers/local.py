@@ -23,6 +23,7 @@ from orch23.model.pipeline import LLMStep
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers import codes, local_model
 from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean, seed_of
+from orch23.providers.calls import Calls, Sockets
 from orch23.providers.faults import shown
 from orch23.providers.replies import at, count
 
@@ -193,29 +194,41 @@ def _post(running: _Running, body: Mapping[str, Json], timeout_s: float) -> Json
         raise ProviderError(
             Diagnostic(codes.TIMED_OUT, "the local model was not ready in time", hint="raise `llm.timeout`")
         )
-    connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
-    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
-    try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
-        reply = connection.getresponse()
-        data = reply.read(_MAX_BODY)
-    except TimeoutError:
-        message = f"the local model gave no answer within {timeout_s:.0f} s"
-        raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`")) from None
-    except (OSError, http.client.HTTPException) as error:
-        message = f"the local model's server cannot be reached: {type(error).__name__}"
-        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN)) from None
-    finally:
-        connection.close()
+    status, data, why = 0, b"", ""
+    with Calls().under_way(timeout_s) as sockets:  # the timeout of a socket begins anew with each byte
+        try:
+            status, data = _exchange(running, json.dumps(body), timeout_s, sockets)
+        except (OSError, http.client.HTTPException) as error:
+            why = type(error).__name__
+        if sockets.is_cut or why == TimeoutError.__name__:
+            message = f"the local model gave no answer within {timeout_s:.0f} s"
+            raise ProviderError(Diagnostic(codes.TIMED_OUT, message, hint="raise `llm.timeout`"))
+    if why:
+        message = f"the local model's server cannot be reached: {why}"
+        raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
     text = data.decode("utf-8", "replace")
-    if reply.status != http.client.OK:
-        message = f"the local model's server says {reply.status}: {shown(text)}"
+    if status != http.client.OK:
+        message = f"the local model's server says {status}: {shown(text)}"
         raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN))
     try:
         return parse(text, max_bytes=_MAX_BODY)
     except StrictJsonError as error:
         message = f"the local model's server gave no JSON: {error}"
         raise ProviderError(Diagnostic(codes.FAILED, message, hint=_AGAIN)) from None
+
+
+def _exchange(running: _Running, body: str, timeout_s: float, sockets: Sockets) -> tuple[int, bytes]:
+    """Send a request; return the status of the reply and what of its body is under the limit."""
+    connection = http.client.HTTPConnection(running.host, running.port, timeout=timeout_s)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {running.token}"}
+    try:
+        connection.connect()
+        sockets.add(connection.sock)
+        connection.request("POST", "/v1/chat/completions", body, headers)
+        reply = connection.getresponse()
+        return reply.status, reply.read(_MAX_BODY)
+    finally:
+        connection.close()
 
 
 def _response(answer: Json, model: str, duration_s: float) -> Response:

@@ -12,6 +12,7 @@ from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, Setting
 from orch23.providers.address import is_loopback, normal_url, url_fault
 from orch23.providers.calls import Calls
+from orch23.providers.consent import server_grant
 from orch23.providers.openai_chat import Chat
 from orch23.providers.openai_client import KEY_VARIABLE, Line, Server
 from orch23.providers.openai_responses import Responses, Submitted
@@ -101,5 +102,6 @@ ADAPTER = Adapter(
     wire=_wire,
     check=_check,
     ready=_ready,
+    consent=lambda step, *_: server_grant(url_of(step), VENDOR_URL, KEY_VARIABLE),
     on_truncated=OnTruncated(1, 2),
 )

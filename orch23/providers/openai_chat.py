@@ -10,10 +10,11 @@ from orch23.providers import codes
 from orch23.providers.adapter import seed_of
 from orch23.providers.address import plain_model
 from orch23.providers.event_stream import joined
-from orch23.providers.faults import TransportError, cut, strange_stop, timed_out
+from orch23.providers.faults import TransportError, cut, reply_too_long, strange_stop, timed_out
 from orch23.providers.openai_client import Line, client_name, strange_reply, usage_of
 from orch23.providers.openai_schema import answer_format
 from orch23.providers.replies import at, text_at
+from orch23.providers.reply_limits import MAX_ANSWER_CHARACTERS
 
 _STREAM = "text/event-stream"
 _UNFINISHED = "it is not complete"
@@ -67,6 +68,9 @@ class Chat:
                 raise strange_reply(what, self.line.server.url)
             for chunk in self._chunks(stream):
                 answer.take(chunk)
+                if answer.length > MAX_ANSWER_CHARACTERS:
+                    what = f"an answer of more than {MAX_ANSWER_CHARACTERS:,} characters"
+                    raise reply_too_long(self.line.server.url, what)
                 on_progress(answer.length)
 
     def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
@@ -122,8 +126,9 @@ class _Answer:
         self.usage = usage if isinstance(usage, Mapping) else self.usage
         said = text_at(choice, "delta", "content")
         self._texts.append(said)
-        self.length += len(said)
-        self._refusals.append(text_at(choice, "delta", "refusal"))
+        refusal = text_at(choice, "delta", "refusal")
+        self._refusals.append(refusal)
+        self.length += len(said) + len(refusal)
         self.finish = text_at(choice, "finish_reason") or self.finish
 
 

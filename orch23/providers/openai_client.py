@@ -24,13 +24,13 @@ from orch23.providers.faults import (
     unreachable,
 )
 from orch23.providers.replies import count
+from orch23.providers.reply_limits import MAX_REPLY_BYTES, UNCOMPRESSED, limit_reply
 from orch23.providers.trust import Trust
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-MAX_REPLY_BYTES = 16 * 1_048_576
 _CONNECT_S = 15.0
 _STALL_S = 300.0  # a model on a slow machine reads a long prompt for minutes before its first word
 _LATER_S = 5.0  # than the deadline, which cuts the connection and so says what it was
@@ -77,7 +77,7 @@ class Line:
             try:
                 with new_client(self.server, self.left(until), sockets, self.trust) as client:
                     yield client
-            except (openai.OpenAIError, httpx2.HTTPError, *ODD) as error:
+            except (TransportError, openai.OpenAIError, httpx2.HTTPError, *ODD) as error:
                 raise (timed_out() if sockets.is_cut else fault_of(error, self.server.url)) from None
 
 
@@ -93,7 +93,11 @@ def new_client(server: Server, timeout_s: float, sockets: Sockets, trust: Trust)
         follow_redirects=False,
         trust_env=not is_loopback(server.url),
         verify=trust.of(server.url),
-        event_hooks={"request": [lambda request: request.extensions.update(trace=sockets.trace)]},
+        headers=UNCOMPRESSED,
+        event_hooks={
+            "request": [lambda request: request.extensions.update(trace=sockets.trace)],
+            "response": [lambda reply: limit_reply(reply, server.url, sockets)],
+        },
     )
     client = openai.OpenAI(
         api_key=server.key,
@@ -126,6 +130,8 @@ def fault_of(error: Exception, url: str) -> TransportError:
     import openai  # noqa: PLC0415 - heavy
 
     match error:
+        case TransportError():
+            return error
         case openai.APIStatusError():
             return _status_fault(error.status_code, error.body, error.response.headers, url)
         case openai.APIConnectionError() | httpx2.HTTPError():

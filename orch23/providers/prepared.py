@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from orch23.model.errors import ConfigurationError
+from orch23.model.errors import ConfigurationError, ConsentError
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers.adapter import Asking, Setting
+from orch23.providers.consent import needed, not_granted
 from orch23.providers.registry import ready
 
 
@@ -25,10 +26,14 @@ class Prepared:
 
         Raises:
             ConfigurationError: something is missing; nothing was reserved or sent.
+            ConsentError: the user has not consented to it; likewise.
 
         """
         step = replace(self.asking.step, model=request.model)
         missing = ready(step, self.setting.environ, self.setting.root)
         if missing:
             raise ConfigurationError(*missing)
+        grant = needed(step, self.setting)
+        if grant is not None and not self.setting.is_granted(grant):
+            raise ConsentError(not_granted(grant, self.setting.trust_command))
         return self.inner.complete(request, deadline_s, on_progress)

@@ -5,6 +5,7 @@ from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
+from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
@@ -12,9 +13,9 @@ from orch23.model.llm import Provider
 from orch23.model.on_demand import OnDemand
 from orch23.model.pipeline import LLMStep, OnTruncated
 from orch23.providers import codes
-from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
+from orch23.providers.adapter import Adapter, Asking, ProjectFiles, Setting, did_you_mean
 
-_SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command answers seed temperature api"
+_SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api"
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
 
 _MODULES = {
@@ -78,6 +79,16 @@ def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
 def ready(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return what keeps a sound step from being asked on this machine now: no key, no library, no weights."""
     return ADAPTERS[step.provider].ready(step, environ, root)
+
+
+def consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
+    """Return what the user has to consent to before a sound step is asked; None where that is nothing.
+
+    Raises:
+        ProviderError: its program is not there.
+
+    """
+    return ADAPTERS[step.provider].consent(step, environ, root, files)
 
 
 def unfit_fields(provider: str) -> frozenset[str]:

@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -15,6 +16,8 @@ Style: TypeAlias = Literal["full", "concise", "json", "github", "sarif"]
 
 MAX_WIDTH = 160
 _MOST_RELATED = 9
+_MOST_TOLD = 50
+_MOST_TEXT = 1_600
 _COLOURS = {Severity.ERROR: "\x1b[1;31m", Severity.WARNING: "\x1b[1;33m", Severity.NOTE: "\x1b[1;36m"}
 _BOLD, _BLUE, _PLAIN = "\x1b[1m", "\x1b[1;34m", "\x1b[0m"
 
@@ -24,10 +27,14 @@ def render(
 ) -> str:
     """Return the text of some diagnostics, ending in a newline unless there are none.
 
-    `sources` are the texts of files by name, for the source lines. Only `full` has colours.
+    `sources` are the texts of files by name, for the source lines. Only `full` has colours; it shows at most 50
+    diagnostics, errors first, and counts the others by code. All other styles are complete.
     """
     if style == "full":
-        return "\n".join(_full(one, sources, color=color) for one in diagnostics)
+        told, more = _first(diagnostics)
+        files = {place.file for one in told for place in (one.location, *(r.location for r in one.related)) if place}
+        lines = {file: sources[file].removeprefix("\ufeff").split("\n") for file in files & sources.keys()}
+        return "\n".join([*(_full(one, lines, color=color) for one in told), *more])
     writers: Mapping[str, Callable[[Sequence[Diagnostic]], str]] = {
         "concise": _concise,
         "json": _json,
@@ -52,7 +59,18 @@ def _escape(found: re.Match[str]) -> str:
 # ---- for people -------------------------------------------------------------------------------
 
 
-def _full(one: Diagnostic, sources: Mapping[str, str], *, color: bool) -> str:
+def _first(diagnostics: Sequence[Diagnostic]) -> tuple[Sequence[Diagnostic], list[str]]:
+    """Return the diagnostics that are shown, in their order, and a line that counts the others."""
+    if len(diagnostics) <= _MOST_TOLD:
+        return diagnostics, []
+    by_severity = sorted(range(len(diagnostics)), key=lambda at: diagnostics[at].severity is not Severity.ERROR)
+    told = [diagnostics[at] for at in sorted(by_severity[:_MOST_TOLD])]
+    others = Counter(diagnostics[at].code for at in by_severity[_MOST_TOLD:])
+    listed = ", ".join(f"{number:,} {code}" for code, number in sorted(others.items()))
+    return told, [f"note: {others.total():,} more are not shown: {listed}\n"]
+
+
+def _full(one: Diagnostic, sources: Mapping[str, Sequence[str]], *, color: bool) -> str:
     paint = _painted if color else _unpainted
     head = paint(f"{one.severity}[{one.code}]", _COLOURS[one.severity])
     lines = [f"{head}: {paint(_message(one), _BOLD)}"]
@@ -66,11 +84,11 @@ def _full(one: Diagnostic, sources: Mapping[str, str], *, color: bool) -> str:
             continue
         arrow = "-->" if number == 0 else ":::"
         lines.append(f"{' ' * width}{paint(arrow, _BLUE)} {visible(str(place))}")
-        lines += _excerpt(place, visible(label), sources, width, paint)
+        lines += _excerpt(place, visible(_short(label)), sources, width, paint)
     if more > 0:
         lines.append(f"{' ' * width} {paint('=', _BLUE)} note: and {count(more, 'more place')}")
     if one.hint:
-        lines.append(f"{' ' * width} {paint('=', _BLUE)} help: {visible(one.hint)}")
+        lines.append(f"{' ' * width} {paint('=', _BLUE)} help: {visible(_short(one.hint))}")
     return "\n".join(lines) + "\n"
 
 
@@ -84,16 +102,20 @@ def _unpainted(text: str, colour: str) -> str:
 
 
 def _message(one: Diagnostic) -> str:
-    text = visible(one.message).replace("\n", "\n  ")
-    return f"{visible(one.subject)}: {text}" if one.subject else text
+    text = visible(_short(one.message)).replace("\n", "\n  ")
+    return f"{visible(_short(one.subject))}: {text}" if one.subject else text
+
+
+def _short(text: str) -> str:
+    """Return a text that fits a screen: names in it may be of any length."""
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
 def _excerpt(
-    place: Location, label: str, sources: Mapping[str, str], width: int, paint: Callable[[str, str], str]
+    place: Location, label: str, sources: Mapping[str, Sequence[str]], width: int, paint: Callable[[str, str], str]
 ) -> list[str]:
     """Return the source line with a caret under what is meant."""
-    source = sources.get(place.file)
-    lines = source.removeprefix("\ufeff").split("\n") if source is not None else []
+    lines = sources.get(place.file, ())
     if not 0 < place.line <= len(lines):
         return []
     line = lines[place.line - 1].removesuffix("\r")

@@ -13,17 +13,25 @@ from orch23.report.typed import pipeline_words
 _HEAD_LINES = 6
 _TAIL_LINES = 18
 _MOST_NAMES = 8
+_MOST_STAGES = 20
 
 
 def failure_text(pipeline: Pipeline, ends: Sequence[Event], kinds: dict[str, str], style: Style) -> str:
-    """Return a block for each stage that failed or waits for a person, and one for each foreach that is held back."""
+    """Return a block for each stage that failed or waits for a person, and one for each foreach that is held back.
+
+    Of more than 20 stages the first 20 are shown; the others have the same cause more often than not.
+    """
     blocks = []
-    for event in ends:
+    shown = [event for event in ends if text_of(event.data, "status") in {"failed", "edited"}]
+    for event in shown[:_MOST_STAGES]:
         status = text_of(event.data, "status")
         if status == "failed":
             blocks.append(_failed(pipeline, event, kinds.get(event.role.partition("@")[0], ""), style))
         elif status == "edited":
             blocks.append(_edited(pipeline, event, style))
+    if len(shown) > _MOST_STAGES:
+        others = count(len(shown) - _MOST_STAGES, "more stage")
+        blocks.append(f"{others} that failed or wait for you are not shown; `orch23 log` lists all\n")
     blocks += _held(pipeline, ends, style)
     return "".join(f"\n{block}" for block in blocks)
 

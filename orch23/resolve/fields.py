@@ -17,6 +17,8 @@ _DURATION = re.compile(r"(?=[0-9])(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+(?:\.[0-
 _SECONDS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _COUNT = re.compile(r"([0-9]+)(k|M)?")
 _TIMES = {None: 1, "k": 1000, "M": 1_000_000}
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:([KMGT])(i?))?B?")
+_POWERS = "KMGT"
 _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -141,6 +143,24 @@ class Fields:
         if value < 1:
             self.complain(key, "E812", f"`{key}` is {value}; the least is 1")
             return default
+        return value
+
+    def size(self, key: str) -> int | None:
+        """Return bytes: of a whole number, or of `512MiB`, `4GiB`, `1.5GB`; `4G` is 4GB."""
+        value = self.body.get(key)
+        if value is None:
+            return None
+        found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+        if found is not None:
+            unit = 1024 if found[3] else 1000
+            value = int(float(found[1]) * unit ** (_POWERS.index(found[2]) + 1 if found[2] else 0))
+        if isinstance(value, bool) or not isinstance(value, int):
+            hint = "write 512MiB, 4GiB or a number of bytes"
+            self.complain(key, "E815", f"`{key}` is {shown(value)}, which is not a size", hint)
+            return None
+        if value < 1:
+            self.complain(key, "E812", f"`{key}` is {shown(value)}; the least is 1")
+            return None
         return value
 
     def whole_between(self, key: str, low: int, high: int, default: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orch23.model.digest import Json
-from orch23.model.paths import IGNORED_NAMES, is_glob, match_any, unsafe_reason
+from orch23.model.paths import is_glob, match_any, unsafe_reason
 from orch23.model.private import private_reason
 from orch23.model.protected import protected_reason
 from orch23.resolve.expressions import has_expression
@@ -118,8 +118,6 @@ def _name_fault(kind: str, path: str, typed: _Fence) -> tuple[str, str, str] | N
         message = f"the item names `{path}`, outside of `allowed_paths.read`"
         return None if match_any(typed.read, path) else ("E857", message, "correct the item")
     reason = protected_reason(path) or private_reason(path)
-    if reason is None and any(name in IGNORED_NAMES for name in path.split("/")):
-        reason = "it lies in an ignored directory"
     if reason is None:
         return None
     way = "name it literally under `allowed_paths.write`" if kind == _WRITE else "list it under `allowed_paths.read`"

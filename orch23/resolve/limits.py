@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from orch23.model.exit_numbers import LEAST, MOST
 from orch23.model.pipeline import Price, StopConditions
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 from orch23.resolve.fields import Fields
 
 _OF_BOTH = ("max_cost_usd", "max_tokens", "max_llm_calls", "max_wall")
@@ -21,6 +22,18 @@ def read_run_limits(owner: Fields) -> StopConditions:
 def read_stage_limits(owner: Fields) -> StopConditions:
     """Return `stop_conditions` of a stage: how many stages may fail is the run's affair."""
     return _limits(owner.below("stop_conditions"), _OF_BOTH, StopConditions().max_failed_stages)
+
+
+def read_step_limits(owner: Fields) -> StepLimits:
+    """Return `limits` of a stage."""
+    limits, usual = owner.below("limits"), DEFAULT_LIMITS
+    return StepLimits(
+        memory=limits.size("memory") or usual.memory,
+        processes=limits.count("processes", usual.processes),
+        files=limits.count("files", usual.files),
+        disk=limits.size("disk") or usual.disk,
+        address_space=limits.size("address_space"),
+    )
 
 
 def read_prices(owner: Fields) -> Mapping[str, Price]:

@@ -253,6 +253,7 @@ def _pytest_aspect(step: PytestStep) -> Json:
         "expect": list(step.expect),
         "trust": list(step.trust),
         "report": step.report,
+        **({"must_fail": True} if step.must_fail else {}),  # keys of before there was this one stay as they are
     }
 
 

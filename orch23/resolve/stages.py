@@ -30,18 +30,19 @@ from orch23.model.pipeline import (
     Stage,
     Step,
 )
+from orch23.model.protected import sealed_reason
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem, normal_path
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.item_rules import item_faults
-from orch23.resolve.limits import read_stage_limits
+from orch23.resolve.limits import read_stage_limits, read_step_limits
 from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.promotion import kept_alone, label, read_group
 from orch23.resolve.steps import read_conditions, read_step, read_verify
 
 _STAGE_KEYS_TEXT = """
     desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout env python tools scratch cache network sandbox salt stop_conditions pools if promote
+    timeout limits env python tools scratch cache network sandbox salt stop_conditions pools if promote
 """
 STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
 _FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
@@ -99,6 +100,7 @@ def make_stage(
         cache=fields.flag("cache", default=not network),
         network=network,
         sandbox=fields.choice("sandbox", ("on", "off"), "on") == "on",
+        limits=read_step_limits(fields),
         salt=_salt(fields),
         pools=fields.texts("pools"),
         promote=group,
@@ -231,6 +233,7 @@ def _patterns(allowed: Fields, key: str) -> tuple[str, ...]:
 
 
 def _check_outputs(fields: Fields, step: Step | None, outputs: tuple[str, ...], fence: Fence) -> None:
+    _check_sealed(fields, outputs, fence)
     for number, path in enumerate(outputs):
         at = f"outputs/{number}"
         # A directory is covered by a pattern that means any file in it, at any depth.
@@ -257,6 +260,18 @@ def _check_outputs(fields: Fields, step: Step | None, outputs: tuple[str, ...], 
             fields.complain("outputs" if outputs else "", "E855", message, hint)
         case _:
             pass
+
+
+def _check_sealed(fields: Fields, outputs: tuple[str, ...], fence: Fence) -> None:
+    """Complain of each path that no stage may write, whatever it declares."""
+    places = [(f"outputs/{n}", path) for n, path in enumerate(outputs)]
+    allowed = fields.body.get("allowed_paths")
+    if isinstance(allowed, Mapping) and allowed.get("write") is not None:  # else these are the outputs
+        places += [(f"allowed_paths/write/{n}", path) for n, path in enumerate(fence.write)]
+    places += [(f"allowed_paths/delete/{n}", path) for n, path in enumerate(fence.delete)]
+    for at, path in places:
+        if (reason := sealed_reason(path)) is not None:
+            fields.complain(at, "E852", f"`{path}` cannot be declared: {reason}", "let the stage write elsewhere")
 
 
 def _check_own_inputs(fields: Fields, step: Step | None, inputs: tuple[Input, ...], outputs: tuple[str, ...]) -> None:

@@ -1,5 +1,6 @@
 """Turn the parsed mapping of one step (llm, shell, pytest, render, or a step of verify) into its value."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from orch23.model.digest import Json
@@ -37,11 +38,13 @@ MOST_FACTOR = 8
 
 _LLM_KEYS_TEXT = """
     provider model prompt system returns schema max_tokens effort thinking timeout mode transcripts context brief
-    base_url endpoint_alias command answers seed temperature api on_truncated secrets
+    base_url endpoint_alias command read pass_env network answers seed temperature api on_truncated secrets
     structured_output
 """
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SET_HERE = frozenset({"PATH", "HOME", "TMPDIR", "GIT_CEILING_DIRECTORIES"})
 _LLM_KEYS = frozenset(_LLM_KEYS_TEXT.split())
-_PYTEST_KEYS = frozenset({"args", "paths", "config", "plugins", "pythonpath", "expect", "trust", "report"})
+_PYTEST_KEYS = frozenset({"args", "paths", "config", "plugins", "pythonpath", "expect", "trust", "report", "must_fail"})
 
 
 def read_step(stage: Fields) -> Step | None:
@@ -93,6 +96,9 @@ def _llm(llm: Fields) -> LLMStep:
         base_url=llm.text("base_url"),
         endpoint_alias=llm.text("endpoint_alias"),
         command=command,
+        read=_read(llm),
+        pass_env=_names(llm),
+        network=llm.flag("network", default=usual.network),
         answers=llm.file("answers"),
         seed=llm.whole("seed"),
         temperature=llm.number("temperature"),
@@ -136,6 +142,39 @@ def _folder(owner: Fields, key: str) -> str | None:
     return None if path is None else path.rstrip("/")
 
 
+def _read(llm: Fields) -> tuple[str, ...]:
+    """Return what a program may read: paths of the project, and absolute ones, `~/` included, as they are written."""
+    out = []
+    for number, text in enumerate(llm.texts("read")):
+        if not text.startswith(("/", "~/")):
+            path = llm.path_at(f"read/{number}", text, "place")
+            if path is not None:
+                out.append(path.rstrip("/"))
+        elif text == "~/" or "\0" in text or ".." in text.split("/") or _is_of_kernel(text):
+            message = f"`{text}` cannot be given to a program"
+            llm.complain(f"read/{number}", "E812", message, "name the files or the folder that it needs")
+        else:
+            out.append(text.rstrip("/"))
+    return tuple(out)
+
+
+def _is_of_kernel(path: str) -> bool:
+    """Return whether an absolute path is the root or one of the trees that a sandbox makes itself."""
+    top = path.strip("/").partition("/")[0]
+    return path.startswith("/") and top in ("", "proc", "sys", "dev", "run")
+
+
+def _names(llm: Fields) -> tuple[str, ...]:
+    out = []
+    for number, name in enumerate(llm.texts("pass_env")):
+        if _VARIABLE.fullmatch(name) is None or name in _SET_HERE or name.startswith("ORCH23_"):
+            message = f"`{name}` cannot be passed to a program"
+            llm.complain(f"pass_env/{number}", "E812", message, "PATH, HOME, TMPDIR and ORCH23_* are set by orch23")
+        else:
+            out.append(name)
+    return tuple(dict.fromkeys(out))
+
+
 def _shell(owner: Fields) -> ShellStep | None:
     value = owner.body.get("shell")
     if isinstance(value, str):
@@ -166,6 +205,7 @@ def _pytest(owner: Fields) -> PytestStep:
         expect=step.texts("expect"),
         trust=_paths(step, "trust"),
         report=step.file("report"),
+        must_fail=step.flag("must_fail", default=usual.must_fail),
     )
 
 

@@ -12,6 +12,8 @@ except ImportError:
     from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
 
 from orch23.snapshot.looks import Difference, Looks, looks_from, signature
+from orch23.snapshot.registry import FOLDER as STORE
+from orch23.snapshot.registry import is_believed
 
 TYPE_CHECKING = False  # as in `looks`
 if TYPE_CHECKING:
@@ -149,14 +151,17 @@ def wants_color(environ: "Mapping[str, str]", *, terminal: bool) -> bool:
 
 
 def _root(here: str) -> str | None:
-    """Return the nearest folder from here upwards that has snapshots; it is no root unless a snapshot says so."""
+    """Return the nearest folder from here upwards that has snapshots; it is no root unless a snapshot says so.
+
+    None if these are not the user's own: anything can stand in a store that came with a clone.
+    """
     folder = here
     while not os.path.isdir(f"{folder}/{FOLDER}"):
         above = os.path.dirname(folder)
         if above == folder:
             return None
         folder = above
-    return folder
+    return folder if is_believed(f"{folder}/{STORE}") else None
 
 
 def _read(here: str, argv: list[str]) -> Looks | None:

@@ -14,6 +14,7 @@ from orch23.model.errors import BusyError, CorruptStateError
 from orch23.snapshot.reply import pid_line
 from orch23.store.codes import E_BUSY, E_PLACE
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, write_all
+from orch23.store.standing import Standing, StrangeStoreError, register, standing
 
 _PID_BYTES = 32
 _NO_FILE = frozenset({errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV})
@@ -32,7 +33,9 @@ class BuildLock:
 
         Raises:
             BusyError: another process (or another BuildLock) has it.
+            ConfigurationError: the store is new, and cannot be registered.
             CorruptStateError: what lies in its place can be no lock.
+            StrangeStoreError: the store is not this user's.
 
         """
         check_folder(self._path.parent)
@@ -48,9 +51,27 @@ class BuildLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+        whose = self._standing()
         with contextlib.suppress(OSError):  # the number only serves the message; a full disk must not stop a build here
             write_all(descriptor, pid_line(os.getpid()))
+        if whose is Standing.NEW:
+            self._register()
         return self
+
+    def _standing(self) -> Standing:
+        """Return whose the store is, which nobody else uses now."""
+        found = standing(self._path.parent)
+        if found is Standing.STRANGE:
+            self.__exit__(None, None, None)
+            raise StrangeStoreError(self._path.parent)
+        return found
+
+    def _register(self) -> None:
+        try:
+            register(self._path.parent)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -13,6 +13,10 @@ E_TRANSCRIPT = "E707"
 E_BUSY = "E708"
 E_NO_RUN = "E709"
 E_PLACE = "E692"
+E_PROTECTED = "E694"
+E_STRANGE_STORE = "E693"
+W_STRANGE_STORE = "W693"
+E_STATE = "E695"
 
 CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
@@ -73,5 +77,32 @@ CODES: Mapping[str, tuple[str, str]] = {
         "the place of one of them: a link, a file where a folder belongs, or the reverse. orch23 takes away no such "
         "thing that it did not make. Remove it, or move it away, and build: recorded answers that are still there are "
         "kept.",
+    ),
+    E_PROTECTED: (
+        "A result has a protected path",
+        "A result that a build or `accept` would put into the project has a path that configures tools or tests, or "
+        "that is orch23's own, and no stage of the pipeline names it. The file was left as it is. If a stage is to "
+        "write it, name it in `outputs` or `allowed_paths.write`; version control, `.orch23`, `logs/` and the lock "
+        "files of pipelines cannot be named. If you do not know where the result comes from, delete the lock file and "
+        "build.",
+    ),
+    E_STRANGE_STORE: (
+        "The store is not yours",
+        "The folder .orch23 belongs to another user. Nothing of it is believed. Change its owner, or remove it.",
+    ),
+    W_STRANGE_STORE: (
+        "The store was not made by you on this machine",
+        "The folder .orch23 came with a clone or an archive, belongs to another user, or was made by an earlier "
+        "version of orch23. What it says could be forged, for example that failing tests passed. Commands that only "
+        "look use nothing of it; a command that writes moves it to .orch23-aside and starts with an empty store. If "
+        "you know where it comes from, `orch23 trust` takes it for yours. ORCH23_TRUST=1 does so for one command: set "
+        "it where you restore the store from a cache, and never for pull requests from forks.",
+    ),
+    E_STATE: (
+        "The user's state directory cannot be written",
+        "orch23 registers each store that it makes in $XDG_STATE_HOME/orch23/stores, by default "
+        "~/.local/state/orch23/stores, so that it can tell its own stores from those that came with a clone. Set "
+        "XDG_STATE_HOME to a folder that can be written. Where everything in the folder is trusted, such as in a job "
+        "that builds only your own branches, set ORCH23_TRUST=1 instead.",
     ),
 }

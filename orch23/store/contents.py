@@ -91,12 +91,19 @@ class Contents:
             if not path.is_symlink() and not path.exists():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
             raise leaves(str(path))
-        if os.fstat(source).st_size <= CHUNK_BYTES:
-            return self.put_bytes(read_all(source))
         try:
-            return self._put_stream(source, path.name)
+            return self.put_open(source, path.name)
         finally:
             os.close(source)
+
+    def put_open(self, source: int, name: str) -> Digest:
+        """Keep the bytes of an open regular file, from its beginning, and return their digest; `name` is what is told.
+
+        The memory needed does not grow with the file.
+        """
+        if os.fstat(source).st_size <= CHUNK_BYTES:
+            return self.put_bytes(read_all(os.dup(source)))
+        return self._put_stream(source, name)
 
     def read(self, digest: Digest) -> bytes:
         """Return the bytes of a digest.

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES
+from orch23.store.beneath import open_file, read_all
 
 _SUFFIXES = (".yaml", ".yml")
 _TEMPLATE = ".template"
 _HEAD_BYTES = 4096
+_PIPELINE_BYTES = 1 << 20
 _VERSION = re.compile(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
 _STAGES = re.compile(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
 _LOCK_MARK = b'"orch23_lock"'
@@ -26,6 +28,27 @@ def files_of(root: Path) -> tuple[set[Path], set[str]]:
         elif path.suffix in _SUFFIXES and path.parent in (root, root / "pipelines") and _is_pipeline(path):
             pipelines.add(path.relative_to(root).as_posix())
     return locks, pipelines
+
+
+def is_lock_of_pipeline(root: Path, path: str) -> bool:
+    """Return whether a path below the root is, or would be, the lock file of a pipeline.
+
+    Raises:
+        SafetyError: a directory of the path is a link.
+
+    """
+    if not path.casefold().endswith(".lock"):
+        return False
+    if _LOCK_MARK in _head_below(root, path, _HEAD_BYTES):
+        return True
+    stem = path[: -len(".lock")]
+    beside = (_head_below(root, f"{stem}{suffix}", _PIPELINE_BYTES) for suffix in _SUFFIXES)
+    return any(b"version" in text and b"stages" in text for text in beside)
+
+
+def _head_below(root: Path, path: str, most: int) -> bytes:
+    descriptor = open_file(root, path)
+    return b"" if descriptor is None else read_all(descriptor, most)
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -56,6 +79,6 @@ def _is_pipeline(path: Path) -> bool:
 def _head(path: Path, *, whole: bool = False) -> bytes:
     try:
         with path.open("rb") as stream:
-            return stream.read(1 << 20 if whole else _HEAD_BYTES)
+            return stream.read(_PIPELINE_BYTES if whole else _HEAD_BYTES)
     except OSError:
         return b""

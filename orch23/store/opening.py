@@ -1,25 +1,38 @@
 """Open the store of a project: all of its parts, at their places, without writing a byte."""
 
 import contextlib
+import os
 import re
 import stat
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.errors import CorruptStateError
-from orch23.store.beneath import leaves, read_regular
+from orch23.model.errors import CorruptStateError, SafetyError
+from orch23.store.beneath import directory, leaves, read_regular, split
 from orch23.store.build_lock import BuildLock, check_folder
 from orch23.store.codes import E_STORE_VERSION
 from orch23.store.contents import Contents
-from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, sweep_temps, write_atomic
+from orch23.store.durable import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    discard,
+    is_temp,
+    seal,
+    sweep_temps,
+    unseal,
+    write_atomic,
+)
 from orch23.store.exchanges import Exchanges
 from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
 from orch23.store.records import Records, RecordsPart
-from orch23.store.removal import remove_strange, remove_tree
+from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
+from orch23.store.standing import Standing, standing
+from orch23.store.strict_json import texts
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -32,11 +45,15 @@ LOGS = "logs"
 KEEP_VARIABLE = "ORCH23_GC_KEEP"
 DEFAULT_CAP_BYTES = 10_000_000_000
 """The size down to which `gc` clears a store, unless that variable says another."""
+_NOTED = "writing.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The parts of a project's store. Each makes its folder when it first writes."""
+    """The parts of a project's store. Each makes its folder when it first writes.
+
+    If it is strange, it is not the user's: the parts are empty, and its lock cannot be taken.
+    """
 
     root: Path
     folder: Path
@@ -48,6 +65,7 @@ class Store:
     workspace: Workspace
     sources: Sources
     promoter: Promoter
+    is_strange: bool = False
     mended: list[str] = field(default_factory=list)
 
     def build_lock(self) -> BuildLock:
@@ -67,7 +85,10 @@ class Store:
         )
 
     def sweep(self) -> None:
-        """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock."""
+        """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock.
+
+        Their rooms are left to the next build, which ends the processes of steps first.
+        """
         self.mended.extend(remove_strange(self.folder))
         if (self.folder / "VERSION").exists() and not _has_version(self.folder / "VERSION"):
             self.mended.append("VERSION: was damaged")
@@ -81,7 +102,35 @@ class Store:
         self.exchanges.sweep()
         sweep_temps(self.folder)
         sweep_temps(self.logs)
-        remove_tree(self.rooms)
+        self._sweep_noted()
+
+    @contextlib.contextmanager
+    def noting(self, folders: Collection[str]) -> Iterator[None]:
+        """Write files into folders of the project: where this process is killed, the next sweep removes what it left.
+
+        Only for the holder of the build lock.
+        """
+        write_atomic(self.folder / _NOTED, seal(sorted(folders)), mode=PRIVATE_FILE)
+        yield
+        discard(self.folder / _NOTED)
+
+    def _sweep_noted(self) -> None:
+        with contextlib.suppress(ValueError):
+            for folder in texts(unseal(read_regular(self.folder / _NOTED) or b"")):
+                with contextlib.suppress(OSError, SafetyError):
+                    names, _ = split(f"{folder}/any" if folder else "any")
+                    with directory(self.root, names) as place:
+                        for name in filter(is_temp, os.listdir(place)):
+                            os.unlink(name, dir_fd=place)
+        discard(self.folder / _NOTED)
+
+    def tier_shown(self) -> str:
+        """Return the tier of the sandbox that the user of this project was last warned about."""
+        return (read_regular(self.folder / TIER_SHOWN) or b"").decode("ascii", "replace").strip()
+
+    def note_tier(self, tier: str) -> None:
+        """Note that the user was warned about a tier."""
+        write_atomic(self.folder / TIER_SHOWN, f"{tier}\n".encode(), mode=PRIVATE_FILE)
 
     def healed(self) -> tuple[str, ...]:
         """Return everything that was found damaged so far and dropped."""
@@ -106,20 +155,23 @@ def open_store(root: Path, meter: Meter = silent, part: RecordsPart | None = Non
             raise leaves(name)
     check_folder(folder)
     check_folder(root / LOGS)
-    _check_version(folder / "VERSION")
-    contents = Contents(folder / "cas", meter)
-    workspace = Workspace(root, folder / "stat.json" if part is None else None, meter=meter)
+    is_strange = standing(folder) is Standing.STRANGE
+    place = folder if not is_strange else root / f"{FOLDER}-{os.urandom(8).hex()}"  # there is no such folder
+    _check_version(place / "VERSION")
+    contents = Contents(place / "cas", meter)
+    workspace = Workspace(root, place / "stat.json" if part is None else None, meter=meter)
     return Store(
         root=root,
         folder=folder,
         logs=root / LOGS,
-        rooms=folder / "rooms",
+        rooms=place / "rooms",
         contents=contents,
-        records=Records(folder / "records", part),
-        exchanges=Exchanges(folder / "exchanges", root),
+        records=Records(place / "records", part),
+        exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
         sources=Sources(contents, workspace, meter),
-        promoter=Promoter(root, folder / "promote.json", contents, meter),
+        promoter=Promoter(root, place / "promote.json", contents, meter),
+        is_strange=is_strange,
     )
 
 

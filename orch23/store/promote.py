@@ -4,14 +4,18 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orch23.decide.protected import NOTHING_DECLARED
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.protected import sealed_reason
 from orch23.store.beneath import Directories, directory, make_directories, open_regular, read_regular, split
 from orch23.store.clone import hash_file
+from orch23.store.codes import E_PROTECTED
 from orch23.store.contents import Contents
 from orch23.store.durable import (
     PRIVATE_FILE,
@@ -22,11 +26,16 @@ from orch23.store.durable import (
     unseal,
     write_atomic,
 )
+from orch23.store.lock_files import is_lock_of_pipeline
 from orch23.store.meter import Meter, silent
 from orch23.store.record_format import entry_to_json, optional_entry
 from orch23.store.strict_json import fields, mapping
 
 Tree = Mapping[str, FileEntry | None]
+Refusal = Callable[[str], str | None]
+"""Say why no stage of today's plan may write or remove a path, by its names alone, or None."""
+
+_MOST_REFUSED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +63,25 @@ class Promoter:
         self._lock = threading.Lock()
         self.healed: list[str] = []
 
-    def promote(self, new: Tree, old: Tree) -> Promoted:
-        """Make the workspace hold `new` where it still holds `old`; None, or a path that is missing, means no file.
+    def refusal(self, path: str, refusal: Refusal = NOTHING_DECLARED.refusal) -> str | None:
+        """Return why a path may be neither written nor removed, or None: the stages', or that it is a lock file.
 
         Raises:
-            SafetyError: a path leads through a link. Nothing was written.
+            SafetyError: the path leads through a link.
+
+        """
+        reason = refusal(path)
+        if reason is None and is_lock_of_pipeline(self._root, path):
+            reason = "it is the lock file of a pipeline, which orch23 alone writes"
+        return reason
+
+    def promote(self, new: Tree, old: Tree, refusal: Refusal = NOTHING_DECLARED.refusal) -> Promoted:
+        """Make the workspace hold `new` where it still holds `old`; None, or a path that is missing, means no file.
+
+        `refusal` knows what the stages of today's plan declare; without it no protected path is declared.
+
+        Raises:
+            SafetyError: a path leads through a link, or is protected and not declared. Nothing was written.
             MissingBytesError: the store lacks the bytes of a file. Nothing was written.
 
         """
@@ -66,6 +89,9 @@ class Promoter:
         if not wanted:
             return Promoted()
         self._check_parents(wanted)
+        refused = {path: reason for path in wanted if (reason := self.refusal(path, refusal)) is not None}
+        if refused:
+            raise SafetyError(*refused_paths(refused))
         for entry in wanted.values():
             if entry is not None and not self._contents.has(entry.digest):
                 raise MissingBytesError(entry.digest.sha256)
@@ -81,12 +107,17 @@ class Promoter:
             new, old = _from_json(body["new"]), _from_json(body["old"])
         except ValueError:
             return {}
-        return {path: entry for path, entry in new.items() if self._current(path) in (entry, old.get(path))}
+        return {
+            path: entry
+            for path, entry in new.items()
+            if sealed_reason(path) is None and self._current(path) in (entry, old.get(path))
+        }
 
-    def recover(self) -> Promoted | None:
+    def recover(self, refusal: Refusal = NOTHING_DECLARED.refusal) -> Promoted | None:
         """Finish a promotion that was interrupted; None if none was. Only for the holder of the build lock.
 
-        A redo record that is damaged is dropped: what it half did shows as outputs that are to be restored.
+        A redo record that is damaged is dropped: what it half did shows as outputs that are to be restored. So is what
+        of it has a protected path that `refusal` knows of no stage to declare.
 
         Raises:
             SafetyError: somebody put a link where a directory was. Nothing was written.
@@ -102,6 +133,9 @@ class Promoter:
             self.healed.append(f"{self._redo.name}: {error}")
             self._redo.unlink()
             return None
+        refused = {path: reason for path in new if (reason := self.refusal(path, refusal)) is not None}
+        self.healed += [f"{path}: an interrupted promotion would change it, but {why}" for path, why in refused.items()]
+        new = {path: entry for path, entry in new.items() if path not in refused}
         self._check_parents(new)
         with self._lock:
             self._sweep(new)
@@ -236,6 +270,15 @@ class Promoter:
                 for name in os.listdir(parent):
                     if is_temp(name):
                         os.unlink(name, dir_fd=parent)
+
+
+def refused_paths(refused: Mapping[str, str]) -> tuple[Diagnostic, ...]:
+    """Return the errors of paths that are not promoted, from the path to the reason; of many the first ones."""
+    told = [f"`{path}` was left as it is: {reason}" for path, reason in sorted(refused.items())]
+    more = len(told) - _MOST_REFUSED
+    told = [*told[:_MOST_REFUSED], f"{more} more paths were left as they are"] if more > 0 else told
+    hint = "if a stage is to write it, name it in `outputs`; if not, delete the lock file and build"
+    return tuple(Diagnostic(E_PROTECTED, text, hint=hint) for text in told)
 
 
 def _entry_at(parent: int, name: str, meter: Meter) -> FileEntry | None:

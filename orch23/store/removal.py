@@ -9,7 +9,10 @@ from pathlib import Path
 
 from orch23.store.durable import is_temp
 
-_FILES = ("VERSION", ".gitignore", "stat.json", "promote.json")
+TIER_SHOWN = "sandbox"
+"""The tier of the sandbox that the user was last warned about."""
+
+_FILES = ("VERSION", ".gitignore", "stat.json", "promote.json", "writing.json", TIER_SHOWN)
 _FOLDERS = ("cas", "records", "exchanges", "rooms")
 _SHELVED = ("cas", "records", "exchanges")
 

@@ -1,6 +1,5 @@
 """The state of a run, as a fold of its events, and the `state.json` that shows it."""
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
 from orch23.model.hidden import plain_json
 from orch23.store.beneath import read_regular
-from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, write_all
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, discard, make_folder, open_temp, write_all
 from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
 from orch23.store.state_text import StateText
 from orch23.store.strict_json import mapping, parse
@@ -260,15 +259,16 @@ class StateFile:
         state = self._folding.state()
         data = plain_json(self._text.write(state.head(), state.stages)).encode()
         make_folder(self._path.parent, PRIVATE_FOLDER)
-        temp = self._path.with_name(f"{self._path.name}.tmp")
-        with contextlib.suppress(FileNotFoundError):
-            temp.unlink()
-        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+        descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE)  # where the next build looks for it
         try:
-            write_all(descriptor, data + b"\n")
-        finally:
-            os.close(descriptor)
-        temp.replace(self._path)
+            try:
+                write_all(descriptor, data + b"\n")
+            finally:
+                os.close(descriptor)
+            os.replace(temp, self._path)
+        except BaseException:
+            discard(temp)
+            raise
         self._unwritten = 0
 
 

@@ -124,6 +124,10 @@ class Workspace:
                 if seen.pop(path, None) is not None:
                     self._changed = True
 
+    def announce(self, paths: Iterable[str]) -> None:
+        """Count these paths among `written_paths` from now on: the build is about to write them."""
+        self._written.update(paths)
+
     def written(self, paths: Iterable[str]) -> None:
         """Take what is at these paths from now on for the work of this build, not for an edit; invalidate them."""
         changed = tuple(paths)
@@ -142,7 +146,7 @@ class Workspace:
 
     @property
     def written_paths(self) -> Collection[str]:
-        """Return the paths that were passed to `written` so far."""
+        """Return the paths that were passed to `written` or `announce` so far."""
         return self._written
 
     def save_cache(self) -> None:

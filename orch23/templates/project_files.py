@@ -8,11 +8,11 @@ from pathlib import Path
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
 from orch23.model.paths import unsafe_reason
+from orch23.model.protected import sealed_reason
 from orch23.store.beneath import directory, open_regular, read_all, replace_file, split
 from orch23.templates.changes import Blocked, Change, File, Kind, There
 from orch23.templates.codes import OUT_OF_BOUNDS
 
-_NEVER = frozenset({".git", ".orch23"})
 _RUN = 0o100
 
 
@@ -83,6 +83,6 @@ def _below(folder: Path) -> Iterator[Path]:
 def _refused(path: Path, name: str) -> str | None:
     if not stat.S_ISREG(path.lstat().st_mode):
         return "is no regular file"
-    if any(part.casefold() in _NEVER for part in name.split("/")):
+    if sealed_reason(name) is not None:
         return "is where no template may write"
     return unsafe_reason(name)

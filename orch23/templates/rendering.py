@@ -2,7 +2,6 @@
 
 import json
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orch23.execute.copying import CopierCall, mirror, render, unbundle
+from orch23.execute.scratch_folders import scratch_folder
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import (
     InvalidInputError,
@@ -60,8 +60,7 @@ def fetched(source: Source, environ: Mapping[str, str]) -> Iterator[Path]:
         ConfigurationError: there is no git.
 
     """
-    with tempfile.TemporaryDirectory(prefix="orch23-template-", ignore_cleanup_errors=True) as name:
-        folder = Path(name).resolve()
+    with scratch_folder("template") as folder:
         into = folder / "mirror"
         if source.bundle is not None:
             failed = unbundle(source.bundle, into, environ)

@@ -86,3 +86,20 @@ def another_provider_for_once(project: Project) -> set[str]:
     code = {"code": {"outputs": ["app.py"], "llm": {"returns": "code"}}}
     project.write(scripted(code, {"code": ["x = 1\n"]}))
     return shown(project.run("plan", "--provider", "local", "--model", "smollm2"))
+
+
+@TRIGGERS.of("E667")
+def a_folder_that_was_removed(project: Project) -> set[str]:
+    """Plan in a folder that was removed."""
+    program = (
+        "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); from orch23.cli.main import run; run()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "plan"],
+        cwd=project.root,
+        env={"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return shown(Outcome(done.returncode, done.stdout, done.stderr))

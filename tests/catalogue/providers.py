@@ -15,6 +15,7 @@ from orch23.providers.faults import TransportError
 from orch23.providers.registry import make
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
 from tests.catalogue.server import Reply, Replying, chat, document, error, replying
+from tests.doubles import CONSENT
 from tests.project import Project, scripted
 
 TRIGGERS = Triggers()
@@ -53,7 +54,7 @@ def asked(project: Project, url: str) -> set[str]:
         identity=question,
         params={"max_tokens": 100},
     )
-    setting = Setting(environ={}, root=project.root, read_answers=lambda _: {}, notice=lambda _: None)
+    setting = Setting(environ={}, root=project.root, read_answers=lambda _: {}, notice=lambda _: None, **CONSENT)
     try:
         make(setting, Asking(step, "code")).complete(request, 10.0, lambda _: None)
     except TransportError as fault:
@@ -165,6 +166,30 @@ def somebody_else_offline(project: Project) -> set[str]:
 def price_that_nobody_knows(project: Project) -> set[str]:
     """Limit the dollars of a model without a price."""
     return shown(project.write(pipeline(**ELSEWHERE)).build("--budget", "1", env={"OPENAI_API_KEY": "a-key-for-tests"}))
+
+
+# ---- consent ---------------------------------------------------------------------------------------
+
+
+@TRIGGERS.of("E426")
+def program_that_the_user_has_not_allowed(project: Project) -> set[str]:
+    """Build a clone that asks a program, without consent."""
+    return shown(
+        project.write(pipeline(provider="command", model="m", command=["cat"])).build(env={"ORCH23_TRUST": ""})
+    )
+
+
+@TRIGGERS.of("E644")
+def consent_that_cannot_be_kept(project: Project) -> set[str]:
+    """Allow what a pipeline runs, with a state directory in the project."""
+    project.write(pipeline(provider="command", model="m", command=["cat"]))
+    return shown(project.run("trust", env={"XDG_STATE_HOME": str(project.root)}))
+
+
+@TRIGGERS.of("E486")
+def program_that_changes_the_project(project: Project) -> set[str]:
+    """Ask a program that edits a file of the project, on a machine without a sandbox."""
+    return programmed(project, f"open({str(project.root / 'p.j2')!r}, 'a').write('more')")
 
 
 # ---- servers ---------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import patch
 
 from orch23.execute import kinship
-from orch23.execute.growth import Limits
 from orch23.execute.rooms import Room, RoomCaps, Rooms
 from orch23.execute.sandbox.bubblewrap import Bubblewrap
 from orch23.execute.sandbox.choice import Choice
@@ -47,6 +46,7 @@ STAGES: Mapping[str, Mapping[str, Any]] = {
     "E306": {"outputs": ["a"], "shell": "echo a > a; echo b > b"},
     "E309": {"outputs": ["a"], "shell": ["no-such-program-here"]},
     "E318": {"outputs": ["a"], "shell": "echo a > a", "requires": [{"kind": "file_exists", "path": "b"}]},
+    "W306": {"outputs": ["web/"], "shell": "echo '{}' > web/package.json"},
     "E480": {"outputs": ["a"], "shell": "echo a > a", "python": "no-such-python"},
     "E482": {"outputs": ["a"], "shell": "echo a > a", "tools": ["no-such-program-here"]},
     "E610": {"outputs": ["a"], "shell": "ln -s b a"},
@@ -108,10 +108,9 @@ def too_many_files(project: Project) -> set[str]:
 
 @TRIGGERS.of("E620")
 def step_that_takes_too_much(project: Project) -> set[str]:
-    """Fill the disk; of a build's own cap it takes gigabytes."""
-    small = Limits(room_bytes=1 << 20, step_bytes=1)
-    with patch("orch23.execute.local.Limits", return_value=small):
-        return built(project, {"outputs": ["a"], "shell": "head -c 3000000 /dev/zero > a; sleep 60"})
+    """Write more than the stage allows."""
+    stage = {"outputs": ["a"], "shell": "head -c 3000000 /dev/zero > a; sleep 60", "limits": {"disk": "1MiB"}}
+    return built(project, stage)
 
 
 @TRIGGERS.of("E483")
@@ -157,6 +156,7 @@ TESTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "E305": ("import pytest\n\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", {}),
     "E308": ("import os\n\n\ndef test_a():\n    os._exit(0)\n", {}),
     "E320": (PASSING, {"args": ["--no-such-option"]}),
+    "E322": (PASSING, {"must_fail": True}),
 }
 
 
@@ -171,11 +171,24 @@ for _code in TESTS:
 
 @TRIGGERS.of("E307")
 def module_from_elsewhere(project: Project) -> set[str]:
-    """Have a module in the room that is called like one of the standard library, which is loaded in its place."""
-    test = "import colorsys\n\n\ndef test_a():\n    assert colorsys.rgb_to_hsv\n"
-    early = "import sys, sysconfig\n\nsys.path.insert(0, sysconfig.get_path('stdlib'))\n"
+    """Have a module in the room that is called like an installed one, which is loaded in its place."""
+    test = "import yaml\n\n\ndef test_a():\n    assert yaml.safe_load\n"
+    early = "import sys, sysconfig\n\nsys.path.insert(0, sysconfig.get_path('purelib'))\n"
+    stage = {"inputs": ["test_a.py", "yaml.py"], "pytest": {"paths": ["test_a.py"]}}
+    return built(project, stage, {"test_a.py": early + test, "yaml.py": "X = 1\n"})
+
+
+@TRIGGERS.of("E324")
+def module_that_hides_one_of_a_library(project: Project) -> set[str]:
+    """Have a module in the room that is called like one of the standard library."""
     stage = {"inputs": ["test_a.py", "colorsys.py"], "pytest": {"paths": ["test_a.py"]}}
-    return built(project, stage, {"test_a.py": early + test, "colorsys.py": "X = 1\n"})
+    return built(project, stage, {"test_a.py": PASSING, "colorsys.py": "X = 1\n"})
+
+
+@TRIGGERS.of("E323")
+def verification_that_writes(project: Project) -> set[str]:
+    """Let a step of verification write beside the result."""
+    return built(project, {"outputs": ["a"], "shell": "echo a > a", "verify": {"steps": [{"shell": "echo b > b"}]}})
 
 
 # ---- checks ---------------------------------------------------------------------------------------

@@ -66,6 +66,35 @@ def folder_where_the_lock_belongs(project: Project) -> set[str]:
     return shown(project.build())
 
 
+@TRIGGERS.of("E693")
+def store_of_another_user(project: Project) -> set[str]:
+    """Take over a store that belongs to another user."""
+    folder = project.write({".orch23/records/x": "", ".git/HEAD": ""}).root / ".orch23"
+    with patch("orch23.store.standing.os.geteuid", return_value=folder.stat().st_uid + 1):
+        return shown(project.run("trust", env={"ORCH23_TRUST": "0"}))
+
+
+@TRIGGERS.of("E694")
+def lock_file_that_a_stage_writes(project: Project) -> set[str]:
+    """Let a stage name the lock file of its own pipeline as an output."""
+    stage = {"outputs": [LOCK], "shell": f"echo forged > {LOCK}"}
+    return shown(project.write(scripted({"a": stage}, {})).build())
+
+
+@TRIGGERS.of("W693")
+def store_that_came_with_a_clone(project: Project) -> set[str]:
+    """Plan where a store lies that nobody registered."""
+    (built(project).root / ".orch23/id").unlink()
+    return shown(project.run("plan", env={"ORCH23_TRUST": "0"}))
+
+
+@TRIGGERS.of("E695")
+def state_directory_that_cannot_be_written(project: Project) -> set[str]:
+    """Build where the user's state directory would lie below a file."""
+    state = project.write({"file": "", "pipeline.yaml": "version: 1\nstages:\n  a: {shell: 'true'}\n"}).root / "file"
+    return shown(project.run("build", env={"XDG_STATE_HOME": str(state), "ORCH23_TRUST": "0"}))
+
+
 @TRIGGERS.of("E706")
 def journal_with_a_damaged_line(project: Project) -> set[str]:
     """Change a line in the middle of the newest journal."""

@@ -60,8 +60,10 @@ def test_a_build_killed_at_any_call_is_finished_by_the_next_one(
         ("fail_on", errno.EIO),
         ("fail_on", errno.EROFS),
         ("fail_on", errno.EMFILE),
+        ("fail_once", errno.EINTR),
+        ("fail_once", errno.EMFILE),
     ],
-    ids=["full", "one-bad-write", "bad-disk", "read-only", "no-descriptors"],
+    ids=["full", "one-bad-write", "bad-disk", "read-only", "no-descriptors", "interrupted", "one-descriptor"],
 )
 @pytest.mark.parametrize("which", SCENES)
 def test_a_build_whose_calls_fail_says_so_in_a_line_and_the_next_one_goes_on(

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from tests.project import Outcome, Project
 
-MODEL = '''\
+ROOT = 'os.getcwd().partition("/.orch23/rooms/")[0]'
+"""What a program that answers calls the root of its project, where it is not confined."""
+
+MODEL = f'''\
 """Answer with all but the first line of the question; note the first line, so that calls are counted from outside."""
 import json
 import os
@@ -18,7 +21,7 @@ import sys
 
 question = json.load(sys.stdin)["messages"][-1]["content"]
 name, _, answer = question.partition("\\n")
-with open(os.getcwd() + "-calls.log", "a") as log:
+with open({ROOT} + "-calls.log", "a") as log:
     log.write(name.strip() + "\\n")
 sys.stdout.write(answer)
 '''
@@ -32,6 +35,8 @@ defaults:
 
 
 REACHING_OUTSIDE = """
+import os
+os.environ["ORCH23_TRUST"] = "1"
 from orch23.cli import wiring
 from orch23.execute.sandbox.choice import Choice
 wiring.choose_once = lambda: Choice(None)
@@ -96,8 +101,8 @@ def what_came(gate: Path, process: "subprocess.Popen[bytes]") -> str:
 
 def of_any_tier(text: str) -> str:
     """Return a screen as every machine shows it, whatever its sandbox."""
-    text = re.sub(r"(sandbox: )(bubblewrap|landlock|none)\n", r"\1TIER\n", text)
-    warning = r"^.*(the sandbox is Landlock alone|steps run without a sandbox).*\n"
+    text = re.sub(r"(sandbox: )(bubblewrap|namespaces|landlock|none)\n", r"\1TIER\n", text)
+    warning = r"^.*(the sandbox is Landlock|steps run without a sandbox).*\n"
     return re.sub(warning, "", text, flags=re.MULTILINE)
 
 

@@ -103,13 +103,23 @@ def test_tests_are_judged_by_their_report(project: Project) -> None:
 
 
 def test_what_a_command_writes_is_never_promoted(project: Project) -> None:
-    command = 'python -c \'open("a.py", "w").write("evil"); open("b.py", "w").write("evil")\''
+    command = 'python -c \'open("b.py", "w").write("evil")\''
+    stage = CODE.rstrip("\n") + "\n    scratch: [b.py]\n"
     project.write(
-        pipeline(CODE, {"code.md.j2": prompt("code", "x = 1"), PLAN: plan(command, "python -c 'import a; a.x'")})
+        pipeline(stage, {"code.md.j2": prompt("code", "x = 1"), PLAN: plan(command, "python -c 'import a; a.x'")})
     )
     green(project.build())
     assert project.read("src/a.py").strip() == "x = 1"
     assert not project.exists("src/b.py")
+
+
+def test_a_command_cannot_change_what_it_accepts(project: Project) -> None:
+    command = 'python -c \'open("a.py", "w").write("evil")\''
+    project.write(pipeline(CODE, {"code.md.j2": prompt("code", "x = 1"), PLAN: plan(command)}))
+    outcome = project.build()
+    assert outcome.code == 1
+    assert "E323" in outcome.err
+    assert not project.exists("src/a.py")
 
 
 @pytest.mark.parametrize("bad", ["python -V | cat", "rm -rf .", "python -V > x", "../bin/python -V"])

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-RUN = "from orch23.cli.main import run; run()"
+RUN = "from orch23.entry import run; run()"
 WHERE_IS_THE_CURSOR = b"\x1b[6n"
 
 

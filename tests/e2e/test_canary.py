@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from orch23.engine.build import Build
-from tests.e2e.pipelines import green, pipeline, shell
+from tests.e2e.pipelines import ROOT, green, pipeline, shell
 from tests.project import Outcome, Project
 
 CANARY = "sk-ant-api03-c4nARy+/9d8F7g6H5j4K3l2M1n0P_Zz"
 OTHER = 'bird "of" \\ \u00e4 7fj3Ldk9'
 SECRETS = {"ANTHROPIC_API_KEY": CANARY, "OTHER_TOKEN": OTHER}
 
-SPOKEN = """
+SPOKEN = f"""
 import base64, json, os, sys, urllib.parse
 question = json.load(sys.stdin)["messages"][-1]["content"]
-with open(os.getcwd() + "-sent.log", "a") as log:
+with open({ROOT} + "-sent.log", "a") as log:
     log.write(question + "\\n----\\n")
 
 def spelled():
@@ -32,7 +32,7 @@ def spelled():
         yield from (value, base64.b64encode(value.encode()).decode(), base64.b64encode(b"x" + value.encode()).decode())
         yield from (base64.encodebytes(value.encode() * 3).decode(), base64.urlsafe_b64encode(value.encode()).decode())
         yield from (value.encode().hex(), value.encode().hex().upper(), urllib.parse.quote(value, safe=""))
-        yield from (json.dumps(value), "".join(f"\\\\u{ord(one):04x}" for one in value), repr(value))
+        yield from (json.dumps(value), "".join(f"\\\\u{{ord(one):04x}}" for one in value), repr(value))
 
 said = "\\n".join(spelled())
 """
@@ -69,7 +69,8 @@ PROMPTS = {
 
 def story(stages: str, files: Mapping[str, str]) -> dict[str, str]:
     made = pipeline(stages, {**PROMPTS, **files})
-    made["pipeline.yaml"] = made["pipeline.yaml"].replace("model.py", "answers.py")
+    given = f"pass_env: [{', '.join(SECRETS)}], command:"
+    made["pipeline.yaml"] = made["pipeline.yaml"].replace("model.py", "answers.py").replace("command:", given, 1)
     python = made["pipeline.yaml"].split("command: [")[1].split(",")[0]
     made["pipeline.yaml"] = made["pipeline.yaml"].replace("PYTHON", python)
     return made
@@ -250,7 +251,7 @@ def test_of_what_a_command_prints_no_limit_leaves_the_half_of_a_secret(tmp_path:
 def test_the_limit_of_the_previous_answer_leaves_no_half_of_a_secret(tmp_path: Path) -> None:
     """The answer was recorded where the value was no secret; what is shown of it is cut within the value."""
     project = Project(tmp_path / "p")
-    llm = "{returns: text, prompt: plain.j2}"
+    llm = "{returns: text, prompt: plain.j2, read: [word]}"
     stages = f"  asks:\n    outputs: [a.txt]\n    llm: {llm}\n    verify: [{{shell: [RUN, '1']}}]\n"
     said = f"{SPOKEN}\nprint('x' * 19_980 + open('word').read() + 'y' * 99)\n"
     project.write({**story(stages.replace("RUN", "sh, -c, 'false', x"), {"answers.py": said}), "word": NAME})

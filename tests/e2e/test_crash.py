@@ -23,7 +23,7 @@ from tests.e2e.pipelines import REACHING_OUTSIDE, calls, green, note, noted, pip
 from tests.project import Project
 
 _STEPS = (
-    *((Contents, name) for name in ("put_bytes", "put_file", "sync")),
+    *((Contents, name) for name in ("put_bytes", "put_file", "put_open", "sync")),
     *((Exchanges, name) for name in ("put", "put_original")),
     (Records, "put"),
     *((Promoter, name) for name in ("promote", "_apply", "_prepare", "_name", "_remove")),

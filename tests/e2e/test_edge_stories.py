@@ -156,7 +156,6 @@ def test_a_clone_of_a_chain_costs_nothing_and_knows_what_the_person_had(project:
     shutil.rmtree(project.root / ".orch23")
     shutil.rmtree(project.root / "logs")
     assert project.plan() == {"edit@a": "fresh", "edit@b": "fresh"}
-    project.edit("list.json", "[]")
     green(project.run("clean"))
     assert project.read("app.py") == "# mine\n"
     assert calls(project) == ["a", "b"]

@@ -95,7 +95,9 @@ def test_an_edit_that_does_not_pass_is_numbered_too(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [ExitCode.OK, ExitCode.SAFETY, ExitCode.SIGINT, ExitCode.SIGTERM], ids=lambda code: code.name
+    "code",
+    [ExitCode.OK, ExitCode.SAFETY, ExitCode.SIGHUP, ExitCode.SIGINT, ExitCode.SIGTERM],
+    ids=lambda code: code.name,
 )
 def test_what_no_pipeline_can_map(code: ExitCode) -> None:
     assert exit_number(code, [Diagnostic("E101", "")], {"E1": 9}) == code

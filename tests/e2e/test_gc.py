@@ -299,7 +299,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_is_needed(grown: Project, tmp_p
         subprocess.run(["rm", "-rf", grown.root], check=True)
         subprocess.run(["cp", "-a", saved, grown.root], check=True)
         argv = [sys.executable, "-c", KILLED, str(at), str(grown.root)]
-        env = {"PATH": os.environ["PATH"], "PYTHONPATH": source}
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": source, "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
         return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
 
     whole = killed(0)

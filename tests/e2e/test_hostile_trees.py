@@ -14,13 +14,14 @@ from orch23.execute.sandbox.bubblewrap import Bubblewrap
 from orch23.execute.sandbox.choice import Choice
 from orch23.execute.sandbox.restricted import Restricted
 from tests.project import Project, scripted
+from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 NONE = Choice(None, (("bubblewrap", "it is not installed"),))
-TIERS = ("bubblewrap", "landlock", "none")
-UNCONNECTED = ("bubblewrap", "none")  # Landlock alone goes without sockets on a path
+TIERS = ("bubblewrap", "namespaces", "landlock", "none")
+UNCONNECTED = ("bubblewrap", "namespaces", "none")  # Landlock alone goes without sockets on a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ TREES = {
     "a FIFO": Tree("os.mkfifo('x')", "E611", "is a FIFO"),
     "a socket": Tree("import socket\nsocket.socket(socket.AF_UNIX).bind('x')", "E611", "is a socket", UNCONNECTED),
     "a device": Tree("os.mknod('x', 0o600 | 0o020000, os.makedev(1, 3))", "E611", "is a device", ("none",)),
-    "setuid": Tree("open('x', 'w')\nos.chmod('x', 0o4755)", "E613", "setuid"),
+    "setuid": Tree("open('x', 'w')\nos.chmod('x', 0o4755)", "E613", "setuid", UNCONNECTED),
     "a name that is no UTF-8": Tree("open(b'x\\xff', 'w')", "E614", "is not UTF-8"),
     "a name of 255 bytes": Tree("open('x' * 255, 'w')", "E614", "has over 200 bytes"),
     "a name of terminal escapes": Tree("open('x\\x1b[2Jy', 'w')", "E614", "control character"),
@@ -105,11 +106,12 @@ def choose(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("orch23.cli.wiring.choose_once", lambda: NONE)
         return
     need(name)
-    choice = Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Restricted())
+    chosen = launcher(name)
+    assert isinstance(chosen, Bubblewrap | Restricted)
+    choice = Choice(chosen)
     monkeypatch.setattr("orch23.cli.wiring.choose_once", lambda: choice)
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize(("name", "tier"), CASES)
 def test_a_hostile_tree_is_refused_in_a_line_and_removed(
     project: Project, outside: Path, monkeypatch: pytest.MonkeyPatch, name: str, tier: str

@@ -1,14 +1,18 @@
 """`init`: a template becomes files of a project, in an empty folder or beside what is there, and they run."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from orch23.templates.builtin import builtins
 from tests.project import Outcome, Project
+from tests.sandbox.users import ROOT
 from tests.template_repository import PIPELINE, TemplateRepository, git, house
 
 HERE = Path(__file__).parents[2]
@@ -287,7 +291,7 @@ def test_no_configuration_of_the_users_git_decides_anything(project: Project, tm
         '[commit]\n\tgpgsign = true\n[protocol "file"]\n\tallow = never\n[init]\n\ttemplateDir = /nonexistent\n'
         '[url "https://elsewhere.invalid/"]\n\tinsteadOf = https://orch23.invalid/\n[user]\n\tuseConfigOnly = true\n'
     )
-    project.home.mkdir()
+    project.home.mkdir(exist_ok=True)
     (project.home / ".gitconfig").write_text(config)
     of_a_hook = {"GIT_DIR": str(tmp_path / "no.git"), "GIT_INDEX_FILE": str(tmp_path / "no.index")}
     made = init(project, "quickstart", env=of_a_hook)
@@ -301,6 +305,7 @@ def test_nothing_is_left_in_the_users_home_or_in_the_folder_for_temporary_files(
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
+    shutil.rmtree(project.home)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     init(project, "quickstart")
     assert list(temporary.iterdir()) == []
@@ -487,3 +492,25 @@ def test_two_templates_live_in_one_project(project: Project, tmp_path: Path) -> 
         ".orch23-house.answers.yml",
         ".orch23-quickstart.answers.yml",
     ]
+
+
+KILLED = """
+import os, sys
+rename = os.rename
+def second(*paths, **where):
+    if where and (os.path.exists("specs") or os.path.exists("prompts") or os.path.exists("pipelines")):
+        os._exit(9)
+    rename(*paths, **where)
+os.rename = second
+from orch23.cli.main import main
+main(["-C", ".", "init", "quickstart", "--defaults"])
+"""
+
+
+def test_what_a_killed_init_left_half_written_is_removed_by_the_next_command(project: Project) -> None:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=project.root, env=environ, check=False)
+    assert done.returncode == 9
+    assert [path.name for path in project.root.rglob(".orch23-*.tmp")] != []
+    assert project.run("init", "quickstart", "--defaults", "--keep").code == 0
+    assert [path.name for path in project.root.rglob(".orch23-*.tmp")] == []

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside
 
 _PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])
-_SIGNALS = [(signal.SIGINT, 130, "wait"), (signal.SIGTERM, 143, "held")]
+_SIGNALS = [(signal.SIGINT, 130, "wait"), (signal.SIGTERM, 143, "held"), (signal.SIGHUP, 129, "wait")]
 
 # each tells its own number and that of a child which will not go by itself
 HELD_COMMAND = """\
@@ -101,6 +101,21 @@ def test_a_signal_ends_the_build_and_all_it_started_and_the_next_one_goes_on(
     assert [one for one in calls(project) if one == "ask"] == ["ask"]
     assert project.read("w.txt") == "w\n"
     assert noted(project) == []
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_leaves_steps_that_the_next_one_ends(project: Project) -> None:
+    gate = story(project, "wait")
+    process = start(project)
+    numbers = [int(word) for word in what_came(gate, process).split()]
+    process.kill()
+    process.communicate(timeout=30)
+    assert running(numbers) == numbers, "without a sandbox nothing ends them"
+    gate.unlink()
+    outcome = project.build("-j1")
+    green(outcome)
+    assert running(numbers) == []
+    assert "processes that a killed build left running" in outcome.err
 
 
 @pytest.mark.slow

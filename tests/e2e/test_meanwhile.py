@@ -2,6 +2,8 @@
 
 import pytest
 
+from orch23.execute.programs import Programs
+from orch23.providers.adapter import ProgramCall, ProgramEnd
 from tests.e2e.pipelines import ends, green, pipeline, prompt, proposing, shell
 from tests.project import Project
 
@@ -10,14 +12,21 @@ pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside
 ASK = "  ask: {inputs: [spec.md], outputs: [out.txt], llm: {prompt: p.md.j2, returns: text}}\n"
 
 
-def during_the_call(project: Project, deed: str) -> None:
-    """Let the model do something to the workspace before it answers; it runs in the root."""
-    project.replace("model.py", "sys.stdout.write(answer)", f"{deed}\nsys.stdout.write(answer)")
+def during_the_call(monkeypatch: pytest.MonkeyPatch, project: Project, path: str, text: str, mode: str = "w") -> None:
+    """Let the user edit a file after a model was asked, and before it answers."""
+    real = Programs.run
+
+    def run(self: Programs, call: ProgramCall) -> ProgramEnd:
+        with (project.root / path).open(mode) as file:
+            file.write(text)
+        return real(self, call)
+
+    monkeypatch.setattr(Programs, "run", run)
 
 
-def test_an_input_edited_during_a_call(project: Project) -> None:
+def test_an_input_edited_during_a_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write(pipeline(ASK, {"spec.md": "one\n", "p.md.j2": prompt("ask", "{{ inputs[0].text }}")}))
-    during_the_call(project, "open('spec.md', 'w').write('two\\n')")
+    during_the_call(monkeypatch, project, "spec.md", "two\n")
     green(project.build())
     assert project.read("out.txt").strip() == "one"
     assert project.plan() == {"ask": "run"}
@@ -26,9 +35,9 @@ def test_an_input_edited_during_a_call(project: Project) -> None:
     assert project.plan() == {"ask": "fresh"}
 
 
-def test_a_prompt_edited_during_a_call(project: Project) -> None:
+def test_a_prompt_edited_during_a_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write(pipeline(ASK, {"spec.md": "one\n", "p.md.j2": prompt("ask", "{{ inputs[0].text }}")}))
-    during_the_call(project, "open('p.md.j2', 'a').write(' more')")
+    during_the_call(monkeypatch, project, "p.md.j2", " more", "a")
     green(project.build())
     assert project.read("out.txt").strip() == "one"
     assert project.plan() == {"ask": "run"}
@@ -45,14 +54,14 @@ def test_a_verify_input_edited_during_its_step(project: Project) -> None:
     assert project.plan() == {"make": "fresh"}
 
 
-def test_a_file_that_a_model_edits_edited_during_the_call(project: Project) -> None:
+def test_a_file_that_a_model_edits_edited_during_the_call(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write(
         pipeline(
             "  edit: {outputs: [app.py], llm: {prompt: p.md.j2, returns: files}}\n",
             {"app.py": "# mine\n", "p.md.j2": proposing("edit", {"app.py": "inputs['app.py'].text ~ '# more\\n'"})},
         )
     )
-    during_the_call(project, "open('app.py', 'w').write('# meanwhile\\n')")
+    during_the_call(monkeypatch, project, "app.py", "# meanwhile\n")
     stopped = project.build()
     assert stopped.code == 6
     assert "app.py" in stopped.err

@@ -119,7 +119,9 @@ def loaded(project: Project, *command: str) -> str:
     """Return which of the heavy libraries a command has loaded."""
     argv = [sys.executable, "-c", _LOADED, str(project.root), *(command or ("plan",))]
     root = Path(__file__).parents[2]
-    done = subprocess.run(argv, check=True, capture_output=True, text=True, cwd=root, env={"PYTHONPATH": str(root)})
+    done = subprocess.run(
+        argv, check=True, capture_output=True, text=True, cwd=root, env={"PYTHONPATH": str(root), "ORCH23_TRUST": "1"}
+    )
     return done.stderr.splitlines()[-1]
 
 

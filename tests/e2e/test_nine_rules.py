@@ -255,11 +255,12 @@ def test_rule_4_verify_works_on_a_copy_and_no_model_sees_its_inputs(project: Pro
     llm: {prompt: p.md.j2, returns: text}
     verify:
       inputs: [secret_test.sh]
-      steps: [{shell: [sh, secret_test.sh]}, {shell: 'test $(cat app.txt) = hello; test ! -e left.txt'}]
+      steps: [{shell: [sh, secret_test.sh]}, {shell: 'test $(cat app.txt) = hello; test ! -s left.txt'}]
+    scratch: [left.txt]
 """,
             {
                 "spec.md": "hello",
-                "secret_test.sh": "echo spoilt > app.txt; echo left > left.txt\n",
+                "secret_test.sh": "echo left > left.txt\n",
                 "p.md.j2": prompt("code", "{% for one in inputs %}{{ one.text }}{% endfor %}"),
             },
         )
@@ -582,7 +583,9 @@ def test_rule_9_a_hostile_path_of_an_item_fails_its_producer_and_writes_nothing(
     [
         "shell: 'echo ${{ t.v }}'",
         "shell: ['${{ t.v }}', x]",
+        "shell: ['${{ t.w }}', x]",
         "shell: [sh, -c, '${{ t.v }}']",
+        "shell: [sh, -c, '${{ t.w }}']",
         "shell: [echo, '${{ t.v }}']",
         "shell: [echo, x]\n    env: {X: '${{ t.v }}'}",
         "llm: {prompt: p.md.j2, provider: '${{ t.v }}', returns: text}",
@@ -594,7 +597,7 @@ def test_rule_9_no_item_decides_a_program_a_shell_text_an_option_or_a_provider(p
     project.write(
         pipeline(
             f"  code:\n    foreach: {{from: list.json, as: t, key: id}}\n    outputs: [x.txt]\n    {stage}\n",
-            {"list.json": '[{"id": "a", "v": "-rf"}]', "p.md.j2": prompt("p", "x")},
+            {"list.json": '[{"id": "a", "v": "-rf", "w": "rm"}]', "p.md.j2": prompt("p", "x")},
         )
     )
     refused = project.build()

@@ -1,5 +1,6 @@
 """Whole builds against a server of OpenAI's interfaces: asked once, collected after a crash, cancelled on Ctrl-C."""
 
+import json
 import os
 import signal
 import subprocess
@@ -38,7 +39,7 @@ stages:
 
 
 def start(project: Project) -> "subprocess.Popen[bytes]":
-    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": _REPOSITORY, "ORCH23_TRUST": "1"}
     argv = [sys.executable, "-c", _PROGRAM, "-C", str(project.root), "build"]
     return subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
@@ -75,6 +76,21 @@ def test_an_answer_is_submitted_collected_and_never_asked_for_again(project: Pro
         project.delete("said.txt")
         green(project.build("--force", "ask"))
         assert server.lines() == [SUBMIT, POLL]
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+def test_the_schema_of_a_stage_is_sent(project: Project, api: str) -> None:
+    answer = '{"title": "a"}'
+    with OpenAIServer(response(answer) if api == "responses" else chat(answer)) as server:
+        story(project, server.url, api, more=", schema: s.json")
+        project.replace("pipeline.yaml", "returns: text", "returns: json")
+        schema = {"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}}
+        project.write({"s.json": json.dumps({**schema, "additionalProperties": False})})
+        green(project.build())
+        body = server.asked[0].body
+    sent = body["text"]["format"] if api == "responses" else body["response_format"]["json_schema"]
+    assert sent["schema"]["required"] == ["title"]
+    assert sent["schema"]["properties"] == {"title": {"type": "string"}}
 
 
 def test_a_compatible_server_is_asked_by_chat(project: Project) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from orch23.model.llm import Exchange
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
-from tests.e2e.pipelines import calls, ends, green, pipeline, prompt
+from tests.e2e.pipelines import ROOT, calls, ends, green, pipeline, prompt
 from tests.project import Outcome, Project, files_answer, scripted
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
@@ -276,9 +276,10 @@ def counting(project: Project, stages: str) -> Project:
     program = (
         "import json, os, pathlib, sys\n"
         "name = json.load(sys.stdin)['messages'][-1]['content'].split()[0]\n"
-        "log = pathlib.Path(os.getcwd() + '-calls.log')\n"
+        f"root = {ROOT}\n"
+        "log = pathlib.Path(root + '-calls.log')\n"
         "n = len(log.read_text().splitlines()) if log.exists() else 0\n"
-        "if os.path.exists('broken'): sys.exit('no network')\n"
+        "if os.path.exists(root + '/broken'): sys.exit('no network')\n"
         "log.open('a').write(name + '\\n')\n"
         "print(name, n)\n"
     )

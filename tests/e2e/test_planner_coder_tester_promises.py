@@ -206,6 +206,7 @@ def test_edits_in_another_order_are_taken_and_told_by_path(template: Project) ->
 
 
 def test_the_plan_of_every_run_that_planned_is_kept_in_its_log(built: Project) -> None:
+    assert (told(built)[0]["role"], told(built)[0]["type"]) == ("planner", "plan")
     first = told(built)[0]["data"]
     run = built.journals()[-1].stem
     built.edit(GOAL, built.read(GOAL) + "- Also the median.\n")

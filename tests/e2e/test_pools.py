@@ -78,7 +78,7 @@ def test_pools_are_no_part_of_the_key(project: Project) -> None:
 
 
 def test_a_model_that_is_waited_for_takes_no_job_where_calls_have_a_pool(project: Project) -> None:
-    waiting = "cat > /dev/null; while [ ! -e s.txt ]; do sleep 0.02; done; echo x"
+    waiting = f"cat > /dev/null; while [ ! -e {project.root}/s.txt ]; do sleep 0.02; done; echo x"
     llm = f"provider: command, model: m, command: [sh, -c, '{waiting}'], prompt: p.md.j2, returns: text, timeout: 30"
     given = f"  ask: {{llm: {{{llm}}}, outputs: [said.txt]}}\n  s: {{shell: echo > s.txt, outputs: [s.txt]}}\n"
     project.write(shell(given, {"p.md.j2": "Wait for it."}, head="pools: {llm: 1}\n"))

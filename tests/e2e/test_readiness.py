@@ -104,7 +104,9 @@ def recorded(project: Project) -> Project:
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -SE model.py\n")
     program.chmod(0o755)
     files = pipeline(RECORDED, PROMPTS)
-    files["pipeline.yaml"] = re.sub(r"command: \[.*?\]", f"command: [{program}]", files["pipeline.yaml"])
+    files["pipeline.yaml"] = re.sub(
+        r"command: \[.*?\]", f"command: [{program}], read: [model.py]", files["pipeline.yaml"]
+    )
     green(project.write(files).build())
     program.unlink()
     for path in ("a.txt", "b.txt", "pipeline.lock"):

@@ -47,6 +47,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Model:
             parameters=lambda step: {"max_tokens": step.max_tokens},
             check=lambda _step, _environ, _root: (),
             ready=lambda _step, _environ, _root: (),
+            consent=lambda *_: None,
         )
         monkeypatch.setattr(registry, "ADAPTERS", {**registry.ADAPTERS, "command": adapter})
         return provider
@@ -192,7 +193,9 @@ def test_a_red_run_of_pytest_is_told_by_its_report(project: Project, model) -> N
     assert "FAILING test_app.py::test_double AssertionError, test_app.py::test_zero AssertionError" in told
     assert "EXIT 1" in told
     assert "[E301] test_app.py::test_double: failed with AssertionError." in told
+    assert excerpt(told).lstrip().startswith("test_app.py::test_double (call): AssertionError\n")
     assert "assert 3 == 4" in excerpt(told)
+    assert "short test summary" not in excerpt(told), "what pytest prints for people says less, and differs each time"
     assert "def double" in told, "the file as the attempt left it is shown"
 
 

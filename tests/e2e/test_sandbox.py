@@ -3,10 +3,11 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.execute.sandbox.bubblewrap import Bubblewrap
+from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
 from orch23.execute.sandbox.choice import Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
 from tests.project import Project, scripted
@@ -40,10 +41,27 @@ def chosen(name: str) -> Choice:
     if name == UNCONFINED:
         return NONE
     need(name)
-    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Restricted())
+    if name == "landlock":
+        return Choice(Restricted())
+    return Choice(Bubblewrap(Path("/usr/bin/bwrap")) if name == "bubblewrap" else Namespaces())
 
 
-TIERS = ["bubblewrap", "landlock"]
+def sent_to(listener: socket.socket) -> list[bytes]:
+    """Return what each connection sent that waits for a listener: all of them ended with the build."""
+    listener.setblocking(False)
+    found: list[bytes] = []
+    while True:
+        try:
+            connection = listener.accept()[0]
+        except BlockingIOError:
+            return found
+        with connection:
+            connection.settimeout(10)
+            found.append(connection.recv(100))
+
+
+LESS = "Landlock, which isolates less than bubblewrap"
+TIERS = ["bubblewrap", "namespaces", "landlock"]
 UNCONFINED = "none"
 
 
@@ -112,21 +130,13 @@ def test_in_bubblewrap_every_process_sees_one_path_and_only_its_inputs(project: 
 
 @pytest.mark.parametrize("name", TIERS)
 def test_the_network_is_there_only_for_a_stage_that_says_so(project: Project, name: str) -> None:
+    choice = chosen(name)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        heard: list[bytes] = []
-
-        def accept() -> None:
-            with listener.accept()[0] as connection:
-                heard.append(connection.recv(100))
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; echo -n $0 >&3; echo a > "
+        script = f"exec 3<>/dev/tcp/127.0.0.1/{listener.getsockname()[1]}; echo -n $0 >&3; echo a > "
         stages = {"a": {"shell": f"{script} a"}, "b": {"shell": f"{script} b", "network": True}}
-        with tier(chosen(name)):
+        with tier(choice):
             project.write(pipeline(**stages)).build("-k")
-        thread.join(10)
+        heard = sent_to(listener)
     assert heard == [b"bash"]
     assert (project.exists("a"), project.exists("b")) == (False, True)
 
@@ -161,16 +171,55 @@ def test_a_script_without_its_interpreter_is_not_found_in_bubblewrap(project: Pr
 
 @pytest.mark.parametrize("name", TIERS)
 def test_the_interpreter_of_a_virtual_environment_in_the_project_is_seen(project: Project, name: str) -> None:
+    with_an_environment(project)
+    with tier(chosen(name)):
+        outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.read("a") == str(project.root / ".venv")
+
+
+def with_an_environment(project: Project) -> None:
+    """Write a pipeline whose step says which environment its interpreter is of, and give the project one."""
     base = Path(os.path.realpath(sys.executable))
     config = f"home = {base.parent}\nversion = {sys.version.split()[0]}\n"
     project.write({**pipeline(a={"shell": ["python", "-c", "import sys; open('a', 'w').write(sys.prefix)"]})})
     project.write({".venv/pyvenv.cfg": config, "secret": "x"})
     (project.root / ".venv/bin").mkdir()
     (project.root / ".venv/bin/python").symlink_to(base)
+
+
+@pytest.fixture
+def below_usr() -> Iterator[Project]:
+    """Give a project where images have one."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="orch23-test-", dir="/usr/src"))
+    except OSError as refused:
+        pytest.skip(f"nothing can be made in /usr/src: {refused}")
+    try:
+        yield Project(folder / "app")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_a_project_below_usr_is_as_closed_as_any_other(below_usr: Project, name: str) -> None:
+    project = below_usr
+    looking = f"cat {project.root}/.env {project.root}/in; ls {project.root}"
+    script = "{ (" + looking + ") 2> /dev/null || true; ls -d /usr/src /usr/bin; } > a"
+    project.write({**pipeline(a={"inputs": ["in"], "shell": script}), "in": "input", ".env": "KEY=canary"})
     with tier(chosen(name)):
         outcome = project.build()
     assert outcome.code == 0, outcome.err
-    assert project.read("a") == str(project.root / ".venv")
+    assert project.read("a") == "/usr/bin\n/usr/src\n"
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_an_interpreter_in_a_project_below_usr_is_seen(below_usr: Project, name: str) -> None:
+    with_an_environment(below_usr)
+    with tier(chosen(name)):
+        outcome = below_usr.build()
+    assert outcome.code == 0, outcome.err
+    assert below_usr.read("a") == str(below_usr.root / ".venv")
 
 
 # ---- off, and allowed ---------------------------------------------------------------------------------------------
@@ -269,6 +318,50 @@ def test_without_any_tier_nothing_runs_and_the_way_out_is_told(project: Project)
     assert project.events_of("run_started")[-1]["data"]["sandbox"] == "none"
 
 
+def test_without_any_tier_nothing_runs_before_a_stage_that_may_run_a_process(project: Project) -> None:
+    """Whether it will is known only when others have run, and a model was paid for by then."""
+    files = scripted(
+        {
+            "list": {"outputs": ["list.json"], "llm": {"returns": "text"}},
+            "each": {
+                "foreach": {"from": "list.json", "as": "x"},
+                "outputs": ["${{ x }}"],
+                "llm": {"returns": "text"},
+                "verify": [{"shell": ["true"]}],
+            },
+        },
+        {"list": ['["x"]'], "each@x": ["text"]},
+    )
+    with tier(NONE):
+        outcome = project.write(files).build()
+        assert (outcome.code, project.exists("list.json")) == (78, False)
+        assert "E483" in outcome.err
+        assert "each: there is no sandbox" in re.sub(r"\s+", " ", outcome.err)
+        assert project.build(ALLOWED).code == 0
+        assert project.build().code == 0, "all is fresh"
+
+
+def test_without_any_tier_nothing_runs_before_a_stage_that_depends_on_what_comes(project: Project) -> None:
+    files = scripted(
+        {
+            "said": {"outputs": ["said"], "llm": {"returns": "text"}},
+            "used": {"inputs": ["said"], "outputs": ["used"], "shell": "cp said used"},
+        },
+        {"said": ["text"]},
+    )
+    with tier(NONE):
+        first = project.write(files).build()
+        assert (first.code, project.exists("said"), project.journals()) == (78, False, [])
+        assert "used: there is no sandbox" in re.sub(r"\s+", " ", first.err)
+        assert project.build(ALLOWED).code == 0
+        project.edit("pipeline.md.j2", "say it otherwise")
+        assert project.plan() == {"said": "run", "used": "maybe"}
+        runs = len(project.journals())
+        outcome = project.build()
+        assert (outcome.code, len(project.journals())) == (78, runs)
+    assert "used: there is no sandbox" in re.sub(r"\s+", " ", outcome.err)
+
+
 def test_without_any_tier_a_pipeline_without_processes_is_built(project: Project) -> None:
     project.write(scripted({"a": {"outputs": ["a"], "llm": {"returns": "text"}}}, {"a": ["text"]}))
     with patch(SELF_TEST, side_effect=AssertionError("nobody has to know")):
@@ -345,8 +438,28 @@ def test_the_tier_is_on_the_screen_and_in_the_journal(project: Project, name: st
         assert project.events_of("run_started")[-1]["data"]["sandbox"] == name
         again = project.build()
     assert f"sandbox: {name}" in outcome.err
-    assert ("Landlock alone" in outcome.err) == (name == "landlock")
+    assert (LESS in outcome.err) == (name == "landlock")
     assert again.err == "pipeline: up to date (1 stage)\n"
+
+
+def test_the_warning_about_landlock_is_shown_once_for_a_project(project: Project) -> None:
+    with tier(chosen("landlock")):
+        project.write({**pipeline(a={"shell": "cat in > a", "inputs": ["in"]}), "in": "1"})
+        assert LESS in project.build("a").err
+        project.write({"in": "2"})
+        second = project.build("a")
+        assert "built" in second.err
+        assert LESS not in second.err
+        (project.root / ".orch23/sandbox").write_bytes(b"\xff")
+        project.write({"in": "3"})
+        assert LESS in project.build("a").err
+    with tier(NONE):  # without any sandbox each build shows it
+        for text in ("4", "5"):
+            project.write({"in": text})
+            assert "steps run without a sandbox" in project.build("a", ALLOWED).err
+    with tier(chosen("landlock")):
+        project.write({"in": "6"})
+        assert LESS not in project.build("a").err
 
 
 def found(project: Project) -> dict[str, Any]:

@@ -4,10 +4,13 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any, get_args
 
 import pytest
@@ -187,17 +190,22 @@ def test_a_damaged_state_json_harms_nothing_since_nothing_is_read_from_it(projec
     assert calls(project) == ["attempt 1"]
 
 
-def test_a_damaged_journal_of_a_run_to_be_taken_up_stops_with_3_and_its_name(project: Project) -> None:
+@pytest.mark.parametrize(("there", "damage"), [(b'"seq"', b'"sEq"'), (b'Z","level"', b'0","level"'), (b'":1', b'":2')])
+def test_a_damaged_journal_of_a_run_to_be_taken_up_stops_with_3_and_its_name(
+    project: Project, there: bytes, damage: bytes
+) -> None:
     loop(project, "good")
     green(project.build())
     (journal,) = project.journals()
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([lines[0], lines[1].replace(b'"seq"', b'"sEq"'), *lines[2:-1]]))
+    number = next(number for number, line in enumerate(lines) if number and there in line)
+    lines[number] = lines[number].replace(there, damage, 1)
+    journal.write_bytes(b"".join(lines[:-1]))
     project.edit("spec.md", "another\n")
     before = project.files()
     stopped = project.build()
     assert stopped.code == 3
-    assert f"logs/{journal.name}:2" in stopped.err
+    assert f"logs/{journal.name}:{number + 1}" in stopped.err
     assert "orch23 reset" in stopped.err
     assert project.files() == before
     assert calls(project) == ["attempt 1"]
@@ -276,17 +284,41 @@ def test_a_bug_in_the_middle_of_a_build_leaves_the_workspace_and_the_log(
 # ---- the loop --------------------------------------------------------------------------------------
 
 
-def test_an_attempt_follows_a_failed_one_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
+_WAITING = {"sleep", "acquire", "select", "poll", "sigwait", "sigtimedwait", "pause", "waitpid", "SimpleQueue.get"}
+"""What makes a thread wait, of the functions that are not written in Python."""
+
+
+@contextmanager
+def waits_of(stage: str) -> Iterator[list[str]]:
+    """Note each call by which the thread of a stage waits, for a time or for another thread."""
+    waits: list[str] = []
+    watched: list[str] = []
+
+    def note(frame: FrameType, event: str, arg: Any) -> None:
+        if event != "c_call" or threading.current_thread().name != f"orch23-stage-{stage}":
+            return
+        watched.append(arg.__name__)
+        if {arg.__name__, arg.__qualname__} & _WAITING and not frame.f_code.co_filename.startswith("<frozen"):
+            waits.append(f"{arg.__qualname__} in {frame.f_code.co_filename}")
+
+    threading.setprofile(note)
+    try:
+        yield waits
+    finally:
+        threading.setprofile(None)
+    assert watched, f"no thread worked on {stage}"
+
+
+def test_an_attempt_follows_a_failed_one_at_once(project: Project) -> None:
     stage = {"outputs": ["a.json"], "inputs": ["s.json"], "llm": {"returns": "json"}, "retry": 5}
     stage["verify"] = [{"check": "json_schema", "with": {"schema": "s.json"}}]
     project.write(scripted({"code": stage}, {"code": [*(str(n) for n in range(5)), '"done"']}))
     project.write({"s.json": '{"type": "string"}'})
-    green(project.build())
+    with waits_of("code") as waits:
+        green(project.build())
     kinds = [e["type"] for e in project.events() if e["role"] == "code"]
     assert kinds.count("attempt_started") == 6
-    assert slept == []
+    assert waits == []
     for here, there in itertools.pairwise(kinds):
         assert here != "attempt_finished" or there in ("attempt_started", "promoted", "stage_finished")
 
@@ -543,3 +575,33 @@ def test_the_kinds_of_failures_are_those_that_are_named_but_one_and_two_more(pro
     for kind, code in [*((one, 0) for one in NAMED), ("write_failed", 65), ("out_of_luck", 65)]:
         project.write(shell(f"  a: {{shell: 'true', retry: {{max: 1, when: [{kind}]}}}}\n"))
         assert project.run("validate").code == code, kind
+
+
+def _failing(kind: str) -> tuple[dict[str, Any], str]:
+    """Return a stage that fails by a kind, and what its model answers, if it asks one."""
+    model = {"outputs": ["a.py"], "llm": {"returns": "files"}}
+    given = {"files": {"a.py": "x = 1\n"}}
+    stale = {"writes": [{"path": "a.py", "base_sha256": "0" * 64, "content": "x = 1\n"}]}
+    commands = [{"commands": {"from": ["python -c 'raise SystemExit(1)'"], "allow": ["python"]}}]
+    cases: dict[str, tuple[dict[str, Any], object]] = {
+        "preflight": ({**model, "requires": {"file_exists": "nowhere"}}, given),
+        "exception": ({"outputs": ["a.py"], "shell": ["true", "x" * 200_000]}, ""),  # more than the kernel takes
+        "llm_output_invalid": (model, {"files": {"a.py": "x = ("}}),
+        "write_scope_violation": (model, {"files": {"b.py": "x = 1\n"}}),
+        "stale_context": (model, stale),
+        "verify_failed": ({**model, "verify": [{"shell": "exit 1"}]}, given),
+        "acceptance_failed": ({**model, "verify": commands}, given),
+        "timeout": ({"outputs": ["a.py"], "shell": "sleep 60", "timeout": 0.2}, ""),
+        "agent_error": (model, {"status": "error", "reason": "it cannot be done"}),
+    }
+    stage, answer = cases[kind]
+    return stage, json.dumps(answer)
+
+
+@pytest.mark.parametrize("kind", get_args(FailureKind))
+def test_each_kind_of_failure_is_told_as_that(project: Project, kind: str) -> None:
+    stage, answer = _failing(kind)
+    project.write(scripted({"a": {**stage, "retry": 0}}, {"a": [answer]}))
+    assert project.build().code == 1
+    (end,) = project.events_of("stage_finished")
+    assert (end["data"]["status"], end["data"]["kind"]) == ("failed", kind)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.promote import Promoter
 from tests.project import Outcome
 from tests.repository import EchoModel, Repository, addition, ends, green, llm, pipeline, spec, up_to_date
@@ -543,7 +544,7 @@ def raw(repository: Repository, *argv: str) -> None:
     from orch23.cli import wiring  # noqa: PLC0415  only this story needs it
 
     settings = wiring.Settings(
-        root=repository.root, pipeline_path=repository.root / argv[1], environ={"PATH": os.defpath}
+        root=repository.root, pipeline_path=repository.root / argv[1], environ={"PATH": os.defpath, "ORCH23_TRUST": "1"}
     )
 
     class Silent:
@@ -784,6 +785,18 @@ def test_an_edit_stays_when_earlier_items_come_back_before_the_item_that_started
     green(repository.run("build", "a.yaml"))
     assert repository.read("src/m.py") == built + A + A
     settled(repository, model)
+
+
+def test_a_lost_record_of_an_earlier_item_makes_no_version_a_users(repository, model):
+    started(repository, chain_of(("x", "a"), ("y", "a")))
+    lock = read_lock(repository.root / "a.lock")
+    lost = lock.records["tests@x"]
+    write_lock(repository.root, "a.lock", lock.without(["tests@x"]), "a")
+    (repository.root / ".orch23/records" / lost.key[:2] / lost.key).unlink()
+    built, called = repository.read("src/m.py"), len(model.calls)
+    green(repository.run("build", "a.yaml"))
+    assert repository.read("src/m.py") == built
+    assert len(model.calls) == called, "the recorded answers are laid on the original again"
 
 
 # ---- kept failures ---------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from tests.project import Project
 
 HERE = Path(__file__).parents[2]
 QUICKSTART = "pipelines/quickstart.yaml"
-NOBODY = {"HOME": "/nonexistent", "XDG_DATA_HOME": "/nonexistent"}  # no model is installed there
+NOBODY = {"HOME": "/nonexistent", "XDG_DATA_HOME": "/nonexistent", "ORCH23_TRUST": ""}
+"""No model is installed there, and nothing is allowed."""
 FUNCTIONS = ("clamp", "count_vowels", "is_leap_year", "sum_digits")
 
 

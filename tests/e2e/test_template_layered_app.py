@@ -224,6 +224,8 @@ def test_the_log_of_changes_gains_a_line_with_each_feedback(app: Project) -> Non
 
 def test_layers_are_made_in_the_order_of_what_they_depend_on(app: Project) -> None:
     green(app.build(PIPELINE, "-j4"))
+    edges = app.run("graph", PIPELINE, "--json").json()["edges"]
+    needed = {(edge["from"], edge["to"]) for edge in edges if edge["why"].startswith("needs layers@")}
     spans: dict[str, list[int]] = {}
     for number, event in enumerate(app.events()):
         if event["role"].startswith("layers@") and event["type"] in ("attempt_started", "attempt_finished"):
@@ -231,6 +233,7 @@ def test_layers_are_made_in_the_order_of_what_they_depend_on(app: Project) -> No
     for layer in value("architecture")["execution_layers"]:
         for below in layer["depends_on"]:
             assert spans[below][1] < spans[layer["name"]][0]
+            assert (f"layers@{below}", f"layers@{layer['name']}") in needed, "whether it reads a file of it or not"
 
 
 def test_the_same_files_give_the_same_order_questions_and_bytes(app: Project) -> None:

@@ -112,7 +112,6 @@ def unstable(how: str) -> str:
     return json.dumps(architecture)
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize("how", ["E340", "E342", "E343", "E344", "E345", "E346"])
 def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Project, how: str) -> None:
     green(app.build(PIPELINE))
@@ -126,6 +125,16 @@ def test_an_architecture_that_stays_unstable_changes_nothing_of_the_app(app: Pro
     assert asked(app) == ["intent", *["architecture"] * 3]
     assert app.files("workspace") == before, "the new intent is withheld, since no architecture fits it"
     assert ends(app)["intent"] == "held"
+
+
+def test_an_architecture_of_another_form_is_refused_before_it_is_compared(app: Project) -> None:
+    other = {**value("architecture"), "remarks": "A key that its schema does not have."}
+    answered(app, {"architecture": [json.dumps(other, indent=indent) for indent in (1, 2, 3)]})
+    outcome = app.build(PIPELINE)
+    assert outcome.code == 1
+    assert "remarks" in outcome.err
+    assert attempts(app, "architecture") == ["llm_output_invalid"] * 3
+    assert asked(app) == ["intent", *["architecture"] * 3]
 
 
 def test_what_its_owner_released_may_change_its_place_once(app: Project) -> None:

@@ -64,6 +64,8 @@ def test_a_goal_is_planned_coded_and_tested_edited_and_taken_back(template: Proj
     assert built.code == 0, built.err
     first = template.files(SRC)
     assert set(first) == {f"{SRC}/stats/{name}.py" for name in ("__init__", "__main__", "summary")}
+    kept = {f"{RUNS}/plan_0001.json", f"{RUNS}/repo_summary.txt"}
+    assert set(template.files("workspace")) == {*first, *kept}
     assert calls(template) == 3
     assert build(template).err == "planner_coder_tester: up to date (4 stages, 1 skipped)\n"
     assert calls(template) == 0
@@ -209,7 +211,6 @@ def test_a_plan_that_is_not_as_agreed_is_refused_and_nobody_codes(template: Proj
     assert [one["type"] for one in told(template)] == ["error"]
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("answer", "code"),
     [

@@ -163,7 +163,27 @@ def test_tests_that_are_green_without_code_are_sent_back(tdd: Project) -> None:
     answered(tdd, "tdd_loop", {"tests@words": [empty, good]})
     green(tdd.build(PIPELINE, "tests"))
     assert asked(tdd).count("tests@words") == 2
-    assert "pytest ended with 0" in shown_request(tdd, "tests@words", 2)
+    assert "[E322] tests/test_words.py::test_nothing: passed without the code" in shown_request(tdd, "tests@words", 2)
+
+
+def test_one_real_test_does_not_cover_for_those_that_are_green_without_code(tdd: Project) -> None:
+    vacuous = (
+        "\n\ndef test_nothing():\n    pass\n\n\n@pytest.mark.skip\ndef test_never():\n    assert False\n"
+        "\n\n@pytest.mark.xfail\ndef test_expected():\n    assert False\n"
+        "\n\n@pytest.mark.parametrize('case', [1, 2])\ndef test_case(case):\n"
+        "    if case == 1:\n        textstats.words.words('a')\n"
+    )
+    real = "\n\ndef test_real():\n    assert textstats.words.words('a b') == ['a', 'b']\n"
+    mixed = f"```python\nimport pytest\n\nimport textstats.words\n{real}{vacuous}```\n"
+    good = ANSWERS["tests@words"][-1]["answers"][0]
+    answered(tdd, "tdd_loop", {"tests@words": [mixed, good]})
+    green(tdd.build(PIPELINE, "tests"))
+    assert asked(tdd).count("tests@words") == 2
+    told = shown_request(tdd, "tests@words", 2)
+    for name in ("test_nothing", "test_never", "test_expected", "test_case[2]"):
+        assert f"[E322] tests/test_words.py::{name}:" in told
+    assert "::test_real" not in told
+    assert "test_case[1]" not in told
 
 
 def test_tests_that_cannot_be_collected_are_sent_back(tdd: Project) -> None:

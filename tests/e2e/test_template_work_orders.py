@@ -5,6 +5,8 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +72,14 @@ def test_it_lives_through_a_build_an_edit_of_the_spec_and_its_return(shipped: Pr
     assert calls(shipped) == []
     assert repository(shipped) == first
     assert set(shipped.plan(PIPELINE).values()) == {"fresh"}
+
+
+def test_place_says_where_plan_orders_and_project_lie(shipped: Project) -> None:
+    before = set(shipped.files("workspace"))
+    green(shipped.build(PIPELINE, "--set", "place=elsewhere", "factory@WO-01"))
+    assert set(shipped.files("workspace")) == before
+    files = set(shipped.files("elsewhere"))
+    assert {"elsewhere/plan.json", "elsewhere/orders/WO-01.json", "elsewhere/project/units/__init__.py"} <= files
 
 
 def test_its_picture_is_the_one_in_its_page(shipped: Project) -> None:
@@ -232,7 +242,6 @@ PASSES = "def test_it():\n    pass\n"
 FAILS = "def test_it():\n    assert False\n"
 
 
-@pytest.mark.stride(2)
 @pytest.mark.parametrize(
     ("there", "contract", "code"),
     [
@@ -256,6 +265,33 @@ def test_an_order_is_compiled_while_exempt_and_then_verified_by_script_or_pytest
     assert outcome.code == code, outcome.err
     assert {one["kind"] for one in failures(project)} == ({"verify_failed"} if code else set())
     assert ("f1.py" in repository(project)) == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("exempt", "script", "noted"),
+    [
+        (True, True, ["-m compileall -q ."]),
+        (False, True, ["its own script"]),
+        (False, False, ["-m compileall -q .", "-m pip --version", "-m pytest -q"]),
+    ],
+    ids=["exempt", "script", "pytest"],
+)
+def test_what_verifies_an_order_is_so_many_commands_in_this_order(
+    tmp_path: Path, exempt: bool, script: bool, noted: list[str]
+) -> None:
+    """As a stand-in for Python notes them, which runs only what reads the order."""
+    programs, project = tmp_path / "bin", tmp_path / "project"
+    programs.mkdir()
+    (project / "scripts").mkdir(parents=True)
+    stand_in = f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\necho "$*" >> {tmp_path}/noted\n'
+    (programs / "python").write_text(stand_in)
+    (programs / "python").chmod(0o755)
+    (tmp_path / "order.json").write_text(json.dumps({"verify_exempt": exempt}))
+    if script:
+        (project / "scripts" / "verify.sh").write_text(f"echo its own script >> {tmp_path}/noted\n")
+    argv = ["bash", str(HERE / "specs/work_orders/tools/verify.sh"), str(tmp_path / "order.json")]
+    subprocess.run(argv, cwd=project, env={"PATH": f"{programs}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}, check=True)
+    assert (tmp_path / "noted").read_text().splitlines() == noted
 
 
 def test_notes_are_free_text(project: Project) -> None:

@@ -52,7 +52,6 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.stride(3)
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_a_plan_that_stays_wrong_ends_with_2_and_leaves_its_errors_and_no_orders(project: Project, name: str) -> None:
     plan, told = WRONG[name]

@@ -5,6 +5,7 @@
 
 RED = "def test_it():\n    assert 1 == 2\n"
 GREEN = "def test_it():\n    assert 1 == 1\n"
+_BEST_EFFORT = "import pathlib\np = pathlib.Path('test_b.py')\ntry:\n    {}\nexcept OSError:\n    pass\n"
 
 FORGERIES: dict[str, tuple[dict[str, str], str]] = {
     "conftest leaves with 0": ({"conftest.py": "import os; os._exit(0)", "test_a.py": RED}, "E308"),
@@ -185,11 +186,62 @@ FORGERIES: dict[str, tuple[dict[str, str], str]] = {
             "a.py": "import pathlib\npathlib.Path('test_a.py').write_text('def test_it(): pass')\n",
             "test_a.py": "import a\n" + RED,
         },
-        "E301",
+        "E3",
+    ),
+    "a test of another file is rewritten when the code is imported": (
+        {
+            "a.py": _BEST_EFFORT.format("p.write_text(p.read_text().replace('== 2', '== 1'))"),
+            "test_a.py": "import a\ndef test_a(): pass\n",
+            "test_b.py": RED,
+        },
+        "E3",
+    ),
+    "a test is rewritten and put back at the end": (
+        {
+            "a.py": _BEST_EFFORT.format(
+                "t = p.read_text(); p.write_text(t.replace('== 2', '== 1'))\n"
+                "    import atexit; atexit.register(p.write_text, t)"
+            ),
+            "test_a.py": "import a\ndef test_a(): pass\n",
+            "test_b.py": RED,
+        },
+        "E3",
+    ),
+    "a test is replaced by another file": (
+        {
+            "a.py": _BEST_EFFORT.format("p.unlink(); p.write_text('def test_it(): pass')"),
+            "test_a.py": "import a\ndef test_a(): pass\n",
+            "test_b.py": RED,
+        },
+        "E3",
+    ),
+    "the compiled form of a test is planted": (
+        {
+            "a.py": _BEST_EFFORT.format(
+                "import importlib.util as u, marshal, os; from _pytest.assertion.rewrite import PYC_TAIL\n"
+                "    head = u.MAGIC_NUMBER + bytes([3, 0, 0, 0]) + u.source_hash(p.read_bytes())[:8]\n"
+                "    os.makedirs('__pycache__', exist_ok=True); q = pathlib.Path('__pycache__/test_b' + PYC_TAIL)\n"
+                "    q.write_bytes(head + marshal.dumps(compile('def test_it(): pass', str(p.resolve()), 'exec')))"
+            ),
+            "test_a.py": "import a\ndef test_a(): pass\n",
+            "test_b.py": RED,
+        },
+        "E3",
+    ),
+    "a conftest is planted beside the tests to come": (
+        {
+            "a.py": _BEST_EFFORT.format(
+                "pathlib.Path('u/conftest.py').write_text('def pytest_runtest_call(): pass\\n'\n"
+                "    'def pytest_pyfunc_call(pyfuncitem): return True\\n')"
+            ),
+            "test_a.py": "import a\ndef test_a(): pass\n",
+            "u/test_b.py": RED,
+        },
+        "E3",
     ),
     "the test file takes itself away": (
         {"conftest.py": "import os\nos.unlink('test_a.py')", "test_a.py": RED, "test_b.py": GREEN},
-        "E305",
+        "E3",
     ),
     # the session ends early
     "a signal": (
@@ -281,6 +333,22 @@ NOT_SEEN: dict[str, dict[str, str]] = {
         f"    for when in ('call', 'teardown'): send({_PASSED})\n"
         "    send({'event': 'finish', 'status': 0}); os._exit(0)\n",
         "test_a.py": "import a\ndef test_it():\n    a.f()\n    assert 0\n",
+    },
+    "a library's module is replaced in memory": {
+        "a.py": "import sys, types\nfake = types.ModuleType('statistics')\nfake.mean = lambda values: 99\n"
+        "sys.modules['statistics'] = fake\ndef mean(values): return 99\n",
+        "test_a.py": "import a, statistics\ndef test_it(): assert a.mean([1, 3]) == statistics.mean([1, 3])\n",
+    },
+    "compiled tests are looked for below TMPDIR": {
+        "a.py": "import importlib.util as u, marshal, os, pathlib, sys, tempfile\n"
+        "from _pytest.assertion.rewrite import PYC_TAIL\n"
+        "sys.pycache_prefix = tempfile.mkdtemp()\ntest = pathlib.Path('test_b.py').resolve()\n"
+        "head = u.MAGIC_NUMBER + bytes([3, 0, 0, 0]) + u.source_hash(test.read_bytes())[:8]\n"
+        "place = pathlib.Path(sys.pycache_prefix + str(test.parent))\nplace.mkdir(parents=True)\n"
+        "planted = marshal.dumps(compile('def test_it(): pass', str(test), 'exec'))\n"
+        "(place / ('test_b' + PYC_TAIL)).write_bytes(head + planted)\n",
+        "test_a.py": "import a\ndef test_a(): pass\n",
+        "test_b.py": RED,
     },
     "a conftest that is trusted expects all failures": {
         "conftest.py": "import pytest\ndef pytest_collection_modifyitems(items):\n"

@@ -1,18 +1,22 @@
 """Run a real pytest over some files, in any tier of the sandbox, and judge it as a build does."""
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from orch23.decide.expected_tests import expected_tests
 from orch23.decide.verdict import Verdict, judge_pytest
+from orch23.engine.refused_writes import changed_tree
 from orch23.execute.launch import Launcher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.model.pipeline import DEFAULT_SCRATCH, PytestStep
+from orch23.model.pipeline import DEFAULT_SCRATCH, PytestStep, Stage
 from orch23.resolve.commands import pytest_command
+from orch23.resolve.writable import writable_paths
+from orch23.store.beneath import read_all
 
 
 class Source:
@@ -32,8 +36,8 @@ class Kept:
     def put_bytes(self, data: bytes) -> Digest:
         return digest_bytes(data)
 
-    def put_file(self, path: Path) -> Digest:
-        return digest_bytes(path.read_bytes())
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        return digest_bytes(read_all(os.dup(descriptor)))
 
 
 class Judge:
@@ -55,6 +59,7 @@ class Judge:
             "scratch": DEFAULT_SCRATCH,
             "timeout_s": 60.0,
             "reports": True,
+            "writable": writable_paths(Stage(name="code", step=step), step, files.keys(), verifies=True),
             **more,
         }
         outcome = self.executor.run(Action(**fields))  # type: ignore[arg-type]  # spelled above
@@ -64,5 +69,7 @@ class Judge:
     def verdict(self, files: Mapping[str, str], step: PytestStep | None = None) -> Verdict:
         step = step or PytestStep(args=("-q",))
         result = self.run(files, step)
+        if result.touched:
+            return Verdict(passed=False, diagnostics=tuple(map(changed_tree, result.touched)), excerpt="changed")
         expected = step.expect or expected_tests(files, step.paths)
         return judge_pytest(result.exit_code, result.report, expected, result.output.text)

@@ -10,6 +10,7 @@ from tests.hostile.holding import Case
 
 NAME = "pipeline.yaml"
 V = "version: 1\n"
+LONG = "k" * 1_000
 GREEN = "version: 1\nstages:\n  s: {outputs: [a.txt], shell: echo a > a.txt}\n"
 
 
@@ -58,6 +59,22 @@ PIPELINES: dict[str, Case] = {
     "200 kB of [ in a value": text(V + "vars: {a: " + "[" * 200_000, "E805", f"{NAME}:2:73"),
     "200 kB of - ": text("- " * 100_000, "E805", f"{NAME}:1:"),
     "200 kB of ? ": text("? " * 100_000, "E806", f"{NAME}:1:"),
+    "long keys above many values": text(
+        V
+        + "vars: {"
+        + "".join(f'"{LONG}{n}": {{' for n in range(50))
+        + ",".join(f"a{n}: 1" for n in range(60_000))
+        + "}" * 51,
+        "E805",
+        "the keys are too long",
+    ),
+    "thousands of keys that are not known, and a long comment": text(
+        GREEN + "".join(f"{'k' * 50}{n}: 1\n" for n in range(9_000)) + "#" * (8 << 20),
+        "E8",
+        "more are not shown",
+        complaints=50,
+    ),
+    "more vars than anyone declares": text(V + "vars:\n" + "".join(f"  a{n}: 1\n" for n in range(9_000)), "E805", NAME),
     "deep by indentation": text("".join(" " * n + f"a{n}:\n" for n in range(300)), "E805", f"{NAME}:65:"),
     "a thousand closed brackets": text(V + "vars: {a: " + "[" * 1000 + "]" * 1000 + "}\n", "E805", f"{NAME}:2:73"),
     "closing what was not open": text("]" * 100_000, "E801", f"{NAME}:1:1"),

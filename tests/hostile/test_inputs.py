@@ -75,7 +75,12 @@ def test_no_malformed_input_ends_a_process_by_a_signal(project: Project, name: s
     done = subprocess.run(
         [sys.executable, "-c", "from orch23.cli.main import run; run()", *map(os.fsencode, case.argv)],
         cwd=project.root,
-        env={"PATH": os.defpath, "HOME": str(project.home), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={
+            "PATH": os.defpath,
+            "HOME": str(project.home),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "ORCH23_TRUST": "1",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=50,

@@ -1,13 +1,14 @@
 """Attacks on files outside of the room: writing, removing, reading. Each writes to a victim of its own."""
 
 import ctypes
+import fcntl
 import mmap
 import os
 import struct
 import subprocess
 from pathlib import Path
 
-from attacking import attack, system_call
+from attacking import attack, checked, system_call
 
 
 def victim(world, name):
@@ -16,6 +17,10 @@ def victim(world, name):
 
 def own(name):
     return Path(os.environ["TMPDIR"], name)
+
+
+def own_file(name):
+    return os.open(own(name), os.O_CREAT | os.O_RDWR, 0o600)
 
 
 @attack("changed")
@@ -124,6 +129,71 @@ def change_the_owner(world):
     os.chown(victim(world, "change_the_owner"), 1234, 1234)
 
 
+@attack("said", plain="root")
+def change_the_mode_of_the_first_program(world):
+    """What holds the step may be of this user, and was started outside: its mode stays what it is."""
+    os.chmod("/proc/1/exe", os.stat("/proc/1/exe").st_mode & 0o7777)
+
+
+@attack("said", plain="root")
+def change_the_times_of_the_first_program(world):
+    now = os.stat("/proc/1/exe")
+    os.utime("/proc/1/exe", ns=(now.st_atime_ns, now.st_mtime_ns))
+
+
+@attack("changed")
+def change_the_group(world):
+    os.chown(victim(world, "change_the_group"), -1, world["other_group"])
+
+
+@attack("changed")
+def set_the_user_id_bit(world):
+    os.chmod(victim(world, "set_the_user_id_bit"), 0o4600)
+
+
+@attack("changed")
+def set_the_group_id_bit_of_a_readable_file(world):
+    file = os.open(f"{world['readable']}/set_the_group_id_bit_of_a_readable_file", os.O_RDONLY)
+    os.fchmod(file, 0o2600)
+
+
+@attack("changed")
+def set_a_flag(world):
+    file = os.open(f"{world['readable']}/set_a_flag", os.O_RDONLY)
+    fcntl.ioctl(file, 0x40086602, struct.pack("@l", 0x40))  # FS_IOC_SETFLAGS: not in dumps
+
+
+@attack("changed")
+def set_a_flag_the_other_way(world):
+    file = os.open(f"{world['readable']}/set_a_flag_the_other_way", os.O_RDONLY)
+    fcntl.ioctl(file, 0x401C5820, struct.pack("@5I8x", 0x80, 0, 0, 0, 0))  # FS_IOC_FSSETXATTR
+
+
+@attack("changed")
+def set_a_flag_by_path(world):
+    path = os.fsencode(victim(world, "set_a_flag_by_path"))
+    attributes = struct.pack("=QIIII", 0x80, 0, 0, 0, 0)
+    system_call(469, 469, ctypes.c_int(-100), path, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0))
+
+
+@attack("said")
+def reserve_the_disk(world):
+    """Take blocks without writing them: gigabytes in no time, before anything could be noticed."""
+    system_call(285, 47, ctypes.c_int(own_file("reserved")), ctypes.c_int(0), ctypes.c_long(0), ctypes.c_long(1 << 16))
+
+
+@attack("said")
+def reserve_the_disk_by_a_request(world):
+    asked = struct.pack("@hhqqiI16x", 0, 0, 0, 1 << 16, 0, 0)
+    fcntl.ioctl(own_file("reserved_by_a_request"), 0x4030582A, asked)  # FS_IOC_RESVSP64
+
+
+@attack("said")
+def keep_others_from_opening(world):
+    file = os.open(f"{world['readable']}/keep_others_from_opening", os.O_RDONLY)
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+
+
 @attack("changed")
 def set_an_attribute(world):
     os.setxattr(victim(world, "set_an_attribute"), "user.taken", b"1")
@@ -193,6 +263,27 @@ def _read(place):
 
 for _place in ("project", "store", "home", "key", "shared_memory"):
     attack("secret", name=f"read_{_place}")(_read(_place))
+
+
+@attack("secret")
+def read_an_attribute(world):
+    return os.getxattr(victim(world, "read_an_attribute"), "user.secret").decode()
+
+
+@attack("secret")
+def list_a_folder(world):
+    return " ".join(os.listdir(world["listed"]))
+
+
+@attack("said")
+def look_at_a_file(world):
+    os.stat(victim(world, "look_at_a_file"))
+
+
+@attack("said")
+def watch_a_folder(world):
+    libc = ctypes.CDLL(None, use_errno=True)
+    checked(libc.inotify_add_watch(checked(libc.inotify_init1(0)), os.fsencode(world["victims"]), 0xFFF))
 
 
 @attack("secret")

@@ -1,5 +1,6 @@
 """Attacks on other processes of the machine: their memory, their descriptors, their lives, and what they listen on."""
 
+import array
 import contextlib
 import ctypes
 import os
@@ -120,16 +121,51 @@ def kill_with_a_program(world):
     subprocess.run(["/bin/sh", "-c", f"kill -9 {world['prey']['kill_with_a_program']}"], check=False)
 
 
-@attack("slowed")
+@attack("treated")
 def slow_neighbour_down(world):
     os.setpriority(os.PRIO_PROCESS, world["prey"]["slow_neighbour_down"], 19)
 
 
-@attack("limited")
+@attack("treated")
 def limit_neighbour(world):
     import resource  # noqa: PLC0415 - of this attack alone
 
     resource.prlimit(world["prey"]["limit_neighbour"], resource.RLIMIT_NOFILE, (3, 3))
+
+
+@attack("treated", plain="nobody")
+def slow_all_of_this_user_down(world):
+    if os.getuid() == 0:
+        raise OSError(0, "not tried as root, whose processes are the machine's")
+    os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0) + 1)
+
+
+@attack("treated")
+def reschedule_neighbour(world):
+    os.sched_setscheduler(world["prey"]["reschedule_neighbour"], os.SCHED_BATCH, os.sched_param(0))
+
+
+@attack("treated")
+def reschedule_neighbour_by_attributes(world):
+    attributes = struct.pack("=IIQiIQQQ", 48, os.SCHED_BATCH, 0, 19, 0, 0, 0, 0)
+    number = ctypes.c_int(world["prey"]["reschedule_neighbour_by_attributes"])
+    system_call(314, 274, number, attributes, ctypes.c_uint(0))
+
+
+@attack("treated")
+def bind_neighbour_to_a_processor(world):
+    os.sched_setaffinity(world["prey"]["bind_neighbour_to_a_processor"], {0})
+
+
+@attack("treated")
+def lower_the_disk_priority_of_neighbour(world):
+    prey = ctypes.c_int(world["prey"]["lower_the_disk_priority_of_neighbour"])
+    system_call(251, 30, ctypes.c_int(1), prey, ctypes.c_int(3 << 13))  # of a process; idle
+
+
+@attack("unqueued")
+def remove_a_queue(world):
+    system_call(241, 181, world["unique"].encode())
 
 
 # ---- sockets ----------------------------------------------------------------------------------------------------
@@ -198,6 +234,55 @@ def send_from_a_pair(world):
     address = struct.pack("=H", socket.AF_UNIX) + os.fsencode(world["path_datagrams"]) + b"\0"
     checked(LIBC.connect(pair[0].fileno(), address, len(address)))
     pair[0].send(b"send_from_a_pair;")
+
+
+def _send_to(one, path, data):
+    """Send to a path or, where that begins with a NUL, to an abstract name."""
+    one.sendmsg([data], [], 0, path)
+
+
+def _raw():
+    return socket.socket(socket.AF_UNIX, socket.SOCK_RAW)  # Linux gives a socket of datagrams
+
+
+def _pair(kind):
+    return socket.socketpair(socket.AF_UNIX, kind)[0]
+
+
+_KINDS = {
+    "a_raw_socket": _raw,
+    "a_raw_pair": lambda: _pair(socket.SOCK_RAW),
+    "a_pair_of_datagrams": lambda: _pair(socket.SOCK_DGRAM),
+}
+
+
+def _send_by(kind, where, name):
+    return lambda world: _send_to(_KINDS[kind](), world[where], f"{name};".encode())
+
+
+for _kind in _KINDS:
+    for _where in ("path_datagrams", "abstract_datagrams"):
+        _name = f"send_by_{_kind}_to_{_where}"
+        attack("reached", name=_name)(_send_by(_kind, _where, _name))
+
+
+@attack("reached")
+def pass_a_descriptor(world):
+    own = os.open(os.curdir, os.O_RDONLY)
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [own]))]
+    for kind in _KINDS.values():
+        with contextlib.suppress(OSError):
+            kind().sendmsg([b"pass_a_descriptor;"], rights, 0, world["path_datagrams"])
+
+
+@attack("reached")
+def pass_for_a_service(world):
+    one = socket.socket(socket.AF_UNIX)
+    one.settimeout(2)
+    one.bind("\0" + world["unique"] + "-service")
+    one.listen()
+    one.accept()[0].sendall(b"pass_for_a_service;")
+    time.sleep(0.1)
 
 
 @attack("reached")

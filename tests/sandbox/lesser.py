@@ -1,7 +1,8 @@
 """Run a program on a machine that has less: `python -m tests.sandbox.lesser WITHOUT USER PROGRAM ARGUMENT...`.
 
-WITHOUT is a list, with commas, of `bubblewrap` and `landlock`, or `nothing`. What is missing is missing for whatever
-looks: nothing of orch23 is patched. USER is a number, as whom it goes on; only root can become another.
+WITHOUT is a list, with commas, of `bubblewrap`, `namespaces` (of users) and `landlock`, or `nothing`. What is missing
+is missing for whatever looks: nothing of orch23 is patched. USER is a number, as whom it goes on; only root can become
+another.
 """
 
 import ctypes
@@ -9,6 +10,7 @@ import errno
 import os
 import struct
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from orch23.execute.sandbox import seccomp
@@ -17,7 +19,7 @@ from orch23.execute.sandbox.system_calls import call, checked, number
 
 _NEW_MOUNTS, _NEW_USER = 0x0002_0000, 0x1000_0000
 _BIND, _RECURSIVE, _PRIVATE = 1 << 12, 1 << 14, 1 << 18
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
 
 
@@ -46,8 +48,24 @@ def hide_landlock() -> None:
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         (_RETURN, 0, 0, _ALLOW),
     )
-    seccomp.give_up_privileges()
-    seccomp.install(b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
+    _install(code)
+
+
+def hide_namespaces() -> None:
+    """Let the kernel refuse new namespaces of users, by which all others are had: as a container does."""
+    unshare, clone = number("unshare"), number("clone")
+    assert unshare is not None
+    assert clone is not None
+    code = (
+        (_LOAD, 0, 0, 0),
+        (_EQUAL, 1, 0, unshare),
+        (_EQUAL, 0, 3, clone),
+        (_LOAD, 0, 0, 16),  # the flags
+        (_ANY_BIT, 0, 1, _NEW_USER),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+    _install(code)
 
 
 def become(user: int) -> None:
@@ -56,6 +74,11 @@ def become(user: int) -> None:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
+
+
+def _install(code: Iterable[tuple[int, int, int, int]]) -> None:
+    seccomp.give_up_privileges()
+    seccomp.install(b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
 
 
 def _mount(source: str, target: str, flags: int) -> None:
@@ -69,6 +92,8 @@ def main() -> None:
     if "bubblewrap" in without:
         hide_bubblewrap()
     become(int(user))
+    if "namespaces" in without:
+        hide_namespaces()
     if "landlock" in without:
         hide_landlock()
     os.chdir("/")

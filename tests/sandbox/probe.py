@@ -5,9 +5,11 @@ Needs nothing but Python and orch23's own code, so that it also runs as a user w
 
 import contextlib
 import ctypes
+import fcntl
 import importlib
 import json
 import os
+import platform
 import resource
 import secrets
 import socket
@@ -21,13 +23,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from orch23.execute.launch import Launcher, PlainLauncher
+from orch23.execute.launch import PlainLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Room, Rooms
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
+from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.action import Action, Completed
 from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.store.beneath import read_all
 
 HERE = Path(__file__).resolve().parent
 SECRET_NAME = "PROBE_SECRET"
@@ -39,10 +42,12 @@ time.sleep(1000)
 """
 
 
-def launcher(tier: str, closed: tuple[Path, ...] = ()) -> Launcher:
+def launcher(tier: str, closed: tuple[Path, ...] = ()) -> Bubblewrap | Restricted | PlainLauncher:
     """Return a tier by its name, without trying it."""
     if tier == "bubblewrap":
         return Bubblewrap(next(Path(name) for name in PROGRAMS if Path(name).exists()), closed)
+    if tier == "namespaces":
+        return Namespaces(closed=closed)
     return Restricted(closed) if tier == "landlock" else PlainLauncher()
 
 
@@ -73,8 +78,8 @@ class Memory:
         self.kept[digest_bytes(data)] = data
         return digest_bytes(data)
 
-    def put_file(self, path: Path) -> Digest:
-        return self.put_bytes(path.read_bytes())
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        return self.put_bytes(read_all(os.dup(descriptor)))
 
 
 class World:
@@ -90,6 +95,18 @@ class World:
         for name in names:
             (self.victims / name).write_text("canary")
             (self.victims / name).chmod(0o600)
+        self.readable = folder / "environment/lib/readable"  # of the interpreter that the step is given
+        (folder / "environment/bin").mkdir(parents=True)
+        (folder / "environment/bin/python").symlink_to(sys.executable)
+        for name in names:
+            self.readable.mkdir(parents=True, exist_ok=True)
+            (self.readable / name).write_text("canary")
+            (self.readable / name).chmod(0o600)
+        self.listed = folder / "listed"
+        (self.listed / self.secret).mkdir(parents=True)
+        self.other_group = _prepare_groups(self.victims)
+        with contextlib.suppress(OSError):  # not every file system has them
+            os.setxattr(self.victims / "read_an_attribute", "user.secret", self.secret.encode())
         self.places = {
             "project": folder / "project/spec.md",
             "git": folder / "project/.git/config",
@@ -116,6 +133,8 @@ class World:
         os.set_inheritable(inherited, True)
         stack.callback(os.close, inherited)
         self.ports = self._listen()
+        _queue(self.unique, make=True)
+        stack.callback(_unlink_queue, self.unique)
         self.before = self._state()
 
     def told(self, tier: str) -> dict[str, Any]:
@@ -124,6 +143,9 @@ class World:
             "sandboxed": tier != "none",
             "unique": self.unique,
             "victims": str(self.victims),
+            "readable": str(self.readable),
+            "listed": str(self.listed),
+            "other_group": self.other_group,
             "places": {name: str(path) for name, path in self.places.items()},
             "rooms": str(self.rooms),
             "other_room": str(self.other.root),
@@ -181,17 +203,21 @@ class World:
         abstract.listen()
         datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         datagrams.bind(str(self.folder / "d"))
-        for one in (tcp, tcp6, path, abstract, datagrams):
+        nameless = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        nameless.bind("\0" + self.unique + "-datagrams")
+        for one in (tcp, tcp6, path, abstract, datagrams, nameless):
             self.stack.callback(one.close)
+        threading.Thread(target=self._call_the_service, daemon=True).start()
         for listener in (tcp, path, abstract):
             threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
-        for receiver in (tcp6, datagrams):
+        for receiver in (tcp6, datagrams, nameless):
             threading.Thread(target=self._receive, args=(receiver,), daemon=True).start()
         return {
             "tcp": tcp.getsockname()[1],
             "udp": tcp6.getsockname()[1],
             "path_socket": str(self.folder / "s"),
             "path_datagrams": str(self.folder / "d"),
+            "abstract_datagrams": "\0" + self.unique + "-datagrams",
             "address_of_machine": _address(),
         }
 
@@ -206,6 +232,14 @@ class World:
             while data := one.recv(4096):
                 self.heard.append(data)
 
+    def _call_the_service(self) -> None:
+        """Call, again and again, a name on which nobody should listen."""
+        while self.folder.exists():
+            with socket.socket(socket.AF_UNIX) as one, contextlib.suppress(OSError):
+                one.connect("\0" + self.unique + "-service")
+                self._receive(one)
+            time.sleep(0.02)
+
     # ---- judging ---------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, object]:
@@ -213,15 +247,15 @@ class World:
         found: dict[str, object] = {name: _look(self.victims / name) for name in self.names}
         found |= {f"write_to_{name}": _look(path) for name, path in self.places.items()}
         for name, process in self.prey.items():
-            found[f"slowed {name}"] = os.getpriority(os.PRIO_PROCESS, process.pid) if process.poll() is None else None
-            found[f"limited {name}"] = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+            found[f"treatment of {name}"] = _treatment(process.pid) if process.poll() is None else None
+        found |= {f"readable {name}": _look(self.readable / name) for name in self.names}
         return found
 
     def escaped(self, name: str, judge: str, loot: str | None) -> bool:
         """Say whether an attack got out."""
         if judge == "changed":
             now = _look(self.places[name[9:]] if name.startswith("write_to_") else self.victims / name)
-            return now != self.before[name]
+            return (now, _look(self.readable / name)) != (self.before[name], self.before[f"readable {name}"])
         process = self.prey[name]
         match judge:
             case "secret":
@@ -230,10 +264,10 @@ class World:
                 return loot is not None
             case "killed":
                 return process.poll() is not None
-            case "slowed":
-                return os.getpriority(os.PRIO_PROCESS, process.pid) != self.before[f"slowed {name}"]
-            case "limited":
-                return resource.prlimit(process.pid, resource.RLIMIT_NOFILE) != self.before[f"limited {name}"]
+            case "treated":
+                return _treatment(process.pid) != self.before[f"treatment of {name}"]
+            case "unqueued":
+                return not _queue(self.unique)
             case "reached":
                 return f"{name};" in b"".join(self.heard).decode(errors="replace")
         made = {
@@ -262,9 +296,50 @@ def _look(path: Path) -> object:
     try:
         status = path.lstat()
         attributes = sorted(os.listxattr(path)) if stat.S_ISREG(status.st_mode) else []
-        return (path.read_bytes(), status.st_mode, status.st_mtime_ns, status.st_uid, attributes)
+        owners = (status.st_uid, status.st_gid)
+        return (path.read_bytes(), status.st_mode, status.st_mtime_ns, owners, attributes, _flags(path))
     except FileNotFoundError:
         return None
+
+
+def _flags(path: Path) -> bytes:
+    """Return the flags of an inode; nothing where its file system has none."""
+    with path.open("rb") as file, contextlib.suppress(OSError):
+        return fcntl.ioctl(file, 0x80086601, bytes(8))  # FS_IOC_GETFLAGS
+    return b""
+
+
+def _treatment(pid: int) -> object:
+    """Return how the kernel treats a process: its priorities, its policy, its processors and its limits."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = 252 if platform.machine() == "x86_64" else 31
+    disk = libc.syscall(ctypes.c_long(number), ctypes.c_int(1), ctypes.c_int(pid))  # ioprio_get
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    return (os.getpriority(os.PRIO_PROCESS, pid), disk, os.sched_getscheduler(pid), os.sched_getaffinity(pid), limits)
+
+
+def _queue(name: str, *, make: bool = False) -> bool:
+    """Say whether a queue of messages is there; make it first."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = 240 if platform.machine() == "x86_64" else 180
+    flags = os.O_RDONLY | (os.O_CREAT if make else 0)
+    queue = libc.syscall(ctypes.c_long(number), name.encode(), ctypes.c_int(flags), ctypes.c_int(0o600), None)
+    if queue >= 0:
+        os.close(queue)
+    return bool(queue >= 0)
+
+
+def _unlink_queue(name: str) -> None:
+    number = 241 if platform.machine() == "x86_64" else 181
+    ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), name.encode())
+
+
+def _prepare_groups(victims: Path) -> int:
+    """Return a group that this user may give a file of its own to, which it does not have yet."""
+    victim = victims / "change_the_group"
+    if os.getuid() == 0 and victim.exists():
+        os.chown(victim, -1, 12345)
+    return next((group for group in os.getgroups() if group != os.getgid()), os.getgid())
 
 
 def _address() -> str:
@@ -285,7 +360,7 @@ def executor(tier: str, memory: Memory, rooms: Path, closed: tuple[Path, ...]) -
         one.close()
 
 
-def probe(tier: str) -> dict[str, object]:
+def probe(tier: str, *, network: bool = False) -> dict[str, object]:
     """Run all attacks inside a tier; without one, those that must get out then. Return who did."""
     attacks = table()
     user = ("any", "root") if os.getuid() == 0 else ("any",)
@@ -297,7 +372,11 @@ def probe(tier: str) -> dict[str, object]:
         memory = Memory({**files, "world.json": json.dumps(world.told(tier)).encode()})
         inputs = {path: FileEntry(digest_bytes(data)) for path, data in memory.files.items()}
         action = Action(
-            argv=("python", "attacking.py", *names), inputs=inputs, interpreter=sys.executable, timeout_s=120
+            argv=("python", "attacking.py", *names),
+            inputs=inputs,
+            interpreter=str(folder / "environment/bin/python"),
+            timeout_s=120,
+            network=network,
         )
         closed = (folder / "home", folder / "project")
         with executor(tier, memory, world.rooms, closed) as running:
@@ -316,4 +395,4 @@ def probe(tier: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(probe(sys.argv[1])))
+    sys.stdout.write(json.dumps(probe(sys.argv[1], network="network" in sys.argv[2:])))

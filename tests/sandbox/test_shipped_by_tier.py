@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.installed import ROOT, install
-from tests.sandbox.users import NOBODY, interpreter_for_everybody
+from tests.sandbox.users import NOBODY, TIERS, interpreter_for_everybody
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -26,7 +26,12 @@ TEMPLATES = sorted(
     one["name"] for one in json.loads((ROOT / "orch23/templates/catalogue.json").read_text())["templates"]
 )
 PIPELINES = [*TEMPLATES, "sdist"]
-WITHOUT = {"bubblewrap": "nothing", "landlock": "bubblewrap", "none": "bubblewrap,landlock"}
+WITHOUT = {
+    "bubblewrap": "nothing",
+    "namespaces": "bubblewrap",
+    "landlock": "bubblewrap,namespaces",
+    "none": "bubblewrap,namespaces,landlock",
+}
 ALLOWED = "--allow-unsandboxed"
 
 
@@ -148,6 +153,7 @@ def built(machine: Machine, name: str, *flags: str) -> None:
     "machine",
     [
         ("landlock", "self"),
+        pytest.param(("namespaces", "nobody"), marks=pytest.mark.thorough),
         pytest.param(("bubblewrap", "nobody"), marks=pytest.mark.thorough),
         pytest.param(("landlock", "nobody"), marks=pytest.mark.thorough),
     ],
@@ -158,7 +164,7 @@ def test_each_shipped_pipeline_builds_in_each_tier(machine: Machine, name: str) 
     built(machine, name)
 
 
-@pytest.mark.parametrize("machine", [("landlock", "nobody"), ("bubblewrap", "nobody")], indirect=True, ids="-".join)
+@pytest.mark.parametrize("machine", [(tier, "nobody") for tier in TIERS], indirect=True, ids="-".join)
 def test_nobody_builds_in_each_tier(machine: Machine) -> None:
     """One that renders, asks, runs programs and tests stands for the others, which `make thorough` builds."""
     built(machine, "tdd_loop")

@@ -15,7 +15,8 @@ from tests.sandbox.probe import launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
-TIERS = ("bubblewrap", "landlock")
+OTHER_GROUP = 12345
+TIERS = ("bubblewrap", "namespaces", "landlock")
 
 
 def need(tier: str) -> None:
@@ -25,8 +26,8 @@ def need(tier: str) -> None:
     if tier == "landlock" and landlock.abi() < landlock.LEAST_ABI:
         pytest.skip(f"Landlock's interface is version {landlock.abi()}")
     reason = fault(launcher(tier)) if tier != "none" else None
-    if tier == "bubblewrap" and reason is not None:
-        pytest.skip(f"bubblewrap does not work here: {reason}")
+    if tier in ("bubblewrap", "namespaces") and reason is not None:
+        pytest.skip(f"{tier} does not work here: {reason}")
     assert reason is None, reason
 
 
@@ -51,7 +52,7 @@ def run_as(user: str, *arguments: str, **more: str) -> subprocess.CompletedProce
         start_new_session=True,
         user=NOBODY if other else None,
         group=NOBODY if other else None,
-        extra_groups=[] if other else None,
+        extra_groups=[OTHER_GROUP] if other else None,
     )
 
 

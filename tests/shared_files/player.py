@@ -388,9 +388,10 @@ class Player(Steps):
             if original is not None and made.core[0] == "llm":
                 files[path] = original
         clean.write(files)
-        for folder in ("exchanges",):
-            if (self.repository.root / ".orch23" / folder).exists():
-                shutil.copytree(self.repository.root / ".orch23" / folder, clean.root / ".orch23" / folder)
+        store = self.repository.root / ".orch23"
+        if (store / "exchanges").exists():
+            shutil.copytree(store / "exchanges", clean.root / ".orch23/exchanges")
+            shutil.copy(store / "id", clean.root / ".orch23/id")
         here, calls = self.repository, len(self.model.calls)
         self.repository = clean
         try:

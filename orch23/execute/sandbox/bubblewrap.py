@@ -8,20 +8,25 @@ import resource
 import select
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Final, Self
 
 from orch23.execute import kinship
 from orch23.execute.launch import Launch, LaunchRefusedError
 from orch23.execute.process import ProcessEnd
+from orch23.execute.read_only import writable_parts
+from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import places, seccomp
 from orch23.execute.sandbox.programs import check_program
 from orch23.execute.sandbox.system_calls import machine
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.step_limits import StepLimits
 
 PROGRAMS: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/opt/bubblewrap/bin/bwrap")
 """Where it is looked for: never on PATH, which may name what anybody has put there."""
@@ -31,15 +36,17 @@ SEEN_ROOM: Final = "/room"
 
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _IN_MEMORY: Final = (("/tmp", 1 << 29), ("/var/tmp", 1 << 29), ("/dev/shm", 1 << 29), ("/run", 1 << 24))  # noqa: S108 - its own
+_HIDDEN_BYTES = 1 << 20
 _GATE_WITHIN_S = 10.0
 _BOND_PAUSE_S = 0.0002
 _SHELL = "/bin/sh"
+_OWN_PROGRAM: Final = Path(__file__).with_name("namespaces_child.py")
 _STATUS_BYTES = 1 << 12
 _OWN_FAILURE = 1
-_PROCESSES = 4096
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 _COPIED_BYTES = 1 << 18
 _NOT_GIVEN = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP)
+_NOT_RUN = re.compile(rb"\w+: execvp ")
 _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
@@ -56,6 +63,11 @@ class Bubblewrap:
     nested: bool = True
     tier = "bubblewrap"
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Give what takes bwrap's options."""
+        return (str(self.program),)
+
     def seen(self, room: Room) -> Room:
         """Return the room as it is seen from within."""
         return Room(Path(SEEN_ROOM), room.marker)
@@ -70,24 +82,25 @@ class Bubblewrap:
         """
         seen = self.seen(launch.room)
         inside = seen.work / launch.cwd.relative_to(launch.room.work)
-        prefixes = places.prefixes(launch.interpreter, self.closed)
+        prefixes = places.with_reads(places.prefixes(launch.interpreter, self.closed), launch.reads)
         check_program(launch.argv[0], launch.env.get("PATH", ""), launch.cwd)
         sockets = seccomp.Sockets.SHARED if launch.network else seccomp.Sockets.OWN
-        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch)) as open_here:
+        with _Descriptors(seccomp.program(sockets, machine()), _settings(launch), launch.limits) as open_here:
             options = (
                 *_NAMESPACES,
                 *(() if launch.network else ("--unshare-net",)),
                 *(("--disable-userns",) if self.nested else ()),
                 *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--hostname", "orch23"),
-                *_mounts(launch, seen, prefixes, open_here.settings),
+                *_mounts(launch, seen, prefixes, open_here.settings, places.within(self.closed)),
                 *("--chdir", str(inside)),
                 *("--seccomp", str(open_here.filter), "--json-status-fd", str(open_here.status_far)),
             )
             yield replace(
                 launch,
-                argv=(str(self.program), *options, "--", *_waiting(launch)),
+                argv=(*self.command, *options, "--", *_waiting(launch)),
                 pass_fds=(
                     *launch.pass_fds,
+                    *(() if launch.stdin == DEVNULL else (launch.stdin,)),
                     *(open_here.filter, open_here.status_far),
                     *(descriptor for _, descriptor in open_here.settings),
                 ),
@@ -97,6 +110,20 @@ class Bubblewrap:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Namespaces(Bubblewrap):
+    """The same by a program of orch23's own, which takes longer to start: for machines without bwrap."""
+
+    program: Path = Path(sys.executable)
+    nested: bool = False
+    tier = "namespaces"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Give the interpreter that orch23 runs in, and the program."""
+        return (str(self.program), "-I", "-S", "-B", str(_OWN_PROGRAM))
+
+
 def _waiting(launch: Launch) -> tuple[str, ...]:
     """Return the command that says that it is there, begins when it is told so, and ends where nobody is left to tell.
 
@@ -104,7 +131,8 @@ def _waiting(launch: Launch) -> tuple[str, ...]:
     death of orch23 before would leave the command alive. What the shell puts into the environment is taken out again.
     """
     added = " ".join(name for name in ("PWD", "OLDPWD", "SHLVL") if name not in launch.env)
-    script = f'echo >&0; read -r go || exit 1; unset go {added}; exec "$@" < /dev/null'
+    stdin = "/dev/null" if launch.stdin == DEVNULL else f"/proc/self/fd/{launch.stdin}"
+    script = f'echo >&0; read -r go || exit 1; unset go {added}; exec "$@" < {stdin}'
     return (_SHELL, "-c", script, _SHELL, *launch.argv)
 
 
@@ -112,17 +140,24 @@ def _settings(launch: Launch) -> tuple[str, ...]:
     return (*places.SETTINGS, *(places.NETWORK_SETTINGS if launch.network else ()))
 
 
-def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequence[tuple[str, int]]) -> Iterator[str]:
+def _mounts(
+    launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequence[tuple[str, int]], hidden: Sequence[str]
+) -> Iterator[str]:
     """Give the options that make the tree of files. Of the host's /proc there are its switches, for reading alone.
 
-    `settings` are files that are given as copies, which cost a fraction of a mount.
+    `settings` are files that are given as copies, which cost a fraction of a mount. `hidden` are folders within the
+    system's that are seen empty, but for the prefixes in them.
     """
     for path in places.SYSTEM:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.isdir(path):
             yield from ("--ro-bind", path, path)
+    for path in hidden:
+        yield from ("--perms", "0755", "--size", str(_HIDDEN_BYTES), "--tmpfs", path)
     yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")
+    # By the first process one could get at bwrap's own file, on a mount of the host that can be written.
+    yield from ("--perms", "0555", "--size", "4096", "--tmpfs", "/proc/1")
     for folder, size in _IN_MEMORY:
         yield from ("--perms", "1777", "--size", str(size), "--tmpfs", folder)
     yield from ("--symlink", "/run", "/var/run")
@@ -133,16 +168,29 @@ def _mounts(launch: Launch, seen: Room, prefixes: Sequence[Path], settings: Sequ
     for path in (*_settings(launch), places.PROCESSORS, *map(str, prefixes)):
         if path not in copied:
             yield from ("--ro-bind-try", path, path)
-    yield from ("--bind", str(launch.room.root), str(seen.root))
+    yield from _room(launch, seen)
     yield from ("--ro-bind-try", str(launch.room.own / "reporter"), str(seen.own / "reporter"))
-    yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+    for path in (*hidden, "/dev", "/"):
+        yield from ("--remount-ro", path)
+
+
+def _room(launch: Launch, seen: Room) -> Iterator[str]:
+    """Give the options that show the room: as a whole, or read-only but for HOME, TMPDIR and what may be written."""
+    root = launch.room.root
+    if launch.writable is None:
+        yield from ("--bind", str(root), str(seen.root))
+        return
+    yield from ("--ro-bind", str(root), str(seen.root))
+    for part in writable_parts(launch.room, launch.writable):
+        yield from ("--bind", str(part), str(seen.root / part.relative_to(root)))
 
 
 class _Descriptors:
     """What one bwrap is given open: its filter, settings, what it says of its child, and what the command waits for."""
 
-    def __init__(self, filter_program: bytes, settings: Sequence[str]) -> None:
+    def __init__(self, filter_program: bytes, settings: Sequence[str], limits: StepLimits) -> None:
         """Open them. Of the settings, those that are files: `settings` says which, and by which descriptors."""
+        self._limits = limits
         with contextlib.ExitStack() as stack:
             self.filter = _filled(stack, filter_program)
             self._status, self.status_far = _kept(stack, *os.pipe2(os.O_CLOEXEC))
@@ -171,10 +219,10 @@ class _Descriptors:
             pass
         if child:
             kinship.enclose(family, int(child[1]))
-            _limit(family, int(child[1]))
+            _limit(family, int(child[1]), self._limits)
             if _is_readable(self._begin, _GATE_WITHIN_S):  # the command's word, or the end of all that could say it
                 for command in _bonded(int(child[1])):
-                    _limit(family, command)
+                    _limit(family, command, self._limits)
         with contextlib.suppress(ConnectionError):
             os.write(self._begin, b"\n")
         self._close(self._begin)
@@ -190,10 +238,11 @@ class _Descriptors:
             pass
         if end.end != "exited" or end.exit_code != _OWN_FAILURE or b'"exit-code"' in self._said:
             return end
-        if end.head.startswith(b"bwrap: execvp "):
-            missing = end.head.rstrip().endswith(os.strerror(errno.ENOENT).encode())
+        printed = end.errors or end.head
+        if _NOT_RUN.match(printed):
+            missing = printed.rstrip().endswith(os.strerror(errno.ENOENT).encode())
             return replace(end, exit_code=_NOT_FOUND if missing else _NOT_EXECUTABLE)
-        said = end.head.decode("utf-8", "replace").strip() or "bwrap ended without a word"
+        said = printed.decode("utf-8", "replace").strip() or "it ended without a word"
         raise LaunchRefusedError(Diagnostic("E485", f"the sandbox could not be made: {said}", hint=_DOCTOR))
 
     def _listen(self, patience_s: float) -> bool:
@@ -221,10 +270,11 @@ def _bonded(first: int) -> list[int]:
     return started or []
 
 
-def _limit(family: kinship.Family, command: int) -> None:
+def _limit(family: kinship.Family, command: int, limits: StepLimits) -> None:
     kinship.limit(family, command)
+    restrain(command, limits)
     with contextlib.suppress(OSError, ValueError):  # counted in its own namespace; root is never counted
-        resource.prlimit(command, resource.RLIMIT_NPROC, (_PROCESSES, _PROCESSES))
+        resource.prlimit(command, resource.RLIMIT_NPROC, (limits.processes, limits.processes))
 
 
 def _is_readable(descriptor: int, patience_s: float) -> bool:

@@ -1,6 +1,7 @@
 """Choose the best tier of the sandbox that does on this machine what it must; tried once in a process."""
 
 import atexit
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Final
 from orch23.execute.launch import Launch, Launcher, PlainLauncher, RefusingLauncher
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import landlock
-from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
+from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
 from orch23.model.diagnostic import Diagnostic
@@ -21,6 +22,11 @@ ALLOWING: Final = "--allow-unsandboxed"
 """The one option that lets a step run without a sandbox."""
 
 INSTALL: Final = "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`)"
+ALLOW_NAMESPACES: Final = (
+    f"{INSTALL}, or allow user namespaces (Ubuntu: `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; "
+    "containers: another seccomp profile)"
+)
+"""What helps where neither bubblewrap nor orch23's own program could make namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,11 @@ class Choice:
         return "; ".join(f"{name}: {reason}" for name, reason in self.failed)
 
 
-def choose(programs: Sequence[str] = PROGRAMS) -> Choice:
-    """Return the best tier that passes the self-test; `programs` are where bubblewrap may be."""
+def choose(programs: Sequence[str] = PROGRAMS, *, namespaces: bool = True) -> Choice:
+    """Return the best tier that passes the self-test; `programs` are where bubblewrap may be.
+
+    `namespaces` tells whether orch23's own program is tried in the place of bubblewrap.
+    """
     failed: list[tuple[str, str]] = []
     present = [Path(name) for name in programs if os.access(name, os.X_OK)]
     if not present:
@@ -52,6 +61,11 @@ def choose(programs: Sequence[str] = PROGRAMS) -> Choice:
         if reason is None:
             return Choice(launcher, tuple(failed))
         failed.append((str(launcher.program), reason))
+    if namespaces:
+        reason = fault(Namespaces())
+        if reason is None:
+            return Choice(Namespaces(), tuple(failed))
+        failed.append(("user namespaces", reason))
     version = landlock.abi()
     if version < landlock.LEAST_ABI:
         what = (
@@ -98,9 +112,13 @@ class Sandbox:
 
     def begin(self) -> None:
         """Choose while other work goes on; a process that ends earlier waits, so that the test leaves no folder."""
-        thread = threading.Thread(target=lambda: self.choice, name="orch23-sandbox", daemon=True)
+        thread = threading.Thread(target=self._choose_ahead, name="orch23-sandbox", daemon=True)
         thread.start()
         atexit.register(thread.join)
+
+    def _choose_ahead(self) -> None:
+        with contextlib.suppress(Exception):  # who asks for the choice tries again, and is told
+            _ = self.choice
 
     def seen(self, room: Room) -> Room:
         """Return the room with the paths that a process in it has to use."""
@@ -135,7 +153,7 @@ def choose_once() -> Choice:
 
 def no_sandbox(choice: Choice) -> Diagnostic:
     """Return the complaint that steps cannot be confined on this machine."""
-    hint = f"{INSTALL}; {ALLOWING} runs steps without one, as this user: see `orch23 doctor`"
+    hint = f"{ALLOW_NAMESPACES}; {ALLOWING} runs steps without one, as this user: see `orch23 doctor`"
     return Diagnostic("E483", f"there is no sandbox on this machine ({choice.why})", hint=hint)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.checks.patterns import MAX_TEXT, PatternError, searcher
+from orch23.checks.patterns import MAX_STATES, MAX_TEXT, PatternError, searcher
 from orch23.checks.schema_validator import unusable, validator_of
 
 LIMIT_S = 8  # of the processor, on a busy machine
@@ -34,6 +34,17 @@ def test_no_pattern_takes_more_than_the_text_asks_for(pattern: str) -> None:
 def test_what_is_none_or_has_no_bound_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
         searcher(pattern)
+
+
+def test_a_pattern_may_have_so_many_states_and_no_more() -> None:
+    """Beyond that it is searched for as look-arounds are: in short texts."""
+    most = MAX_STATES - 3  # the start, and one each after `^` and after the repetition
+    largest, larger = searcher(f"^a{{{most}}}"), searcher(f"^a{{{most + 1}}}")
+    assert largest("a" * most)
+    assert not largest("a" * (most - 1) + "b")
+    assert not larger("ab")
+    with pytest.raises(PatternError, match=rf"too large.* {MAX_TEXT} characters"):
+        larger("a" * (MAX_TEXT + 1))
 
 
 def test_look_arounds_are_searched_for_in_short_texts_alone() -> None:

@@ -1,5 +1,6 @@
 """The first signal asks a build to stop, whatever the main thread does; the second stops it at once."""
 
+import os
 import queue
 import signal
 import threading
@@ -51,3 +52,22 @@ def test_another_thread_builds_without_signals() -> None:
     thread.start()
     thread.join()
     assert seen == before
+
+
+def test_below_nohup_a_hangup_is_ignored() -> None:
+    told: list[int] = []
+    heard = threading.Event()
+
+    def interrupt(number: int) -> None:
+        told.append(number)
+        heard.set()
+
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupting(interrupt):
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert heard.wait(20)
+    finally:
+        signal.signal(signal.SIGHUP, former)
+    assert told == [signal.SIGTERM]

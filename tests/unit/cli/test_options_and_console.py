@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 import pytest
 
+from orch23.cli import main
 from orch23.cli.console import Console, lossy, wants_color
 from orch23.cli.opening import read_sets, selection_of
 from orch23.cli.options import Wanted, complete_stage, stage_names
-from orch23.cli.project import find_root, split_arguments
-from orch23.model.errors import NotFoundError, UsageError
+from orch23.cli.project import find_root, is_marked, split_arguments
+from orch23.model.errors import ExitCode, NotFoundError, UsageError
 from orch23.plan.select import EVERYTHING, Selection
 
 
@@ -146,3 +147,32 @@ def test_names_of_stages_are_completed_without_reading_yaml(tmp_path: Path) -> N
     assert "other.yaml" in [item.value for item in complete_stage(context, parameter, "")]
     context.params["arguments"] = ("other.yaml",)
     assert [item.value for item in complete_stage(context, parameter, "")] == ["else"]
+
+
+@pytest.mark.parametrize(
+    "text", ["tool = 23 # orch23", "tool = 'orch23'", "a = " + "[" * 9_000 + "# orch23", "\0 orch23"]
+)
+def test_a_project_file_that_is_no_table_of_tools_is_no_root(tmp_path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert not is_marked(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (InterruptedError(errno.EINTR, "interrupted"), ExitCode.MACHINE),
+        (ImportError("no module"), ExitCode.BUG),
+        (KeyboardInterrupt(), ExitCode.SIGINT),
+    ],
+)
+def test_a_fault_while_another_is_reported_is_a_line_too(
+    fault: BaseException, code: ExitCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_start: Path) -> Path:
+        raise fault
+
+    monkeypatch.setattr(main, "find_root", fail)
+    assert main.main(["help", "E999"]) == code
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.count("\n") == (not isinstance(fault, KeyboardInterrupt))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.decide.verdict import Verdict, judge_pytest, report_json
+from orch23.decide.verdict import Verdict, judge_failing, judge_pytest, report_json
 
 X, Y = "test_a.py::test_x", "test_a.py::test_y"
 
@@ -244,3 +244,93 @@ def test_no_line_of_a_green_report_can_be_left_out(number: int) -> None:
     whole = GREEN.splitlines(keepends=True)
     if number < len(whole):
         assert not judge_pytest(0, b"".join(whole[:number] + whole[number + 1 :]), {X, Y}, "").passed
+
+
+# ---- new tests, without the code that they test ---------------------------------------------------
+
+
+def test_new_tests_pass_if_each_of_them_fails() -> None:
+    in_setup = [told(Y, "setup", "failed", raised="NotImplementedError"), told(Y, "teardown")]
+    verdict = judge_failing(1, report(*failed(X), *in_setup, status=1), {X, Y}, "2 failed")
+    assert verdict.passed
+    assert verdict.excerpt == ""
+    assert verdict.counts == {"error": 1, "failed": 1}
+
+
+INSTEAD = {
+    "passed": (passed(Y), "passed without the code"),
+    "was skipped": (skipped(Y), "was skipped without the code"),
+    "is expected to fail": (
+        [told(Y, outcome="skipped", raised="AssertionError", xfail=True), told(Y, "teardown")],
+        "is marked as an expected failure",
+    ),
+    "passed although it is expected to fail": ([told(Y, xfail=True), told(Y, "teardown")], "passed without the code"),
+    "failed after its end alone": ([told(Y), told(Y, "teardown", "failed", raised="E")], "passed without the code"),
+    "was not run": ([], "was not run"),
+}
+
+
+@pytest.mark.parametrize("how", INSTEAD)
+def test_a_new_test_that_does_not_fail_is_named(how: str) -> None:
+    events, said = INSTEAD[how]
+    verdict = judge_failing(1, report(*failed(X), *events, status=1), {X, Y}, "output")
+    assert not verdict.passed
+    assert [(d.code, d.subject) for d in verdict.diagnostics] == [("E322", Y)]
+    assert said in verdict.diagnostics[0].message
+    assert len(verdict.failing) == 1
+    assert verdict.failing[0].startswith(Y)
+    assert said in verdict.excerpt
+    assert X not in verdict.excerpt
+
+
+def test_each_case_of_a_new_test_has_to_fail() -> None:
+    one, two = f"{X}[1]", f"{X}[2]"
+    verdict = judge_failing(1, report(*failed(one), *passed(two), ids=(one, two), status=1), {X}, "")
+    assert [d.subject for d in verdict.diagnostics] == [two]
+
+
+def test_a_module_of_new_tests_that_skips_itself_proves_nothing() -> None:
+    skip = {"event": "collect", "id": "test_a.py", "outcome": "skipped", "place": "test_a.py:2", "reason": "later"}
+    other = "test_b.py::test_z"
+    events = report(skip, *failed(other), ids=(other,), status=1)
+    verdict = judge_failing(1, events, {X, other}, "")
+    assert [(d.code, d.subject) for d in verdict.diagnostics] == [("E322", X)]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "events", "code"),
+    [
+        (
+            2,
+            report(
+                {"event": "collect", "id": "test_a.py", "outcome": "failed", "error": "ImportError"}, ids=(), status=2
+            ),
+            "E301",
+        ),
+        (1, report(*failed(X), ids=(X,), status=1), "E305"),
+        (5, report(ids=(), status=5), "E305"),
+        (
+            1,
+            lines({"event": "start", "pytest": "8"}, {"event": "collected", "ids": [X, Y]}, *failed(X), *failed(Y)),
+            "E308",
+        ),
+        (1, None, "E320"),
+        (3, report(*failed(X), *failed(Y), status=3), "E320"),
+        (1, report(*failed(X), *failed(Y), {"event": "forged", "line": 3}, status=1), "E308"),
+    ],
+)
+def test_new_tests_have_to_be_collected_and_reported_as_others_are(
+    exit_code: int, events: bytes | None, code: str
+) -> None:
+    verdict = judge_failing(exit_code, events, {X, Y}, "the output")
+    assert not verdict.passed
+    assert code in codes(verdict)
+    assert verdict.excerpt
+
+
+def test_many_new_tests_that_pass_are_told_in_short() -> None:
+    names = tuple(f"test_a.py::test_{n:02}" for n in range(14))
+    verdict = judge_failing(0, report(*(e for n in names for e in passed(n)), ids=names), set(names), "")
+    assert len([d for d in verdict.diagnostics if d.code == "E322"]) == 11
+    assert "4 more tests" in verdict.excerpt
+    assert len(verdict.failing) == 14

@@ -17,7 +17,7 @@ from orch23.providers.recorded import Mode, Once, Recorded
 from orch23.providers.unasked import Unasked
 from orch23.resolve.resolution import Facts, Resolved
 from orch23.store.exchanges import Exchanges
-from tests.doubles import FakeProvider
+from tests.doubles import CONSENT, FakeProvider
 
 STEP = LLMStep(provider="command", model="m", prompt="p.j2", command=("ask",))
 CUT = Response(text="half an ans", stop="max_tokens", usage=Usage(3, 4))
@@ -296,7 +296,11 @@ def test_looking_ahead_says_what_the_build_then_does(bench: Bench) -> None:
 
 def opened(folder: Path, step: LLMStep, name: str = "code@T1", **more: Any) -> RecordedConversation:
     setting = Setting(
-        environ={}, root=folder, read_answers=lambda _path: {"code": [Case(("x",))]}, notice=lambda _event: None
+        environ={},
+        root=folder,
+        read_answers=lambda _path: {"code": [Case(("x",))]},
+        notice=lambda _event: None,
+        **CONSENT,
     )
     conversations = Conversations(
         setting=setting, exchanges=Exchanges(folder / "e", folder), meter=Counting(), secrets=Secrets(), **more

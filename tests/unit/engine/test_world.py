@@ -57,13 +57,13 @@ LAST = stage("last", ("w/p", "w/q"), ("end",))
 
 @pytest.fixture
 def world(tmp_path: Path):
-    def make(*stages, files=None, lock=(), kept=()):
+    def make(*stages, files=None, lock=(), kept=(), claimed=False):
         for path, text in (files or {}).items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text)
         store = open_store(tmp_path)
-        for one in kept:
-            store.records.put(one)
+        for one in (*kept, *(() if claimed else lock)):
+            store.records.put(replace(one, git={}))
         plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=stages))
         assert plan is not None, problems
         return World(plan, store, LockFile({one.stage: one for one in lock}))
@@ -234,6 +234,13 @@ def test_bytes_from_git_must_have_the_digest(world):
     here = World(here.plan, here.store, here.lock, git=FakeGit({"o": b"wrong"}, {"id": b"wrong too"}))
     with pytest.raises(MissingBytesError):
         here.read("o", entry("lost"))
+
+
+def test_a_lock_file_alone_does_not_prove_that_a_stage_which_has_ended_made_a_file(world):
+    gone = record("gone", o="made")
+    files = {"o": "made"}
+    assert world(stage("other", (), ("n",)), lock=(gone,), files=files, claimed=True).dead_files() == {}
+    assert world(stage("other", (), ("n",)), lock=(gone,), files=files).dead_files() == {"o": None}
 
 
 def test_nothing_is_dead_that_a_stage_of_another_name_makes_now(world):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.environment import refused_for_pytest, refused_names, room_environment
+from orch23.execute.environment import cache_folders, refused_for_pytest, refused_names, room_environment
 from orch23.execute.rooms import ROOM_EPOCH, Room
+from orch23.model.action import Action
 
 ROOM = Room(Path("/r/feed"), "feed")
 
@@ -73,3 +74,25 @@ def test_only_the_value_that_orch23_gives_is_let_through() -> None:
 
 def test_what_would_choose_another_pytest() -> None:
     assert refused_for_pytest({"PYTHONPATH": ".", "PYTHONHOME": "/x", "MODE": "1"}) == ("PYTHONHOME", "PYTHONPATH")
+
+
+def caches(writable: tuple[str, ...] | None, *argv: str) -> dict[str, str]:
+    return cache_folders(ROOM, Action(argv=argv or ("x",), inputs={}, interpreter="p", writable=writable))
+
+
+def test_caches_are_moved_where_the_tree_is_read_only() -> None:
+    assert caches(None) == {}
+    moved = caches(())
+    assert moved.keys() >= {"COVERAGE_FILE", "MYPY_CACHE_DIR", "RUFF_CACHE_DIR"}
+    assert moved.pop("PYTHONNOUSERSITE") == "1"
+    assert all(path.startswith(f"{ROOM.tmp}/") for path in moved.values())
+
+
+def test_compiled_files_are_moved_for_a_command_that_compiles_alone() -> None:
+    """Elsewhere a planted one could be loaded in the place of a test, and no other would be found."""
+    assert caches((), "python", "-m", "compileall", "-q", ".")["PYTHONPYCACHEPREFIX"] == f"{ROOM.tmp}/pycache"
+    assert "PYTHONPYCACHEPREFIX" not in caches((), "python", "-m", "pytest")
+
+
+def test_coverage_writes_where_it_is_declared() -> None:
+    assert "COVERAGE_FILE" not in caches(("cov/.coverage",))

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.growth import Growth, Limits
+from orch23.execute.growth import Growth
 from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.model.action import Action, ActionResult, Completed
+from orch23.model.step_limits import StepLimits
 
-LIMITS = Limits(room_bytes=8 << 20, room_entries=500, processes=20, step_bytes=1 << 20, step_entries=50)
+LIMITS = StepLimits(disk=8 << 20, files=500, processes=20, memory=256 << 20)
 
 
 class Nothing:
@@ -21,21 +22,23 @@ class Nothing:
     def copy_into(self, *_):
         return True
 
-    def put_file(self, path):
-        raise AssertionError(path)
+    def put_open(self, descriptor, name):
+        raise AssertionError(name)
 
-    put_bytes = put_file
+    def put_bytes(self, data):
+        raise AssertionError(data)
 
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[LocalExecutor]:
-    one = LocalExecutor(rooms=Rooms(tmp_path, Nothing()), contents=Nothing(), workers=1, limits=LIMITS)
+    one = LocalExecutor(rooms=Rooms(tmp_path, Nothing()), contents=Nothing(), workers=1)
     yield one
     one.close()
 
 
-def run(executor: LocalExecutor, script: str) -> ActionResult:
-    action = Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable, timeout_s=30, scratch=("*",))
+def run(executor: LocalExecutor, script: str, limits: StepLimits = LIMITS) -> ActionResult:
+    command = ("bash", "-c", script)
+    action = Action(argv=command, inputs={}, interpreter=sys.executable, timeout_s=30, scratch=("*",), limits=limits)
     outcome = executor.run(action)
     assert isinstance(outcome, Completed), outcome
     return outcome.result
@@ -45,19 +48,23 @@ def run(executor: LocalExecutor, script: str) -> ActionResult:
 def test_a_room_that_fills_the_disk_is_stopped(executor: LocalExecutor, where: str) -> None:
     result = run(executor, f"i=0; while :; do i=$((i+1)); head -c 2000000 /dev/zero > {where}/$i; sleep 0.01; done")
     assert [(d.code, d.message) for d in result.violations] == [
-        ("E620", "killed: its room held more than 8388608 bytes")
+        ("E620", "killed: its sandbox directory held more than 8388608 bytes (`limits.disk`)")
     ]
     assert result.exit_code == 128 + 9
 
 
 def test_too_many_files_are_noticed_though_they_are_empty(executor: LocalExecutor) -> None:
     result = run(executor, "i=0; while :; do : > $TMPDIR/$((i+=1)); done")
-    assert [d.message for d in result.violations] == ["killed: its room held more than 500 files"]
+    assert [d.message for d in result.violations] == [
+        "killed: its sandbox directory held more than 500 files (`limits.files`)"
+    ]
 
 
 def test_too_many_processes_are_the_end_of_all_of_them(executor: LocalExecutor) -> None:
     result = run(executor, "for i in $(seq 40); do sleep 77.125 & done; wait")
-    assert [d.message for d in result.violations] == ["killed: it had more than 20 processes at once"]
+    assert [d.message for d in result.violations] == [
+        "killed: it had more than 20 processes at once (`limits.processes`)"
+    ]
     for name in os.listdir("/proc"):
         if name.isdigit() and Path(f"/proc/{name}").exists():
             try:
@@ -72,18 +79,82 @@ def test_a_step_that_prints_all_the_time_is_watched_too(executor: LocalExecutor)
 
 
 def test_a_room_is_not_measured_as_long_as_nothing_is_taken(tmp_path: Path, monkeypatch) -> None:
-    growth = Growth(tmp_path, Limits())
+    growth = Growth(tmp_path, StepLimits())
     monkeypatch.setattr(os, "scandir", None)
-    assert growth.fault(1) is None
+    assert growth.fault([os.getpid()]) is None
 
 
-def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path) -> None:
+def test_a_room_too_deep_to_be_measured_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.open(tmp_path, os.O_RDONLY)
-    for _ in range(30):
-        os.mkdir("d" * 200, dir_fd=here)
-        below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+    for _ in range(600):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
     os.close(here)
-    growth = Growth(tmp_path, Limits(step_entries=-(1 << 60)))
-    assert growth.fault(1) == "its folders are nested too deep to be measured"
+    monkeypatch.setattr("orch23.execute.growth._STEP_ENTRIES", -(1 << 60))
+    growth = Growth(tmp_path, StepLimits())
+    assert growth.fault([]) == "its folders are nested too deep to be measured"
+
+
+def test_only_the_room_is_measured_when_a_folder_becomes_a_link_meanwhile(tmp_path: Path, monkeypatch) -> None:
+    room, outside = tmp_path / "room", tmp_path / "outside"
+    (room / "sub").mkdir(parents=True)
+    outside.mkdir()
+    for number in range(10):
+        (outside / str(number)).touch()
+    monkeypatch.setattr("orch23.execute.growth._STEP_ENTRIES", -(1 << 60))
+    growth = Growth(room, StepLimits(files=5))
+    look = os.scandir
+    looked: list[object] = []
+
+    def swap_before_the_second_look(folder):
+        if looked:
+            (room / "sub").rename(room / "aside")
+            (room / "sub").symlink_to(outside)
+        looked.append(folder)
+        return look(folder)
+
+    monkeypatch.setattr(os, "scandir", swap_before_the_second_look)
+    assert growth.fault([]) is None
+    assert len(looked) == 2
+
+
+HOLD = "x = bytearray(400 << 20); x[::4096] = b'x' * len(x[::4096]); import time; time.sleep(60)"
+MEMORY = [("E620", "killed: it used more than 268435456 bytes of memory (`limits.memory`)")]
+
+
+def codes(result: ActionResult) -> list[tuple[str, str]]:
+    return [(found.code, found.message) for found in result.violations]
+
+
+def test_a_step_that_uses_too_much_memory_is_killed(executor: LocalExecutor) -> None:
+    result = run(executor, f'exec {sys.executable} -c "{HOLD}"')
+    assert codes(result) == MEMORY
+    assert result.exit_code == 128 + 9
+
+
+def test_the_memory_of_all_processes_counts_together(executor: LocalExecutor) -> None:
+    half = HOLD.replace("400", "160")
+    assert codes(run(executor, f'for i in 1 2; do {sys.executable} -c "{half}" & done; wait')) == MEMORY
+
+
+def test_a_process_that_left_its_parents_counts_too(executor: LocalExecutor) -> None:
+    """One in a session of its own, without the environment, whose parents have ended: a child of the build."""
+    script = f'(env -i setsid {sys.executable} -c "{HOLD}" < /dev/null &); sleep 60'
+    assert codes(run(executor, script)) == MEMORY
+
+
+def test_a_page_that_processes_share_counts_once(executor: LocalExecutor) -> None:
+    shared = HOLD.replace("400", "180").replace("import time", "import os, time; os.fork(); os.fork()")
+    result = run(executor, f'exec {sys.executable} -c "{shared.replace("sleep(60)", "sleep(1)")}"')
+    assert codes(result) == []
+    assert result.exit_code == 0
+
+
+def test_the_address_space_is_limited_only_on_request(executor: LocalExecutor) -> None:
+    """It is set from outside, just after the score by which the kernel chooses whom it kills."""
+    script = "until grep -qx 1000 /proc/self/oom_score_adj; do :; done; ulimit -v"
+    assert run(executor, script).output.text == "unlimited\n"
+    script = "until [ $(ulimit -v) != unlimited ]; do :; done; ulimit -v"
+    assert run(executor, script, StepLimits(address_space=1 << 30)).output.text == "1048576\n"

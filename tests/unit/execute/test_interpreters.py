@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.interpreters import InterpreterFacts, find_interpreter, interpreter_facts, tool_identity
+from orch23.execute.interpreters import (
+    InterpreterFacts,
+    find_interpreter,
+    installed_module,
+    interpreter_facts,
+    tool_identity,
+)
 from orch23.model.errors import ConfigurationError, ExitCode
 
 
@@ -118,3 +124,35 @@ def test_a_tool_is_known_by_its_bytes_through_links(tmp_path: Path) -> None:
     assert tool_identity("tool", [tmp_path / "bin"]) == hashlib.sha256(tool.read_bytes()).hexdigest()
     assert tool_identity("plain", [tmp_path / "bin"]) is None
     assert tool_identity("none", [tmp_path / "bin", "/nowhere"]) is None
+
+
+# ---- installed modules -----------------------------------------------------------------------------
+
+
+def installed(root: Path, name: str, *files: str, origin: str = "") -> None:
+    packages = root / "lib/python3.12/site-packages"
+    for file in files:
+        (packages / file).parent.mkdir(parents=True, exist_ok=True)
+        (packages / file).touch()
+    information = packages / f"{name}-1.0.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    (information / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    if origin:
+        (information / "direct_url.json").write_text(f'{{"url": "{origin}", "dir_info": {{}}}}')
+
+
+@pytest.mark.parametrize("file", ["numbers2.py", "numbers2/__init__.py", "numbers2.cpython-312-x86_64-linux-gnu.so"])
+def test_an_installed_module_is_found_by_its_name(tmp_path: Path, file: str) -> None:
+    python = environment(tmp_path, "home = /usr/bin\nversion = 3.12.1\n", "8.3.1")
+    installed(tmp_path, "numbers2", file)
+    assert installed_module(python, "numbers2")
+    assert not installed_module(python, "numbers")
+    assert not installed_module(python, "numbers2-1")
+
+
+def test_a_project_that_is_installed_from_its_folder_is_not_a_library(tmp_path: Path) -> None:
+    python = environment(tmp_path, "home = /usr/bin\nversion = 3.12.1\n", "8.3.1")
+    installed(tmp_path, "mine", "mine/__init__.py", origin="file:///home/me/mine")
+    installed(tmp_path, "theirs", "theirs/__init__.py", origin="https://example.org/theirs.git")
+    assert not installed_module(python, "mine")
+    assert installed_module(python, "theirs")

@@ -1,5 +1,6 @@
 """One action from its inputs to its outcome, with real processes."""
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from orch23.model.action import (
     TimedOut,
 )
 from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.store.beneath import read_all
 
 
 class Source:
@@ -52,8 +54,8 @@ class Kept:
         self.bytes[digest_bytes(data)] = data
         return digest_bytes(data)
 
-    def put_file(self, path: Path) -> Digest:
-        return self.put_bytes(path.read_bytes())
+    def put_open(self, descriptor: int, name: str) -> Digest:
+        return self.put_bytes(read_all(os.dup(descriptor)))
 
 
 class World:
@@ -111,6 +113,20 @@ def test_python_is_the_interpreter_of_the_action_and_of_the_path(world: World) -
     result = world.run("python", "-c", "import sys; print(sys.executable)")
     assert result.output.text == f"{sys.executable}\n"
     assert world.run("bash", "-c", "command -v python").output.text == f"{Path(sys.executable).parent}/python\n"
+
+
+def test_a_step_is_given_nothing_to_read(world: World) -> None:
+    reading, writing = os.pipe()
+    typed = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        os.write(writing, b"typed\n")
+        os.close(writing)
+        assert world.run("cat").output.text == ""
+    finally:
+        os.dup2(typed, 0)
+        os.close(typed)
+        os.close(reading)
 
 
 def test_the_environment_is_made_from_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

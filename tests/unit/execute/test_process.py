@@ -1,5 +1,6 @@
 """Running one process: its bounds, its output, and that nothing of it is left."""
 
+import contextlib
 import os
 import resource
 import signal
@@ -330,6 +331,45 @@ def test_strays_are_ended_when_no_step_runs(tmp_path: Path, tag: str) -> None:
     assert helper.poll() is None
     helper.kill()
     helper.wait()
+
+
+def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(tmp_path: Path, tag: str) -> None:
+    rooms = tmp_path / "rooms"
+    (rooms / "00aa").mkdir(parents=True)
+    (rooms / "00bb.own").mkdir()
+    sleep = f"exec sleep {tag}"
+    fake = ["-c", f"sleep {tag}; :", "--bind", f"{rooms}/00aa", "/room"]
+    started = {
+        "step": ({"ORCH23_ROOM": "00aa"}, ["sh", "-c", f"env -i sleep {tag}; :"], tmp_path),
+        "step of which only a part is left": ({"ORCH23_ROOM": "00bb"}, ["sh", "-c", sleep], tmp_path),
+        "bwrap": ({}, ["bwrap", *fake], tmp_path),
+        "shell in a room": ({"PWD": f"{rooms}/00aa"}, ["sh", "-c", sleep], rooms / "00aa"),
+        "names a room": ({"ROOM": f"{rooms}/00aa"}, ["sh", *fake], tmp_path),
+        "step of another project": ({"ORCH23_ROOM": "00cc"}, ["sh", "-c", sleep], tmp_path),
+        "bwrap of another project": ({}, ["bwrap", "-c", f"sleep {tag}; :", "--bind", "/rooms/00aa"], tmp_path),
+    }
+    processes = {
+        name: subprocess.Popen(
+            argv, executable="/bin/sh", env={"PATH": "/usr/bin:/bin", **env}, cwd=cwd, start_new_session=True
+        )
+        for name, (env, argv, cwd) in started.items()
+    }
+    try:
+        while len(alive(tag)) < len(processes):
+            time.sleep(0.005)
+        found = kinship.end_leftovers(rooms)
+        ended = {"step", "step of which only a part is left", "bwrap"}
+        for name in ended:
+            processes[name].wait(20)
+        assert {name for name in processes if processes[name].poll() is not None} == ended
+        assert {processes[name].pid for name in ended} <= set(found)
+        assert len(alive(tag)) == len(processes) - len(ended)
+        assert kinship.end_leftovers(rooms) == ()
+    finally:
+        for process in processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orch23.execute.frames import END_OF_SEARCH
 from orch23.execute.rooms import ROOM_EPOCH, Room, RoomCaps, Rooms, Scan, is_scratch, printable
 from orch23.model.action import InputsChanged
 from orch23.model.digest import FileEntry, digest_bytes
+from orch23.store.meter import Advance
 
 FILES = {"a.txt": b"alpha", "sub/run.sh": b"#!/bin/sh\n", "sub/deep/c": b""}
 INPUTS = {p: FileEntry(digest_bytes(data), executable=p.endswith(".sh")) for p, data in FILES.items()}
@@ -52,7 +54,7 @@ def test_a_room_holds_exactly_the_inputs_with_one_time(rooms: Rooms) -> None:
     assert {p.stat().st_mtime_ns for p in (room.work, *found.values())} == {ROOM_EPOCH * 10**9}
     assert os.access(found["sub/run.sh"], os.X_OK)
     assert found["a.txt"].stat().st_mode & 0o111 == 0
-    assert sorted(p.name for p in room.root.iterdir()) == ["home", "pytest.ini", "tmp", "work"]
+    assert sorted(p.name for p in room.root.iterdir()) == sorted(["home", "tmp", "work", *END_OF_SEARCH])
 
 
 def test_an_untouched_room_has_no_difference(rooms: Rooms) -> None:
@@ -78,7 +80,7 @@ def test_the_executable_bit_counts_and_a_rewrite_of_the_same_does_not(rooms: Roo
     (room.work / "sub/run.sh").write_bytes(FILES["sub/run.sh"])
     (room.work / "sub/deep/c").chmod(0o600)
     written = scan(rooms, room).written
-    assert {path: file.executable for path, file in written.items()} == {"a.txt": True}
+    assert written == {"a.txt": True}
 
 
 def test_a_file_that_became_a_directory_is_removed(rooms: Rooms) -> None:
@@ -88,6 +90,75 @@ def test_a_file_that_became_a_directory_is_removed(rooms: Rooms) -> None:
     (room.work / "a.txt/inner").write_text("x")
     found = scan(rooms, room)
     assert (set(found.written), found.removed) == ({"a.txt/inner"}, ("a.txt",))
+
+
+def swap_for_a_link(folder: Path, outside: Path) -> None:
+    """Do what a process that outlived its step would do between two looks at the tree."""
+    folder.rename(folder.with_name("aside"))
+    folder.symlink_to(outside)
+
+
+def outside_of(tmp_path: Path) -> Path:
+    """Make a folder with the names of a room's, of which nobody else may know."""
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True, mode=0o700)
+    (outside / "run.sh").write_bytes(b"#!/bin/no\n")
+    (outside / "deep/c").write_bytes(b"")
+    (outside / "new").write_bytes(b"secret")
+    return outside
+
+
+@pytest.mark.parametrize(("moment", "seen"), [("a.txt", ["E610"]), ("c", [])])
+def test_a_scan_reads_nothing_outside_when_a_folder_becomes_a_link_meanwhile(
+    tmp_path: Path, moment: str, seen: list[str]
+) -> None:
+    outside = outside_of(tmp_path)
+
+    def swapping(_what: str, name: str, _size: int) -> Advance:
+        if name == moment:
+            swap_for_a_link(room.work / "sub", outside)
+        return lambda _count: None
+
+    rooms = Rooms(tmp_path / "rooms", Source(), meter=swapping)
+    room = lay(rooms)
+    found = scan(rooms, room)
+    assert (room.work / "sub").is_symlink()
+    assert "sub/run.sh" not in found.written, "it was compared with a file outside"
+    assert codes(found) == seen
+
+
+def test_what_was_written_is_opened_through_no_link(rooms: Rooms, tmp_path: Path) -> None:
+    outside = outside_of(tmp_path)
+    room = lay(rooms)
+    (room.work / "sub/new").write_text("new")
+    assert set(scan(rooms, room).written) == {"sub/new"}
+    with rooms.opened(room) as open_one:
+        descriptor = open_one("sub/new")
+        assert os.read(descriptor, 10) == b"new"
+        os.close(descriptor)
+    swap_for_a_link(room.work / "sub", outside)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"), rooms.opened(room) as open_one:
+        open_one("sub/new")
+
+
+@pytest.mark.parametrize("how", ["link", "hard link", "pipe", "work"])
+def test_what_was_written_is_opened_only_as_what_it_was(rooms: Rooms, tmp_path: Path, how: str) -> None:
+    outside = outside_of(tmp_path)
+    room = lay(rooms)
+    (room.work / "new").write_text("new")
+    assert set(scan(rooms, room).written) == {"new"}
+    if how == "work":
+        swap_for_a_link(room.work, outside)
+    else:
+        (room.work / "new").unlink()
+    if how == "link":
+        (room.work / "new").symlink_to(outside / "new")
+    if how == "hard link":
+        (room.work / "new").hardlink_to(outside / "new")
+    if how == "pipe":
+        os.mkfifo(room.work / "new")
+    with pytest.raises(OSError), rooms.opened(room) as open_one:
+        open_one("new")
 
 
 def make_link(work: Path) -> None:
@@ -251,9 +322,11 @@ def test_unreadable_files_and_folders_are_read_all_the_same(rooms: Rooms) -> Non
     (room.work / "locked/x").write_text("x")
     (room.work / "locked/x").chmod(0o111)
     (room.work / "locked").chmod(0)
-    written = scan(rooms, room).written
-    assert written["locked/x"].executable
-    assert os.stat(written["locked/x"].path).st_mode & 0o400
+    assert scan(rooms, room).written == {"locked/x": True}
+    with rooms.opened(room) as open_one:
+        descriptor = open_one("locked/x")
+    assert os.fstat(descriptor).st_mode & 0o400
+    os.close(descriptor)
 
 
 @pytest.mark.slow
@@ -280,10 +353,10 @@ def test_discard_removes_read_only_and_very_deep_trees_and_follows_no_link(rooms
 
 
 def test_sweep_drops_what_an_interrupted_build_left(rooms: Rooms) -> None:
-    assert rooms.sweep() == 0
+    assert rooms.sweep() == ()
     lay(rooms)
     lay(rooms)
-    assert rooms.sweep() == 2
+    assert rooms.sweep() == ()
     assert list(rooms.folder.iterdir()) == []
 
 
@@ -303,7 +376,7 @@ def test_a_room_that_a_link_has_taken_the_place_of_is_removed_and_what_it_leads_
     if end == "discard":
         rooms.discard(room)
     else:
-        assert rooms.sweep() == 1
+        assert rooms.sweep() == ()
     assert list(rooms.folder.iterdir()) == []
     assert sorted(path.name for path in outside.iterdir()) == ["deep", "precious"]
     assert outside.stat().st_mode & 0o777 == 0o755

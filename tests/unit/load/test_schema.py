@@ -21,6 +21,7 @@ from orch23.model.pipeline import (
     Stage,
     StopConditions,
 )
+from orch23.model.step_limits import StepLimits
 from orch23.resolve.stages import STAGE_KEYS
 
 ROOT = Path(__file__).parents[3]
@@ -86,6 +87,8 @@ def test_schema_reader_and_model_have_the_same_keys():
     for owner in ("stage", "defaults"):
         below = set(definitions[owner]["properties"]["stop_conditions"]["properties"])
         assert below == stop - {"max_failed_stages"}
+    limits = [set(definitions[owner]["properties"]["limits"]["properties"]) for owner in ("stage", "defaults")]
+    assert limits == [fields_of(StepLimits)] * 2
     commands = set(definitions["step"]["properties"]["commands"]["properties"])
     assert (commands - {"from"}) | {"commands", "source"} == fields_of(CommandsStep)
     assert set(definitions["price"]["properties"]) == fields_of(Price)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.load.yaml_text import DATA, Places, UpperPlaces, decode, parse, parse_scalar
+from orch23.load.yaml_text import DATA, PIPELINE, Caps, Places, UpperPlaces, decode, parse, parse_scalar
 from orch23.model.diagnostic import Location
 
 
@@ -230,3 +230,19 @@ def test_json_reads_as_itself(value):
     parsed = parse(json.dumps(value), "f.yaml")
     assert parsed.diagnostics == ()
     assert parsed.tree == value
+
+
+@pytest.mark.parametrize("caps", [DATA, PIPELINE], ids=["data", "pipeline"])
+def test_long_keys_above_many_values_are_refused_before_their_paths_fill_the_memory(caps: Caps) -> None:
+    keys = "".join(f'"{"k" * 1_000}": {{' for _ in range(50))
+    text = "{" + keys + ",".join(f"a{n}: 1" for n in range(20_000)) + "}" * 51
+    parsed = parse(text, "f", caps)
+    assert [one.code for one in parsed.diagnostics] == ["E805"]
+    assert "the keys are too long" in parsed.diagnostics[0].message
+    assert parsed.tree is None
+    assert sum(map(len, parsed.positions)) <= caps.paths + len(text)
+
+
+def test_long_keys_without_much_below_them_are_no_fault() -> None:
+    text = "".join(f"{'k' * 1_000}{n}: {{a: 1, b: 2}}\n" for n in range(900))
+    assert parse(text, "f").diagnostics == ()

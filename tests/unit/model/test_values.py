@@ -15,6 +15,7 @@ from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
 from orch23.model.manifest import Reason, core_of, identity_of, is_verify, key_of
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, ShellStep, Stage
 from orch23.model.record import LockFile, Record
+from orch23.model.step_limits import StepLimits
 
 ENTRY = FileEntry(digest_bytes(b"x"))
 OTHER = FileEntry(digest_bytes(b"y"))
@@ -31,8 +32,14 @@ ACTION_CHANGES: dict[str, object] = {
     "scratch": ("*.tmp",),
     "network": True,
     "reports": True,
+    "writable": (),
 }
-NO_PART_OF_AN_ACTION: dict[str, object] = {"interpreter": "/opt/python", "timeout_s": 1.0, "sandbox": False}
+NO_PART_OF_AN_ACTION: dict[str, object] = {
+    "interpreter": "/opt/python",
+    "timeout_s": 1.0,
+    "sandbox": False,
+    "limits": StepLimits(memory=1),
+}
 
 
 @pytest.mark.parametrize("name", ACTION_CHANGES)
@@ -215,6 +222,7 @@ def test_an_error_tells_all_of_its_diagnostics() -> None:
         (errors.LimitError, 4),
         (errors.ConfigurationError, 78),
         (errors.BusyError, 75),
+        (errors.ConsentError, 77),
     ],
 )
 def test_what_stops_the_tool_has_its_exit_code(kind: type[errors.Orch23Error], code: int) -> None:
@@ -222,7 +230,8 @@ def test_what_stops_the_tool_has_its_exit_code(kind: type[errors.Orch23Error], c
 
 
 def test_every_kind_of_error_is_in_the_table_above() -> None:
-    assert len(errors.Orch23Error.__subclasses__()) == 9
+    ours = [kind for kind in errors.Orch23Error.__subclasses__() if kind.__module__ == errors.__name__]
+    assert len(ours) == 10
 
 
 def test_missing_bytes_say_what_they_are_about() -> None:

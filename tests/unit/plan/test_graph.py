@@ -1,5 +1,7 @@
 """Plans: edges that yield, foreach before and after expansion, needs, and what is complained of."""
 
+from dataclasses import replace
+
 import pytest
 
 from orch23.model.diagnostic import Location
@@ -15,11 +17,12 @@ from orch23.model.pipeline import (
     PathInput,
     Pipeline,
     ShellStep,
+    SkippedStage,
     SliceInput,
     Stage,
     Verify,
 )
-from orch23.plan.graph import build_plan, extend, reads_of
+from orch23.plan.graph import build_plan, extend, may_read, reads_of, unknown_needs
 from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.plan.writers import writes_of
 
@@ -278,3 +281,99 @@ def test_what_an_unexpanded_foreach_may_make_is_not_missing_yet():
 def test_an_item_may_read_what_an_earlier_one_of_its_chain_makes():
     plan = planned(item("a", writes=("w/x",), index=0), item("b", reads=("w/x",), writes=("w/x",), index=1))
     assert missing_inputs(plan, {"w/x": False}) == ()
+
+
+# ---- what is excluded ---------------------------------------------------------------------------
+
+
+def reading(*globs, name="reader"):
+    inputs = tuple(GlobInput(pattern, exclude=exclude) for pattern, exclude in globs)
+    return stage(name, inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("globs", "before"),
+    [
+        ([("o/*", ("o/x",))], ("y",)),
+        ([("o/*", ("o/**",))], ()),
+        ([("o/*", ("p/*",))], ("x", "y")),
+        ([("o/*", ("o/x",)), ("o/*", ())], ("x", "y")),
+        ([("o/*", ("o/x",)), ("o/*", ("o/y",))], ("x", "y")),
+        ([("o/*", ("o/x", "o/y"))], ()),
+        ([("o/*", ("o/x",)), ("p/*", ())], ("y",)),
+        ([("o/x*", ("o/y",)), ("o/*", ("o/x",))], ("x", "y")),
+    ],
+)
+def test_who_makes_only_what_is_excluded_does_not_come_before(globs, before):
+    plan = planned(stage("x", writes=("o/x",)), stage("y", writes=("o/y",)), reading(*globs))
+    assert plan.upstream["reader"] == before
+    made = {"x": "o/x", "y": "o/y"}
+    assert tuple(name for name, path in made.items() if may_read(reading(*globs), (path,))) == before
+
+
+def test_what_a_node_may_read_counts_its_patterns_and_those_of_what_is_written():
+    assert may_read(stage("s", ("a",)), ("b", "a"))
+    assert may_read(stage("s", ("d/*",)), ("**/x.py",))
+    assert not may_read(stage("s", ("a",)), ("b",))
+    assert not may_read(stage("s", ("a",)), ())
+    assert may_read(foreach(reads=("r/*",)), ("r/x",))
+    assert may_read(foreach(), ("list.json",))
+    assert not may_read(foreach(), ("w/x",))
+
+
+# ---- needs --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_item_or_stage_is_told_at_its_place_in_needs():
+    places = {"stages__b__needs__1": Location("p.yaml", 4, 2)}
+    (problem,) = complaints(stage("a"), stage("b", needs=("a", "c@x")), **places)
+    assert (problem.code, problem.location) == ("E827", Location("p.yaml", 4, 2))
+    assert problem.message == "stage `b` needs `c@x`, which is no stage of this pipeline"
+    stages = (stage("a", needs=("b[*]", "b@1", "nobody[*]", "b")), stage("b"))
+    found = unknown_needs(pipeline(*stages, stages__a__needs__2=Location("p.yaml", 5, 6)), ("a", "b"))
+    assert [(one.code, one.location) for one in found] == [("E823", Location("p.yaml", 5, 6))]
+
+
+def test_a_stage_that_is_switched_off_is_waited_for_by_nobody():
+    off = (SkippedStage(name="off", kind="shell"), SkippedStage(name="each@b", kind="shell"))
+    needs = ("off", "each@b", "off@x", "on")
+    plan, problems = build_plan(
+        Pipeline(name="p", file="p.yaml", stages=(stage("on"), stage("r", needs=needs)), skipped=off)
+    )
+    assert plan is not None, problems
+    assert plan.upstream["r"] == ("on",)
+    assert set(plan.skipped) == {"off", "each@b"}
+
+
+def test_an_item_whose_twin_is_switched_off_waits_for_no_other_item():
+    twins = (foreach("one"), foreach("two", writes=("v/**",), needs=("one",)))
+    plan = planned(*twins)
+    plan, problems = extend(
+        plan, "one", (item("a", "one", writes=("w/a",)),), (SkippedStage(name="one@b", kind="shell"),)
+    )
+    assert plan is not None, problems
+    items = tuple(item(key, "two", writes=(f"v/{key}",)) for key in "ab")
+    plan, problems = extend(plan, "two", tuple(replace(one, needs=("one",)) for one in items))
+    assert plan is not None, problems
+    assert (plan.upstream["two@a"], plan.upstream["two@b"]) == (("one@a",), ())
+
+
+# ---- orders that rest on no file ----------------------------------------------------------------
+
+
+def test_items_of_a_chain_keep_their_order_whatever_their_names():
+    plan = planned(item("z", writes=("w/z",), index=0), item("a", writes=("w/a",), index=1))
+    assert plan.order == ("each@z", "each@a")
+    assert [(edge.producer, edge.reader, edge.why) for edge in plan.edges] == [("each@z", "each@a", "order of each")]
+
+
+def test_a_foreach_and_a_group_of_one_name_are_two_groups():
+    items = (apart("a", writes=("w/a",)), apart("b", writes=("w/b",)))
+    plan = expanded(foreach(together=True), items, stage("x", promote="each"), stage("y", promote="each"))
+    assert plan.groups == {"each[*]": ("each@a", "each@b"), "each": ("x", "y")}
+
+
+def test_a_cycle_is_told_at_the_place_of_each_stage():
+    places = {"stages__a": Location("p.yaml", 1, 1), "stages__b": Location("p.yaml", 2, 1)}
+    (problem,) = complaints(stage("a", ("y",), ("x",)), stage("b", ("x",), ("y",)), **places)
+    assert [one.location for one in problem.related] == [Location("p.yaml", 2, 1), Location("p.yaml", 1, 1)]

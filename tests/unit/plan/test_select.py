@@ -1,9 +1,21 @@
 """Selections: what a command line's names bring with them."""
 
+from dataclasses import replace
+
 import pytest
 
 from orch23.model.errors import NotFoundError
-from orch23.model.pipeline import Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import (
+    Fence,
+    Foreach,
+    ForeachStage,
+    Item,
+    PathInput,
+    Pipeline,
+    ShellStep,
+    SkippedStage,
+    Stage,
+)
 from orch23.plan.graph import build_plan, extend
 from orch23.plan.select import EVERYTHING, Selection
 
@@ -68,3 +80,25 @@ def test_unknown_names_are_complained_of_all_at_once_with_the_nearest():
         Selection(targets=("lst", "each@zz"), only=("qqqqqq",)).nodes(expanded())
     assert [d.code for d in caught.value.diagnostics] == ["E823", "E823"]
     assert caught.value.diagnostics[0].hint in {"did you mean `last`?", "did you mean `list`?"}
+
+
+def test_what_is_switched_off_is_named_but_is_no_node() -> None:
+    off = (SkippedStage(name="off", kind="shell"), SkippedStage(name="each@c", kind="shell"))
+    plan, problems = build_plan(replace(PIPELINE, skipped=off))
+    assert plan is not None, problems
+    for name in ("off", "each@c"):
+        assert Selection(targets=(name,)).nodes(plan) == frozenset()
+    assert EVERYTHING.skipped(plan) == ("off", "each@c")
+    assert Selection(targets=("off",)).skipped(plan) == ("off",)
+    assert Selection(only=("each",)).skipped(plan) == ("each@c",)
+    assert Selection(downstream=("each@c",)).skipped(plan) == ("each@c",)
+    assert Selection(targets=("last",)).skipped(plan) == ()
+
+
+def test_an_item_of_what_is_no_foreach_is_no_stage() -> None:
+    for name in ("last@a", "nobody@a"):
+        with pytest.raises(NotFoundError, match="no stage is named"):
+            Selection(targets=(name,)).nodes(unexpanded())
+    with pytest.raises(NotFoundError, match="`nobody`") as caught:
+        Selection(targets=("nobody", "laste")).nodes(unexpanded())
+    assert [one.hint for one in caught.value.diagnostics] == ["`orch23 graph` shows the stages", "did you mean `last`?"]

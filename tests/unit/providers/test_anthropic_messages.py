@@ -25,6 +25,7 @@ from orch23.providers.faults import TransportError
 from orch23.providers.rehearsal import Rehearsal
 from orch23.providers.transport import Transport
 from orch23.providers.wire import FILES
+from tests.doubles import CONSENT
 from tests.loopback import (
     NoReply,
     Reply,
@@ -523,7 +524,7 @@ def test_a_key_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def setting(environ) -> Setting:
-    return Setting(environ=environ, root=Path(), read_answers=lambda _file: {}, notice=lambda _event: None)
+    return Setting(environ=environ, root=Path(), read_answers=lambda _file: {}, notice=lambda _event: None, **CONSENT)
 
 
 def test_a_provider_without_a_key_is_made_and_asks_nobody() -> None:

@@ -1,5 +1,6 @@
 """Calls: what is under way ends with its time and with the build, whoever waits."""
 
+import os
 import socket
 import threading
 
@@ -68,6 +69,24 @@ def test_a_connection_that_comes_about_after_the_cut_is_cut_too(pair) -> None:
     sockets.cut()
     connect(sockets, pair)
     assert pair.recv(1) == b""
+    sockets.close()
+
+
+def test_a_connection_that_tls_has_taken_over_is_cut_too() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, Calls().under_way(0.01) as sockets:
+        connect(sockets, ours)
+        with socket.socket(fileno=ours.detach()) as under_tls:  # as `wrap_socket` does before its handshake
+            under_tls.settimeout(LONG)
+            assert under_tls.recv(1) == b""
+
+
+def test_a_call_keeps_no_descriptor(pair) -> None:
+    before = os.listdir("/proc/self/fd")
+    with Calls().under_way(LONG) as sockets:
+        connect(sockets, pair)
+        assert len(os.listdir("/proc/self/fd")) == len(before) + 1
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_what_is_over_is_left_alone(pair) -> None:

@@ -29,6 +29,14 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(401, "no")
         if mode == "slow":
             threading.Event().wait(30)
+        if mode == "drips":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            while True:
+                self.wfile.write(b" ")
+                self.wfile.flush()
+                threading.Event().wait(0.05)
         choice = {"message": {"content": "hi"}, "finish_reason": "length" if mode == "length" else "stop"}
         full = {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}
         texts = {"html": "<html>", "shape": "{}", "error": "broken"}
@@ -161,6 +169,12 @@ def test_time_is_up(serve) -> None:
     with pytest.raises(ProviderError) as caught:
         ask(serve("slow"), deadline_s=1.0)
     assert caught.value.diagnostics[0].code == codes.TIMED_OUT
+
+
+def test_time_is_up_too_where_each_byte_comes_soon_after_the_last(serve) -> None:
+    with pytest.raises(ProviderError) as caught:
+        ask(serve("drips"), deadline_s=1.0)
+    assert [one.code for one in caught.value.diagnostics] == [codes.TIMED_OUT]
 
 
 def test_a_server_that_died_is_started_again(serve) -> None:

@@ -22,6 +22,7 @@ from orch23.providers.openai_responses import Responses
 from orch23.providers.openai_responses import request_body as responses_body
 from orch23.providers.openai_schema import answer_format, is_strict
 from orch23.providers.wire import FILES
+from tests.doubles import CONSENT
 
 STEP = LLMStep(provider="openai", model="m", prompt="p")
 KEY = {"OPENAI_API_KEY": "sk-test"}
@@ -29,7 +30,7 @@ NEAR, FAR = "http://127.0.0.1:8080/v1", "https://models.example.com/v1"
 
 
 def setting(environ=None) -> Setting:
-    return Setting(environ=environ or {}, root=Path(), read_answers=lambda _f: {}, notice=lambda _e: None)
+    return Setting(environ=environ or {}, root=Path(), read_answers=lambda _f: {}, notice=lambda _e: None, **CONSENT)
 
 
 def made(step: LLMStep, environ=None):
@@ -153,7 +154,7 @@ def test_nothing_of_the_library_is_imported_before_somebody_is_asked() -> None:
         "from orch23.model.pipeline import LLMStep; from orch23.providers.adapter import Asking, Setting\n"
         "s = LLMStep(provider='openai', model='m', prompt='p')\n"
         "r.check(s, {}), r.ready(s, {}), r.parameters(s), r.endpoint(s), r.wire_schema(s, None)\n"
-        "t = Setting(environ={}, root=Path(), read_answers=lambda f: {}, notice=lambda e: None)\n"
+        "t = Setting(environ={}, root=Path(), read_answers=dict, notice=print, is_granted=bool, files=None)\n"
         "r.make(t, Asking(s, 'a')); t.close()\n"
         "sys.exit(bool({'openai', 'httpx2', 'pydantic'} & set(sys.modules)))"
     )

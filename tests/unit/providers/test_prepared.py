@@ -9,11 +9,13 @@ from orch23.model.llm import Message, Request
 from orch23.model.pipeline import LLMStep
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.prepared import Prepared
-from tests.doubles import FakeProvider
+from tests.doubles import CONSENT, FakeProvider
 
 
 def ask(inner: FakeProvider, environ: dict[str, str]) -> str:
-    setting = Setting(environ=environ, root=Path(), read_answers=lambda _path: {}, notice=lambda _event: None)
+    setting = Setting(
+        environ=environ, root=Path(), read_answers=lambda _path: {}, notice=lambda _event: None, **CONSENT
+    )
     step = LLMStep(provider="openai", model="m", prompt="p")
     said = (Message("user", "hello"),)
     request = Request(provider="openai", model="m", endpoint="e", system="", messages=said, identity=said)

@@ -15,6 +15,7 @@ from orch23.providers.local import Local
 from orch23.providers.openai_responses import Responses
 from orch23.providers.registry import ADAPTERS
 from orch23.providers.scripted import Scripted
+from tests.doubles import CONSENT
 
 STEPS = {
     "anthropic": LLMStep(provider="anthropic", model="claude", prompt="p"),
@@ -27,7 +28,7 @@ STEPS = {
 
 def setting(answers=None) -> Setting:
     cases = {stage: [Case(tuple(texts))] for stage, texts in (answers or {}).items()}
-    return Setting(environ={}, root=Path(), read_answers=lambda _file: cases, notice=lambda _event: None)
+    return Setting(environ={}, root=Path(), read_answers=lambda _file: cases, notice=lambda _event: None, **CONSENT)
 
 
 def step(provider: str, **more) -> LLMStep:

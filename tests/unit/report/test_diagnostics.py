@@ -151,3 +151,35 @@ def test_sarif_names_rules_places_and_levels():
     place = run["results"][0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"] == {"uri": "p.yaml"}
     assert place["region"] == {"startLine": 3, "startColumn": 5, "endColumn": 9}
+
+
+def test_of_many_diagnostics_errors_are_shown_first_and_the_others_counted_by_code():
+    warnings = [Diagnostic("E222", f"w{n}", severity=Severity.WARNING) for n in range(100)]
+    errors = [Diagnostic("E111", f"e{n}") for n in range(15)]
+    text = render([*warnings, *errors], {})
+    assert [f": e{n}\n" in text for n in range(15)] == [True] * 15
+    assert [n for n in range(100) if f": w{n}\n" in text] == list(range(35))
+    assert text.endswith("\nnote: 65 more are not shown: 65 E222\n")
+    assert render([*warnings, *errors], {}, style="concise").count("\n") == 115
+
+
+def test_a_message_of_any_length_fits_a_screen():
+    related = (Related("r" * 5_000, Location("f", 1, 1)),)
+    found = Diagnostic("E111", "m" * 5_000, Location("f", 1, 1), "h" * 5_000, subject="s" * 5_000, related=related)
+    assert len(render([found], {"f": "x"})) < 4 * 1_700
+
+
+def test_the_source_is_split_once_for_all_that_points_into_it():
+    class Text(str):
+        __slots__ = ()
+        splits = 0
+
+        def removeprefix(self, prefix):
+            return Text(super().removeprefix(prefix))
+
+        def split(self, *args):
+            Text.splits += 1
+            return super().split(*args)
+
+    render([Diagnostic("E111", "m", Location("f", n, 1)) for n in range(1, 10)], {"f": Text("a\n" * 10)})
+    assert Text.splits == 1

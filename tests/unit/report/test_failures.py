@@ -76,3 +76,12 @@ def test_a_long_list_of_what_is_held_back_is_cut() -> None:
     text = failure_text(PIPELINE, [held(f"a@{n}", "a@x\x1b[2J") for n in range(12)], {}, PLAIN)
     assert "a@7 and 4 more" in text
     assert "\x1b" not in text
+
+
+def test_of_many_failed_stages_the_first_are_shown_and_the_others_counted() -> None:
+    ends = [Event("stage_finished", "no", role=f"a@{n}", data={"status": "failed"}) for n in range(3_000)]
+    text = failure_text(PIPELINE, ends, {"a": "shell"}, PLAIN)
+    assert text.count("✘") == 20
+    assert "a@19" in text
+    assert "2,980 more stages" in text
+    assert len(text) < 2_000

@@ -28,6 +28,7 @@ from orch23.model.pipeline import (
     Stage,
     Verify,
 )
+from orch23.model.step_limits import StepLimits
 from orch23.resolve.resolution import Facts, resolve_stage
 
 
@@ -199,6 +200,7 @@ NOT_IN_THE_KEY = {
     "brief": llm(brief=BriefLimits(1, 2, 3)),
     "own outputs": llm(own_outputs=True),
     "timeout": {"stage": replace(STAGE, timeout_s=1.0)},
+    "limits": {"stage": replace(STAGE, limits=StepLimits(memory=1))},
     "timeout of a request": llm(timeout_s=1.0),
     "mode": llm(mode="replay"),
     "transcripts": llm(transcripts="t"),

@@ -26,6 +26,7 @@ from orch23.model.pipeline import (
     SliceInput,
     Verify,
 )
+from orch23.model.step_limits import StepLimits
 from orch23.resolve.fields import normal_path, path_fault, seconds_of
 from orch23.resolve.stages import make_stage, render_foreach
 
@@ -59,6 +60,9 @@ def test_every_field_arrives():
                 "seed": 1,
                 "temperature": 0.5,
                 "mode": "replay",
+                "read": ["lib/", "/opt/x/", "~/.x"],
+                "pass_env": ["A_KEY", "B", "A_KEY"],
+                "network": True,
                 "base_url": "http://localhost:1",
             },
             "needs": ["x"],
@@ -96,6 +100,7 @@ def test_every_field_arrives():
             },
             "on_failure": "keep",
             "timeout": "1h1m1s",
+            "limits": {"memory": "1.5GiB", "processes": "2k", "files": 10, "disk": "4G", "address_space": 1000},
             "env": {"A": 1, "B": True, "C": "x"},
             "python": "python3.12",
             "tools": ["node"],
@@ -118,6 +123,9 @@ def test_every_field_arrives():
         max_bytes=1000,
         brief=BriefLimits(100, 50, 20),
         command=("llm", "-m", "4"),
+        read=("lib", "/opt/x", "~/.x"),
+        pass_env=("A_KEY", "B"),
+        network=True,
         transcripts="t",
         seed=1,
         temperature=0.5,
@@ -150,6 +158,7 @@ def test_every_field_arrives():
         max=2, when=("timeout",), prompt="r.j2", start_from="baseline", no_progress=2, escalate=("m", "n")
     )
     assert (stage.on_failure, stage.cwd, stage.timeout_s, stage.python) == ("keep", "out", 3661.0, "python3.12")
+    assert stage.limits == StepLimits(memory=3 << 29, processes=2000, files=10, disk=4_000_000_000, address_space=1000)
     assert stage.env == {"A": "1", "B": "true", "C": "x"}
     assert (stage.tools, stage.scratch, stage.cache, stage.network, stage.salt) == (
         ("node",),
@@ -205,6 +214,13 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
     ("body", "expected"),
     [
         ({"shell": ["a"], "timeout": True}, [("timeout", "E815")]),
+        ({"shell": ["a"], "limits": {"memory": "much"}}, [("limits/memory", "E815")]),
+        ({"shell": ["a"], "limits": {"memory": "-1"}}, [("limits/memory", "E815")]),
+        ({"shell": ["a"], "limits": {"disk": True}}, [("limits/disk", "E815")]),
+        ({"shell": ["a"], "limits": {"disk": 0}}, [("limits/disk", "E812")]),
+        ({"shell": ["a"], "limits": {"address_space": "0.1B"}}, [("limits/address_space", "E812")]),
+        ({"shell": ["a"], "limits": {"processes": 0}}, [("limits/processes", "E812")]),
+        ({"shell": ["a"], "limits": "4GiB"}, [("limits", "E811")]),
         ({"shell": ["a"], "retry": True}, [("retry", "E811")]),
         ({"shell": ["a"], "retry": "2"}, [("retry", "E811")]),
         ({"shell": ["a"], "cache": "true"}, [("cache", "E811")]),
@@ -223,6 +239,17 @@ def test_a_retry_out_of_bounds_is_clamped_with_a_warning(value, used):
         ({"llm": {**LLM, "max_tokens": 0}, "outputs": ["o"]}, [("llm/max_tokens", "E812")]),
         ({"llm": {**LLM, "temperature": -1}, "outputs": ["o"]}, [("llm/temperature", "E812")]),
         ({"llm": {**LLM, "base_url": "ftp://x"}, "outputs": ["o"]}, [("llm/base_url", "E812")]),
+        *(
+            ({"llm": {**LLM, "read": ["a", path]}, "outputs": ["o"]}, [("llm/read/1", code)])
+            for path, code in (
+                *(("../x", "E850"), ("/", "E812"), ("//", "E812"), ("/proc", "E812"), ("/dev/x", "E812")),
+                *(("/a/../proc", "E812"), ("~/", "E812"), ("~/../x", "E812"), ("a/*.py", "E850")),
+            )
+        ),
+        *(
+            ({"llm": {**LLM, "pass_env": ["A_KEY", name]}, "outputs": ["o"]}, [("llm/pass_env/1", "E812")])
+            for name in ("HOME", "PATH", "TMPDIR", "ORCH23_TRUST", "A B", "A=B", "1A")
+        ),
         ({"llm": {"provider": "p"}, "outputs": ["o"]}, [("llm", "E810"), ("llm", "E810")]),
         ({"shell": ["a"], "inputs": [{"path": "a.md#H", "schema": "s"}]}, [("inputs/0/schema", "E856")]),
         ({"shell": ["a"], "inputs": [{"path": "*.md", "optional": True}]}, [("inputs/0/optional", "E856")]),
@@ -496,3 +523,87 @@ def test_a_read_fence_bounds_what_an_item_names():
 def test_items_that_the_author_typed_are_trusted():
     assert item_faults({"shell": "echo ${{ t }}"}, "a; b", source=None) == []
     assert item_faults({"shell": ["x"], "outputs": ["${{ t }}"]}, "pyproject.toml", source=None) == []
+
+
+# ---- what contradicts itself in one stage ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ({"shell": "x", "inputs": ["a"], "outputs": ["a"]}, [("stages/s/inputs/0", "E854")]),
+        ({"shell": "x", "inputs": ["b", {"path": "./d/a"}], "outputs": ["d/"]}, [("stages/s/inputs/1", "E854")]),
+        ({"shell": "x", "inputs": ["a.md#H"], "outputs": ["a.md"]}, [("stages/s/inputs/0", "E854")]),
+        ({"shell": "x", "inputs": ["a*"], "outputs": ["a"]}, []),
+        ({"llm": LLM, "inputs": ["a"], "outputs": ["a"]}, []),
+        ({"llm": LLM, "outputs": []}, [("stages/s", "E855")]),
+        ({"llm": LLM, "allowed_paths": {"write": ["d/"]}}, []),
+        ({"llm": {**LLM, "returns": "text"}, "outputs": ["a", "b"]}, [("stages/s/outputs", "E855")]),
+        ({"render": "t.j2", "outputs": ["d/"]}, [("stages/s/outputs", "E855")]),
+        ({"shell": "x", "outputs": ["d/"], "allowed_paths": {"write": ["d/*"]}}, [("stages/s/outputs/0", "E851")]),
+        ({"shell": "x", "outputs": ["d/"], "allowed_paths": {"write": ["d/**"]}}, []),
+        ({"shell": "x", "outputs": ["d/a"], "allowed_paths": {"write": ["d/*"]}}, []),
+        ({"shell": "x", "outputs": ["a", "a"]}, [("stages/s/outputs/1", "E853")]),
+        ({"shell": "x", "cwd": "../a"}, [("stages/s/cwd", "E850")]),
+        ({"shell": "x", "cwd": "a*"}, [("stages/s/cwd", "E850")]),
+        ({"shell": "x", "salt": True}, [("stages/s/salt", "E811")]),
+        ({"shell": "x", "salt": ["a"]}, [("stages/s/salt", "E811")]),
+        ({"shell": "x", "env": {"A": ["x"]}}, [("stages/s/env/A", "E811")]),
+        ({"shell": "x", "env": {"A": "x\0"}}, [("stages/s/env/A", "E811")]),
+        ({"shell": "x", "scratch": ["!a"]}, [("stages/s/scratch/0", "E850")]),
+        ({"shell": "x", "sandbox": "maybe"}, [("stages/s/sandbox", "E812")]),
+        ({"shell": "x", "on_failure": "maybe"}, [("stages/s/on_failure", "E812")]),
+        ({"shell": "x", "retry": {"prompt": "p"}}, [("stages/s/retry/prompt", "E856")]),
+        ({"shell": "x", "retry": {"max": 1, "when": ["bad_luck"]}}, [("stages/s/retry/when/0", "E812")]),
+        ({"shell": "x", "promote": "g", "on_failure": "keep"}, [("stages/s/on_failure", "E856")]),
+        ({"shell": "x", "if": "maybe"}, [("stages/s/if", "E811")]),
+    ],
+)
+def test_what_one_field_says_against_another_is_told_at_its_place(body, found) -> None:
+    assert faults(body) == found
+
+
+def test_commands_may_not_come_from_what_the_stage_itself_makes() -> None:
+    commands = [{"commands": {"from": "plan.json#/commands", "allow": ["python"]}}]
+    body = {"llm": {**LLM, "returns": "json"}, "outputs": ["plan.json"], "verify": commands}
+    assert faults(body) == [("stages/s/verify", "E854")]
+    assert faults({**body, "outputs": ["other.json"]}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field", "read"),
+    [
+        ("sandbox", "off", "sandbox", False),
+        ("sandbox", "on", "sandbox", True),
+        ("on_failure", "keep", "on_failure", "keep"),
+        ("on_failure", "rollback", "on_failure", "rollback"),
+        ("cwd", ".", "cwd", "."),
+        ("cwd", "a/b/", "cwd", "a/b"),
+        ("salt", 3, "salt", "3"),
+        ("salt", "x", "salt", "x"),
+        ("network", True, "cache", False),
+        ("cache", False, "cache", False),
+        ("timeout", "2m", "timeout_s", 120.0),
+        ("promote", "g", "promote", "g"),
+        ("env", {"A": 1, "B": True, "C": False, "D": "x"}, "env", {"A": "1", "B": "true", "C": "false", "D": "x"}),
+    ],
+)
+def test_a_field_is_read_as_it_is_written(key, value, field, read) -> None:
+    assert getattr(built({"shell": "x", key: value}), field) == read
+
+
+def test_what_the_rest_has_when_it_is_not_said() -> None:
+    stage = built({"shell": "x"})
+    assert (stage.sandbox, stage.on_failure, stage.cwd, stage.salt, stage.cache) == (True, "rollback", ".", None, True)
+
+
+@pytest.mark.parametrize(("holds", "is_made"), [(True, True), ("true", True), (False, False), ("false", False)])
+def test_a_stage_that_is_switched_off_is_skipped_with_what_it_would_write(holds, is_made: bool) -> None:
+    body = {"shell": "x", "outputs": ["a"], "allowed_paths": {"write": ["a", "d/*"]}, "if": holds, "retry": 99}
+    result = make_stage("s", body)
+    assert [one.code for one in result.problems] == ["W801"], "a warning switches nothing off"
+    assert (result.stage is not None, result.skipped is None) == (is_made, is_made)
+    if result.skipped is not None:
+        assert (result.skipped.name, result.skipped.writes) == ("s", ("a", "a", "d/*"))
+    broken = make_stage("s", {**body, "cwd": "../a"})
+    assert (broken.stage, broken.skipped) == (None, None)

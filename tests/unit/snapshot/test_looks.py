@@ -154,8 +154,9 @@ def test_other_processes_see_the_same(
     difference = looks.differ()
     found = None if difference is None else difference.changed
     assert found == (None if path is None else [path.replace("ROOT", str(root))])
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    for child in started:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
 
 
 def test_what_no_other_process_can_look_at_is_looked_at_by_this_one(

@@ -16,7 +16,9 @@ EVERYTHING = Wish(most_bytes=0)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return open_store(tmp_path)
+    found = open_store(tmp_path)
+    with found.build_lock():
+        return found
 
 
 def made(store: Store, name: str, *, inputs: str = "", exchanges: tuple[str, ...] = (), failed: bool = False) -> Record:

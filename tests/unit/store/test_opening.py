@@ -1,5 +1,7 @@
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,8 +9,10 @@ import pytest
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import CorruptStateError, ExitCode
 from orch23.model.record import Record
+from orch23.store.durable import seal
 from orch23.store.opening import open_store
 from orch23.store.removal import remove_tree
+from tests.sandbox.users import ROOT
 
 
 def test_opening_and_looking_write_nothing(tmp_path: Path) -> None:
@@ -40,8 +44,8 @@ def test_a_store_has_the_layout_that_is_promised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["2\n", "99\n", "123456789\n"])
 def test_a_store_of_an_unknown_version_is_refused_with_a_way_out(tmp_path: Path, text: str) -> None:
-    (tmp_path / ".orch23").mkdir()
-    (tmp_path / ".orch23" / "VERSION").write_text(text)
+    with open_store(tmp_path).build_lock():
+        (tmp_path / ".orch23" / "VERSION").write_text(text)
     with pytest.raises(CorruptStateError) as caught:
         open_store(tmp_path)
     assert caught.value.exit_code == ExitCode.CORRUPT
@@ -110,11 +114,6 @@ def test_a_sweep_removes_what_killed_processes_left_and_nothing_else(tmp_path: P
     store = open_store(tmp_path)
     store.sweep()
     digest = store.contents.put_bytes(b"data")
-    room = tmp_path / ".orch23" / "rooms" / "1" / "sealed"
-    room.mkdir(parents=True)
-    (room / "file").write_text("x")
-    (room / "link").symlink_to(tmp_path)
-    room.chmod(0o500)
     temps = [tmp_path / ".orch23" / part / ".orch23-9-9.tmp" for part in ("cas", "records", "exchanges", ".")]
     for temp in temps:
         temp.parent.mkdir(exist_ok=True)
@@ -122,9 +121,46 @@ def test_a_sweep_removes_what_killed_processes_left_and_nothing_else(tmp_path: P
     (tmp_path / ".orch23-mine.tmp").write_text("a person's")
     store.sweep()
     assert not any(temp.exists() for temp in temps)
-    assert not (tmp_path / ".orch23" / "rooms").exists()
     assert store.contents.read(digest) == b"data"
     assert (tmp_path / ".orch23-mine.tmp").exists()
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from orch23.store import beneath
+from orch23.store.opening import open_store
+store = open_store(Path(sys.argv[1]))
+with store.build_lock(), store.noting({"a/b", ""}):
+    os.rename = lambda *_, **__: os._exit(9)
+    beneath.replace_file(Path(sys.argv[1]), sys.argv[2], b"torn", 0o644)
+"""
+
+
+@pytest.mark.parametrize("path", ["a/b/file", "file"])
+def test_what_was_half_written_in_a_noted_folder_is_removed(tmp_path: Path, path: str) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/.orch23-mine.tmp").write_text("in a folder that was not noted")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), path], cwd=ROOT, check=False)
+    assert killed.returncode == 9
+    folder = (tmp_path / path).parent
+    assert len([name for name in os.listdir(folder) if name.endswith(".tmp")]) == 1
+    open_store(tmp_path).sweep()
+    assert [name for name in os.listdir(folder) if name.endswith(".tmp")] == []
+    assert (tmp_path / "a/.orch23-mine.tmp").exists()
+    assert not (tmp_path / ".orch23/writing.json").exists()
+
+
+def test_a_note_that_is_damaged_or_leads_outside_removes_nothing(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (tmp_path / ".orch23-1-1.tmp").write_text("outside")
+    (project / ".orch23").mkdir(parents=True)
+    (project / "link").symlink_to(tmp_path)
+    for note in (b"{", seal([1]), seal(["..", "link", "a/../..", str(tmp_path), "nowhere"])):
+        (project / ".orch23/writing.json").write_bytes(note)
+        open_store(project).sweep()
+        assert (tmp_path / ".orch23-1-1.tmp").exists()
+        assert not (project / ".orch23/writing.json").exists()
 
 
 def test_a_tree_without_rights_is_removed_and_no_link_is_followed(

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.decide.protected import Declared
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.store.contents import Contents
-from orch23.store.promote import Promoted, Promoter
+from orch23.store.durable import seal
+from orch23.store.promote import Promoted, Promoter, _to_json
 from orch23.store.workspace import Workspace
 
 Texts = Mapping[str, str | None]
@@ -356,3 +358,102 @@ def test_what_is_pending_is_what_a_recovery_leaves_and_looking_changes_nothing(p
     after = Workspace(place.root, None)
     assert {path: after.entry(path) for path in pending} == dict(pending)
     assert place.promoter().pending() == {}
+
+
+# ---- protected names ------------------------------------------------------------------------------
+
+HELD = (".git/config", "sub/.git/hooks/x", ".orch23/records/x", "logs/x.jsonl", "conftest.py", ".venv/bin/python")
+
+
+@pytest.mark.parametrize("path", HELD)
+@pytest.mark.parametrize("text", ["new", None])
+def test_a_protected_path_is_neither_written_nor_removed(place: Place, path: str, text: str | None) -> None:
+    place.put({path: "old", "a": "1"})
+    before = place.files()
+    with pytest.raises(SafetyError, match=r"E694.*left as it is"):
+        place.promote({path: text, "a": "2"}, {path: "old", "a": "1"})
+    assert place.files() == before
+    assert not place.redo.exists()
+
+
+def test_one_that_is_as_it_should_be_keeps_nothing_from_being_promoted(place: Place) -> None:
+    place.put({"conftest.py": "1"})
+    assert place.promote({"conftest.py": "1", "a": "2"}, {"conftest.py": "1"}).written == ("a",)
+
+
+def test_of_many_the_first_are_named(place: Place) -> None:
+    with pytest.raises(SafetyError) as refused:
+        place.promote({f"{number:02}/conftest.py": "x" for number in range(30)}, {})
+    told = [one.message for one in refused.value.diagnostics]
+    assert len(told) == 11
+    assert told[-1] == "20 more paths were left as they are"
+
+
+def test_a_declared_one_is_written_and_removed(place: Place) -> None:
+    declared = Declared(("conftest.py", "**/pyproject.toml", "vendor/"))
+    new = {"conftest.py": "1", "vendor/a/pyproject.toml": "2"}
+    done = place.promoter().promote(place.entries(new), {}, declared.refusal)
+    assert done.written == ("conftest.py", "vendor/a/pyproject.toml")
+    gone = place.promoter().promote(dict.fromkeys(new), place.entries(new), declared.refusal)
+    assert gone.removed == ("conftest.py", "vendor/a/pyproject.toml")
+
+
+@pytest.mark.parametrize("path", [".git/config", ".orch23/records/x", "logs/x.jsonl"])
+def test_some_are_not_even_then(place: Place, path: str) -> None:
+    with pytest.raises(SafetyError, match="E694"):
+        place.promoter().promote(place.entries({path: "1"}), {}, Declared((path, "**")).refusal)
+    assert place.files() == {}
+
+
+PIPELINE = "version: 1\nstages:\n  a: {shell: 'true'}\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "refused"),
+    [
+        ({"d/x.yaml": PIPELINE}, True),
+        ({"d/x.yml": PIPELINE}, True),
+        ({"d/x.yaml": '{"name": "x", "version": 1, "stages": {}}'}, True),
+        ({"d/x.lock": '{\n "orch23_lock": 1}'}, True),
+        ({"d/x.yaml": "version: 1.0.0\nname: web\n"}, False),
+        ({}, False),
+    ],
+)
+def test_the_lock_file_of_a_pipeline_is_orch23s_alone(place: Place, there: Texts, refused: bool) -> None:
+    place.put(there)
+    before = place.files()
+    old = {"d/x.lock": there.get("d/x.lock")}
+    declared = Declared(("d/x.lock",)).refusal
+    if refused:
+        with pytest.raises(SafetyError, match="lock file of a pipeline"):
+            place.promoter().promote(place.entries({"d/x.lock": "1"}), place.entries(old), declared)
+        assert place.files() == before
+    else:
+        assert place.promoter().promote(place.entries({"d/x.lock": "1"}), {}, declared).written == ("d/x.lock",)
+
+
+def interrupted(place: Place, new: Texts, old: Texts) -> None:
+    """Leave a redo record of which nothing was done."""
+    document = {"new": _to_json(place.entries(new)), "old": _to_json(place.entries(old))}
+    place.redo.write_bytes(seal(document))
+
+
+def test_an_interrupted_promotion_of_protected_paths_is_finished_without_them(place: Place) -> None:
+    old = dict.fromkeys(HELD, "old")
+    place.put(old)
+    interrupted(place, {**dict.fromkeys(HELD[:3]), **dict.fromkeys(HELD[3:], "new"), "a": "1"}, old)
+    promoter = place.promoter()
+    assert promoter.recover() == Promoted(("a",), (), ())
+    assert place.files() == {**old, "a": "1"}
+    assert len(promoter.healed) == len(HELD)
+    assert not place.redo.exists()
+
+
+def test_what_the_pipeline_declares_of_it_is_promoted(place: Place) -> None:
+    interrupted(place, {"conftest.py": "1"}, {})
+    assert place.promoter().recover(Declared(("conftest.py",)).refusal) == Promoted(("conftest.py",), (), ())
+
+
+def test_what_is_pending_leads_to_nothing_sealed(place: Place) -> None:
+    interrupted(place, {".git/config": "1", "a": "1"}, {})
+    assert list(place.promoter().pending()) == ["a"]

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,8 +13,10 @@ from hypothesis import strategies as st
 
 from orch23.model.event import Event
 from orch23.store.journal import Journal, read_journal
+from orch23.store.opening import open_store
 from orch23.store.run_state import LEGAL_MOVES, Folding, Move, StageState, StateFile, fold, moved, read_state
 from tests.doubles import FakeClock
+from tests.sandbox.users import ROOT
 
 MOMENT = datetime(2026, 2, 15, 14, 30, 22, tzinfo=UTC)
 S0 = {
@@ -439,3 +443,19 @@ def test_after_a_fault_at_any_call_the_file_is_absent_or_whole(tmp_path: Path, d
         assert read_state(path) is not None
 
     assert disk.every_point(make, fault, check) >= 8
+
+
+def test_what_a_killed_build_left_of_it_is_swept_by_the_next(tmp_path: Path) -> None:
+    """It is written beside the folders of runs, which may be many: nobody would look into each."""
+    script = (
+        "import os, sys; from pathlib import Path; from datetime import datetime, UTC\n"
+        "from orch23.model.event import Event; from orch23.store.run_state import StateFile\n"
+        "os.replace = lambda *_: os._exit(9); os.rename = os.replace; Path.replace = os.replace\n"
+        "file = StateFile(Path(sys.argv[1], 'logs/r1/state.json'), lambda: datetime.now(UTC))\n"
+        "file.notice(Event('run_started', ''))\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, check=False)
+    assert killed.returncode == 9
+    assert len([path for path in (tmp_path / "logs").rglob("*") if path.is_file()]) == 1
+    open_store(tmp_path).sweep()
+    assert [path for path in (tmp_path / "logs").rglob("*") if path.is_file()] == []

@@ -15,59 +15,88 @@ from orch23.execute.launch import Launch
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox.bubblewrap import _Descriptors, _waiting
 from orch23.model.action import Action, Completed
+from orch23.model.step_limits import StepLimits
 from tests.sandbox.probe import Memory, executor
 from tests.sandbox.users import need
 
+TIERS = pytest.mark.parametrize("tier", ["bubblewrap", "namespaces"])
 
-def said(folder: Path, script: str) -> str:
-    """Return what a script prints in bubblewrap; it must end well."""
-    with executor("bubblewrap", Memory({}), folder / "rooms", ()) as running:
+
+def said(folder: Path, script: str, tier: str = "bubblewrap") -> str:
+    """Return what a script prints in namespaces; it must end well."""
+    with executor(tier, Memory({}), folder / "rooms", ()) as running:
         outcome = running.run(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable))
     assert isinstance(outcome, Completed), outcome
     assert outcome.result.exit_code == 0, outcome.result.output.text
     return outcome.result.output.text
 
 
-def test_files_of_settings_are_copies_that_cannot_be_changed(tmp_path: Path) -> None:
-    need("bubblewrap")
-    assert said(tmp_path, "cat /etc/passwd") == Path("/etc/passwd").read_text()
+@TIERS
+def test_files_of_settings_are_copies_that_cannot_be_changed(tmp_path: Path, tier: str) -> None:
+    need(tier)
+    assert said(tmp_path, "cat /etc/passwd", tier) == Path("/etc/passwd").read_text()
     script = "chmod u+w /etc/passwd 2>&1; rm -f /etc/passwd 2>&1; grep -c ' /etc/passwd ' /proc/self/mountinfo || true"
-    *refusals, mounts = said(tmp_path, script).splitlines()
+    *refusals, mounts = said(tmp_path, script, tier).splitlines()
     assert [one.endswith("Read-only file system") for one in refusals] == [True, True]
     assert mounts == "0"
 
 
-def test_a_long_file_of_settings_is_a_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    need("bubblewrap")
+@TIERS
+def test_a_long_file_of_settings_is_a_mount(tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(tier)
     monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._COPIED_BYTES", 10)
-    assert said(tmp_path, "cat /etc/passwd; grep -c ' /etc/passwd ' /proc/self/mountinfo") == (
+    assert said(tmp_path, "cat /etc/passwd; grep -c ' /etc/passwd ' /proc/self/mountinfo", tier) == (
         Path("/etc/passwd").read_text() + "1\n"
     )
 
 
-def test_a_command_has_no_files_open_but_its_own(tmp_path: Path) -> None:
-    need("bubblewrap")
-    assert said(tmp_path, "ls /proc/$$/fd; readlink /proc/$$/fd/0").split() == ["0", "1", "2", "/dev/null"]
+@TIERS
+def test_a_command_has_no_files_open_but_its_own(tmp_path: Path, tier: str) -> None:
+    need(tier)
+    assert said(tmp_path, "ls /proc/$$/fd; readlink /proc/$$/fd/0", tier).split() == ["0", "1", "2", "/dev/null"]
 
 
-def test_a_command_has_its_limits_before_it_begins(tmp_path: Path) -> None:
-    need("bubblewrap")
-    processes, size, core = said(tmp_path, "ulimit -Hu; ulimit -Hf; ulimit -Hc").split()
-    assert (processes, core) == ("4096", "0")
+@TIERS
+def test_a_command_has_the_environment_and_the_signals_of_any_process(tmp_path: Path, tier: str) -> None:
+    need(tier)
+    inside = said(tmp_path, "env; cat /proc/self/status", tier).splitlines()
+    with executor("none", Memory({}), tmp_path / "others", ()) as running:
+        plain = running.run(
+            Action(argv=("bash", "-c", "env; cat /proc/self/status"), inputs={}, interpreter=sys.executable)
+        )
+    assert isinstance(plain, Completed)
+    outside = plain.result.output.text.splitlines()
+    differing = ("HOME=", "TMPDIR=", "GIT_CEILING_DIRECTORIES=", "ORCH23_ROOM=", "PWD=", "_=")
+    assert {one for one in inside if "=" in one and not one.startswith(differing)} == {
+        one for one in outside if "=" in one and not one.startswith(differing)
+    }
+    assert [one for one in inside if one.startswith(("SigIgn", "SigCgt"))] == [
+        one for one in outside if one.startswith(("SigIgn", "SigCgt"))
+    ]
+
+
+@TIERS
+def test_a_command_has_its_limits_before_it_begins(tmp_path: Path, tier: str) -> None:
+    need(tier)
+    script = "ulimit -Hu; ulimit -Hf; grep 'core file' /proc/self/limits"
+    processes, size, core = said(tmp_path, script, tier).splitlines()
+    assert processes == "4096"
+    assert core.split()[-3:] == ["1", "1", "bytes"]  # fs/coredump.c: the one value that also stops a piped core
     assert 0 < (4 << 20) - int(size) < 1000  # 4 GiB in KiB, less the number of the step
 
 
+@TIERS
 def test_what_a_command_leaves_ends_without_a_look_at_all_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need("bubblewrap")
+    need(tier)
 
     def looked() -> None:
         pytest.fail("it was searched for")
 
     monkeypatch.setattr(kinship, "_snapshot", looked)
     tag = f"{300_000 + os.getpid()}.25"
-    said(tmp_path, f"for i in 1 2 3; do (setsid sleep {tag} > /dev/null 2>&1 &); done; sleep 0.05")
+    said(tmp_path, f"for i in 1 2 3; do (setsid sleep {tag} > /dev/null 2>&1 &); done; sleep 0.05", tier)
     listed = subprocess.run(["pgrep", "-f", f"sleep {tag}"], capture_output=True, check=False)
     assert listed.stdout == b""
 
@@ -142,7 +171,7 @@ def test_a_command_is_told_to_begin_only_when_the_sandbox_is_tied_to_this_proces
     monkeypatch.setattr(kinship, "awaited_children", look)
     child = subprocess.Popen(["/bin/sleep", "1000"])
     try:
-        with _Descriptors(b"", ()) as given:
+        with _Descriptors(b"", (), StepLimits()) as given:
             far = os.dup(given.begin_far)
             os.write(given.status_far, b'{ "child-pid": %d }' % child.pid)
             os.write(far, b"\n")

@@ -1,15 +1,20 @@
 """Which tier is taken: the best that does what it must, by trying it."""
 
+import errno
+import os
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from orch23.execute import kinship
-from orch23.execute.launch import LaunchRefusedError, PlainLauncher
+from orch23.execute import kinship, supervisor
+from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
 from orch23.execute.process import run_process
 from orch23.execute.rooms import Room
 from orch23.execute.sandbox import choice, landlock
@@ -17,7 +22,9 @@ from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap
 from orch23.execute.sandbox.choice import Choice, Sandbox, choose
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
-from tests.sandbox.users import need
+from orch23.execute.supervisor import Confinement
+from tests.sandbox.probe import launcher
+from tests.sandbox.users import ROOT, need
 
 LYING = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
@@ -29,6 +36,10 @@ exec "$@"
 @pytest.fixture(autouse=True)
 def _subreaper() -> None:
     kinship.become_subreaper()
+
+
+def environment() -> dict[str, str]:
+    return {"PATH": os.defpath, "PYTHONPATH": str(ROOT)}
 
 
 def fake(folder: Path, text: str) -> str:
@@ -45,17 +56,40 @@ def test_bubblewrap_comes_first() -> None:
     assert found.why == ""
 
 
-def test_landlock_comes_second_and_it_is_told_why() -> None:
-    need("landlock")
+def test_namespaces_come_second_and_the_choice_says_why() -> None:
+    need("namespaces")
     found = choose(())
+    assert (found.tier, found.why) == ("namespaces", "bubblewrap: it is not installed")
+
+
+def test_landlock_comes_third() -> None:
+    need("landlock")
+    found = choose((), namespaces=False)
     assert (found.tier, found.why) == ("landlock", "bubblewrap: it is not installed")
+
+
+def test_landlock_is_taken_where_user_namespaces_are_forbidden() -> None:
+    need("landlock")
+    script = "from orch23.execute.sandbox.choice import choose; found = choose(); print(found.tier, found.why)"
+    command = [sys.executable, "-m", "tests.sandbox.lesser", "namespaces", str(os.getuid())]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+        cwd=ROOT,
+    )
+    assert done.stdout.startswith("landlock ")
+    assert "; user namespaces: " in done.stdout
+    assert "namespaces: unshare: Operation not permitted" in done.stdout
 
 
 def test_a_bubblewrap_that_confines_nothing_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts what it is told to, and so everything seems to work: what is outside tells."""
     need("landlock")
     monkeypatch.setattr("orch23.execute.sandbox.bubblewrap._GATE_WITHIN_S", 0.5)  # it never says that it has a child
-    found = choose([fake(tmp_path, LYING)])
+    found = choose([fake(tmp_path, LYING)], namespaces=False)
     assert found.tier == "landlock"
     assert "could be" in found.why or "honest" in found.why
 
@@ -77,7 +111,7 @@ def test_an_old_bubblewrap_is_taken_without_what_it_does_not_know(tmp_path: Path
 
 def test_an_old_landlock_is_none() -> None:
     with patch.object(landlock, "abi", return_value=2):
-        found = choose(())
+        found = choose((), namespaces=False)
     assert found.launcher is None
     assert "version 2, 3 is needed" in found.why
 
@@ -89,11 +123,28 @@ def test_no_sandbox_at_all_is_found_out() -> None:
 def test_a_filter_that_is_left_out_is_found_out() -> None:
     """Landlock alone does not keep a step from the network: the self-test sees that, too."""
     need("landlock")
-    with (
-        patch("orch23.execute.sandbox.seccomp.install"),
-        patch("orch23.execute.sandbox.restricted._own_network", return_value=False),
-    ):
+    supervisor.close_idle()
+    weak = "from orch23.execute.sandbox import confinement as c; c.seccomp.install = lambda _: None; "
+    weak += "c._own_network = lambda: False; "
+    with patch.object(supervisor, "_MAIN", supervisor._MAIN.replace("from", f"{weak}from", 1)):
         assert fault(Restricted()) == "this machine's network could be reached"
+    supervisor.close_idle()
+
+
+@pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
+def test_a_tree_that_can_be_written_though_it_is_read_only_is_found_out(tier: str) -> None:
+    need(tier)
+    confined = launcher(tier)
+
+    class Forgetful:
+        tier = "forgetful"
+        seen = staticmethod(confined.seen)
+
+        def prepare(self, launch: Launch) -> AbstractContextManager[Launch]:
+            return confined.prepare(replace(launch, writable=None))
+
+    assert fault(confined) is None
+    assert fault(Forgetful()) == "a tree that is read-only could be written"
 
 
 def test_it_is_tried_once_and_whoever_asks_meanwhile_waits() -> None:
@@ -154,23 +205,8 @@ def test_one_process_tries_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [1]
 
 
-def test_only_what_a_thread_starts_is_confined_never_this_process(tmp_path: Path) -> None:
-    """The claim on which tier B rests: a thread gives up its own rights, and no other thread's."""
-    need("landlock")
-    assert fault(Restricted()) is None
-    status = Path("/proc/self/status").read_text()
-    for task in Path("/proc/self/task").iterdir():
-        assert "Seccomp:\t0" in (task / "status").read_text()
-        assert "NoNewPrivs:\t0" in (task / "status").read_text()
-    assert "Seccomp:\t0" in status
-    (tmp_path / "still").write_text("writable")
-
-
-def test_what_goes_wrong_in_the_thread_is_told_and_starts_nothing(tmp_path: Path) -> None:
-    def confine() -> None:
-        raise OSError(1, "no")
-
-    with pytest.raises(OSError, match="no"):
+def test_what_cannot_be_confined_is_told_and_not_started(tmp_path: Path) -> None:
+    with tempfile.TemporaryFile() as no_ruleset, pytest.raises(OSError, match="descriptor in bad state"):
         run_process(
             ["touch", "ran"],
             cwd=tmp_path,
@@ -178,6 +214,30 @@ def test_what_goes_wrong_in_the_thread_is_told_and_starts_nothing(tmp_path: Path
             timeout_s=5,
             cancel=threading.Event(),
             log=tmp_path / "log",
-            confine=confine,
+            confinement=Confinement(no_ruleset.fileno(), network=False),
         )
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EMFILE, errno.ENOSPC])
+def test_what_the_machine_refuses_says_nothing_of_a_tier(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("orch23.execute.sandbox.self_test.scratch_folder", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        choose()
+
+
+def test_a_choice_ahead_that_fails_is_reported_to_who_asks(capfd: pytest.CaptureFixture[str]) -> None:
+    def refuse() -> Choice:
+        raise OSError(errno.EROFS, "read-only")
+
+    sandbox = Sandbox(refuse)
+    before = set(threading.enumerate())
+    sandbox.begin()
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    with pytest.raises(OSError, match="read-only"):
+        _ = sandbox.choice
+    assert "Traceback" not in capfd.readouterr().err

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.execute.sandbox.places import SETTINGS, SYSTEM, prefixes, readable
+from orch23.execute.sandbox import places
+from orch23.execute.sandbox.places import SETTINGS, SYSTEM, prefixes, readable, within
 from orch23.execute.sandbox.programs import check_program
 
 
@@ -42,6 +43,71 @@ def test_of_a_prefix_that_holds_a_closed_place_only_the_interpreter_is_seen(tmp_
     (home / "lib/python3.11").mkdir(parents=True)
     (home / ".ssh").mkdir()
     assert set(prefixes(python, (home,))) == {python, home / "lib/python3.11"}
+
+
+@pytest.mark.parametrize("other", ["share/keyrings/login", "state/notes", "app/config", "etc/token", "lib/app/data"])
+def test_of_a_folder_of_the_users_that_holds_more_than_an_interpreter_only_that_is_seen(
+    tmp_path: Path, other: str
+) -> None:
+    """Such as ~/.local, where programs of all kinds keep what they know."""
+    python = program(tmp_path / "home/.local/bin/python3")
+    (tmp_path / "home/.local/lib/python3.11").mkdir(parents=True)
+    program(tmp_path / "home/.local" / other)
+    seen = prefixes(python, (tmp_path / "home",))
+    assert set(seen) == {python, tmp_path / "home/.local/lib/python3.11"}
+
+
+def test_where_other_things_come_later_no_more_is_seen_than_the_interpreter(tmp_path: Path) -> None:
+    python = program(tmp_path / "home/.local/bin/python3")
+    (tmp_path / "home/.local/lib/python3.11").mkdir(parents=True)
+    assert prefixes(python, (tmp_path / "home",)) == (tmp_path / "home/.local",)
+    program(tmp_path / "home/.local/share/keyrings/login")
+    assert set(prefixes(python, (tmp_path / "home",))) == {python, tmp_path / "home/.local/lib/python3.11"}
+
+
+@pytest.mark.parametrize("own", [(), ("conda-meta/history", "etc/conda/x", "ssl/cert.pem", "anything/else")])
+def test_an_installation_of_its_own_in_the_home_is_seen_as_a_whole(tmp_path: Path, own: tuple[str, ...]) -> None:
+    python = program(tmp_path / "home/.pyenv/versions/3.11.7/bin/python3.11")
+    for name in (
+        "lib/python3.11/os.py",
+        "lib/libpython3.11.so.1.0",
+        "lib/pkgconfig/python.pc",
+        "include/python3.11/x.h",
+    ):
+        program(tmp_path / "home/.pyenv/versions/3.11.7" / name)
+    program(tmp_path / "home/.pyenv/versions/3.11.7/share/man/man1/python.1")
+    for name in own:
+        program(tmp_path / "home/.pyenv/versions/3.11.7" / name)
+    assert prefixes(python, (tmp_path / "home",)) == (tmp_path / "home/.pyenv/versions/3.11.7",)
+
+
+def test_a_link_to_an_interpreter_opens_its_installation_and_not_where_the_link_is(tmp_path: Path) -> None:
+    python = program(tmp_path / "home/.local/share/uv/python/cpython-3.12/bin/python3.12")
+    (tmp_path / "home/.local/bin").mkdir()
+    link = tmp_path / "home/.local/bin/python3"
+    link.symlink_to(python)
+    assert set(prefixes(link, (tmp_path / "home",))) == {link, python.parent.parent}
+
+
+def test_a_closed_place_within_the_system_is_left_out_and_what_is_beside_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    system = tmp_path / "usr"
+    project = system / "src/app"
+    for name in ("bin/tool", "src/linux/version", "src/app/.env", "src/readme"):
+        program(system / name)
+    python = environment(project / ".venv", program(tmp_path / "opt/bin/python3"))
+    (tmp_path / "link").symlink_to(project)
+    monkeypatch.setattr(places, "SYSTEM", (str(system),))
+    readable.cache_clear()
+    request.addfinalizer(readable.cache_clear)
+    assert str(system) in readable()
+    for closed in (project, tmp_path / "link"):
+        found = {path for path in readable((closed,)) if path.startswith(str(system))}
+        assert found == {f"{system}/bin", f"{system}/src/linux", f"{system}/src/readme"}
+        assert within((closed,)) == (str(project),)
+        assert project / ".venv" in prefixes(python, (closed,))
+    assert within((tmp_path, system)) == ()
 
 
 def test_an_environment_that_was_made_anew_is_looked_at_again(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The filter of system calls, run by a small machine of our own for both kinds of processor."""
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -12,6 +13,9 @@ from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, NUMBERS, nu
 MACHINES = ("x86_64", "aarch64")
 ALLOWED, KILLED, EPERM, ENOSYS, EOPNOTSUPP = 0x7FFF0000, 0x80000000, 0x50001, 0x50026, 0x5005F
 NEWUSER, NEWNET, SIGCHLD, UNIX, INET, PACKET, NETLINK, STREAM, DATAGRAM = 1 << 28, 1 << 30, 17, 1, 2, 17, 16, 1, 2
+RAW, PACKETS, TIPC = 3, 5, 30
+ENOTTY, DONE = 0x50019, 0x50000
+NOBODY_GIVEN = (1 << 32) - 1
 
 
 def verdict(code: bytes, machine: str, call: int, *arguments: int, architecture: int | None = None) -> int:
@@ -38,6 +42,8 @@ def run(code: bytes, machine: str, call: int, *arguments: int, architecture: int
                 register = struct.unpack_from("<I", data, value)[0]
             case 0x54:
                 register &= value
+            case 0x05:
+                at += value
             case 0x15:
                 at += jump_true if register == value else jump_false
             case 0x35:
@@ -103,8 +109,8 @@ def test_arguments_decide(name: str, arguments: tuple[int, ...], expected: int, 
         ),
         (
             Sockets.NONE,
-            [(UNIX, STREAM)],
-            [(UNIX, DATAGRAM), (UNIX, DATAGRAM | 0o2000000), (INET, STREAM), (NETLINK, 3, 0)],
+            [],
+            [(UNIX, STREAM), (UNIX, DATAGRAM), (UNIX, RAW | 0o2000000), (INET, STREAM), (NETLINK, 3, 0)],
         ),
     ],
 )
@@ -112,9 +118,12 @@ def test_families_of_sockets(sockets: Sockets, allowed: list, refused: list, mac
     assert [asked("socket", *one, machine=machine, sockets=sockets) for one in allowed] == [ALLOWED] * len(allowed)
     assert [asked("socket", *one, machine=machine, sockets=sockets) for one in refused] == [EPERM] * len(refused)
     assert asked("connect", 3, machine=machine, sockets=sockets) == (EPERM if sockets is Sockets.NONE else ALLOWED)
-    pair = asked("socketpair", UNIX, DATAGRAM, machine=machine, sockets=sockets)
-    assert pair == (ALLOWED if sockets is Sockets.OWN else EPERM)
-    assert asked("socketpair", UNIX, STREAM, machine=machine, sockets=sockets) == ALLOWED
+    for kind in (DATAGRAM, RAW, RAW | 0o2000000):  # of either, one end can send to the addresses of others
+        pair = asked("socketpair", UNIX, kind, machine=machine, sockets=sockets)
+        assert pair == (ALLOWED if sockets is Sockets.OWN else EPERM)
+    for kind in (STREAM, PACKETS, STREAM | 0o2000000):
+        assert asked("socketpair", UNIX, kind, machine=machine, sockets=sockets) == ALLOWED
+    assert asked("socketpair", TIPC, STREAM, machine=machine, sockets=sockets) == EPERM
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -125,6 +134,71 @@ def test_what_shares_namespaces_may_reach_no_other_process(machine: str) -> None
     assert asked("setxattr", machine=machine, alone=False) == EOPNOTSUPP
     assert asked("prlimit64", 0, 7, machine=machine, alone=False) == ALLOWED
     assert asked("prlimit64", 4711, 7, machine=machine, alone=False) == EPERM
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("mq_unlink", (0,), EPERM),
+        ("setpriority", (0, 0, 5), ALLOWED),
+        ("setpriority", (2, 0, 5), EPERM),  # all processes of this user
+        ("setpriority", (0, 4711, 5), EPERM),
+        ("ioprio_set", (1, 0, 0), ALLOWED),
+        ("ioprio_set", (3, 0, 0), EPERM),
+        ("ioprio_set", (1, 4711, 0), EPERM),
+        ("sched_setaffinity", (0, 8, 1), ALLOWED),
+        ("sched_setaffinity", (4711, 8, 1), EPERM),
+        ("sched_setscheduler", (4711, 3, 1), EPERM),
+        ("sched_setparam", (4711, 1), EPERM),
+        ("sched_setattr", (4711, 1, 0), EPERM),
+        ("chmod", (1, 0o755), ALLOWED),
+        ("chmod", (1, 0o4755), EPERM),
+        ("fchmod", (1, 0o2755), EPERM),
+        ("fchmodat", (1, 2, 0o2755), EPERM),
+        ("fchmodat2", (1, 2, 0o6755, 0), EPERM),
+        ("fchmodat2", (1, 2, 0o755, 0), ALLOWED),
+        ("file_setattr", (1, 2, 3), EPERM),
+        ("inotify_add_watch", (1, 2, 3), EPERM),
+        ("getxattr", (1, 2, 3), EOPNOTSUPP),
+        ("fcntl", (1, 1026, 1), EPERM),  # F_NOTIFY
+        ("fcntl", (1, 6, 1), ALLOWED),  # F_SETLK
+        ("ioctl", (1, 0x40086602), ENOTTY),  # FS_IOC_SETFLAGS
+        ("ioctl", (1, 0x40086602 | 1 << 32), ENOTTY),
+        ("ioctl", (1, 0x5000940E), ENOTTY),  # BTRFS_IOC_SUBVOL_CREATE
+        ("ioctl", (1, 0x40049409), ALLOWED),  # FICLONE
+        ("ioctl", (1, 0x4020940D), ALLOWED),  # FICLONERANGE
+    ],
+)
+def test_what_shares_namespaces_may_change_no_other_file_and_process(
+    name: str, arguments: tuple[int, ...], expected: int, machine: str
+) -> None:
+    assert asked(name, *arguments, machine=machine, alone=False) in (expected, None)
+    assert asked(name, *arguments, machine=machine) in (ALLOWED, None)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["chown", "fchown", "lchown", "fchownat"])
+def test_a_file_can_be_given_to_its_owner_alone_and_nothing_is_done(name: str, machine: str) -> None:
+    before = (1, 2) if name == "fchownat" else (1,)
+    own, group = os.getuid(), os.getgid()
+    for user, of in ((own, group), (own, NOBODY_GIVEN), (NOBODY_GIVEN, group), (NOBODY_GIVEN, NOBODY_GIVEN)):
+        assert asked(name, *before, user, of, machine=machine, alone=False) in (DONE, None)
+    for user, of in ((own + 1, group), (own, group + 1), (NOBODY_GIVEN, group + 1)):
+        assert asked(name, *before, user, of, machine=machine, alone=False) in (EPERM, None)
+        assert asked(name, *before, user, of, machine=machine) in (ALLOWED, None)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_step_keeps_others_waiting_or_takes_the_disk_in_no_time(alone: bool, machine: str) -> None:
+    for command in (1024, 1040):  # F_SETLEASE, F_SETDELEG
+        assert asked("fcntl", 1, command, 1, machine=machine, alone=alone) == EPERM
+    for mode in (0, 1, 0x10):  # to keep the size; to write zeros
+        assert asked("fallocate", 1, mode, 0, 1 << 40, machine=machine, alone=alone) == EOPNOTSUPP
+    for request in (0x4030582A, 0x401C5820):  # FS_IOC_RESVSP64, FS_IOC_FSSETXATTR
+        assert asked("ioctl", 1, request, machine=machine, alone=alone) == ENOTTY
+    assert asked("fallocate", 1, 3, 0, 1 << 40, machine=machine, alone=alone) == ALLOWED  # a hole is punched
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -167,7 +241,7 @@ def test_the_numbers_are_the_kernels(machine: str, header: str) -> None:
         pytest.skip(f"there is no {path}")
     found = {m[1]: int(m[2]) for m in re.finditer(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", path.read_text())}
     ours = {name: number(name, machine) for name in NUMBERS}
-    newer = {"setxattrat", "removexattrat"}
+    newer = {"setxattrat", "getxattrat", "listxattrat", "removexattrat", "fchmodat2", "file_setattr", "open_tree_attr"}
     assert {n: v for n, v in ours.items() if n not in newer or n in found} == {
         n: found.get(n) for n in ours if n not in newer or n in found
     }

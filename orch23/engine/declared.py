@@ -1,0 +1,98 @@
+"""Say which protected names the stages of a pipeline declare (ADR 26), and which of their files configure a tool."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from orch23.decide.protected import Declared
+from orch23.engine.session import Session
+from orch23.engine.transcripts import transcript_folders
+from orch23.model.diagnostic import Diagnostic, Severity
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
+from orch23.model.plan import Plan
+from orch23.model.protected import tool_name
+from orch23.plan.writers import writes_of
+
+_MOST_NAMES = 5
+_Node = Stage | ForeachStage | SkippedStage
+
+
+def own_files(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return patterns of the files that say what to do and what was done: they are protected wherever they are."""
+    return (pipeline.file, _lock(pipeline), *(f"{place.rstrip('/')}/" for place in transcript_folders(pipeline)))
+
+
+def _lock(pipeline: Pipeline) -> str:
+    return PurePosixPath(pipeline.file).with_suffix(".lock").as_posix()
+
+
+def declared_by_pipeline(pipeline: Pipeline) -> Declared:
+    """Return what a pipeline declares as it is written, before any foreach over a file is expanded."""
+    return _declared(pipeline, (*pipeline.stages, *pipeline.skipped))
+
+
+def _declared(pipeline: Pipeline, nodes: Iterable[_Node]) -> Declared:
+    return Declared(_patterns(nodes), own_files(pipeline), (_lock(pipeline),))
+
+
+@dataclass(slots=True)
+class DeclaredByPlan:
+    """What the stages, items and switched-off stages of a session's plan declare.
+
+    The index is made for the first protected path, which most builds do not have, and anew when the plan was extended.
+    """
+
+    session: Session
+    _none: Declared = field(init=False)
+    _plan: Plan | None = None
+    _declared: Declared | None = None
+
+    def __post_init__(self) -> None:
+        """Know what is protected."""
+        self._none = _declared(self.session.pipeline, ())
+
+    def refusal(self, path: str) -> str | None:
+        """Return why no stage of today's plan may write or remove a path, or None: by its names alone.
+
+        Raises:
+            SafetyError: the path leads through a link.
+
+        """
+        return self.session.store.promoter.refusal(path, self._by_names)
+
+    def _by_names(self, path: str) -> str | None:
+        if self._none.refusal(path) is None:
+            return None
+        plan = self.session.world.plan
+        if self._declared is None or self._plan is not plan:
+            nodes = (*plan.pipeline.stages, *plan.nodes.values(), *plan.skipped.values())
+            self._plan, self._declared = plan, _declared(plan.pipeline, nodes)
+        return self._declared.refusal(path)
+
+
+def _patterns(nodes: Iterable[_Node]) -> Iterator[str]:
+    for node in nodes:
+        yield from node.writes if isinstance(node, SkippedStage) else writes_of(node)
+        if isinstance(node, Stage):
+            yield from node.fence.delete
+
+
+def unnamed_tools(plan: Plan, stage: str, paths: Iterable[str]) -> Diagnostic | None:
+    """Return a warning of the files of a stage that configure tools and that the pipeline does not name, or None.
+
+    What an item of a list in a file names, the author of the pipeline does not.
+    """
+    found = [path for path in paths if tool_name(path) is not None]
+    if not found:
+        return None
+    node = plan.nodes[stage]
+    family = next((one for one in plan.pipeline.stages if one.name == stage.partition("@")[0]), node)
+    is_typed = isinstance(family, Stage) or bool(family.foreach.values)
+    declared = Declared(writes_of(node if is_typed else family))
+    unnamed = [f"`{path}`" for path in found if declared.configures_unnamed(path)]
+    if not unnamed:
+        return None
+    more = f" and {len(unnamed) - _MOST_NAMES} more" if len(unnamed) > _MOST_NAMES else ""
+    message = f"wrote {', '.join(unnamed[:_MOST_NAMES])}{more}: such names configure tools"
+    hint = "read them before you run these tools; name them in `outputs` or `allowed_paths.write` if they are meant"
+    return Diagnostic("W306", message, hint=hint, severity=Severity.WARNING)

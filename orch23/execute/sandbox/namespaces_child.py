@@ -1,0 +1,364 @@
+"""Run a command in namespaces of its own: what orch23 needs of bubblewrap, where that is not installed.
+
+A program of its own, since only a process of one thread can enter a user namespace. It takes bwrap's options, reports
+as bwrap does on `--json-status-fd`, and imports nothing of orch23: `python -I -S` starts it before each step.
+"""
+
+import _socket
+import ctypes
+import fcntl
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+_IGNORED = 1  # SIG_IGN
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_MOUNT_SETATTR = 442
+_NEW_MOUNTS, _NEW_CGROUPS = 0x0002_0000, 0x0200_0000
+_NAMESPACES = {
+    "--unshare-user": 0x1000_0000,
+    "--unshare-pid": 0x2000_0000,
+    "--unshare-net": 0x4000_0000,
+    "--unshare-ipc": 0x0800_0000,
+    "--unshare-uts": 0x0400_0000,
+    "--unshare-cgroup-try": _NEW_CGROUPS,
+}
+_NO_SUID, _NO_DEVICES, _NO_EXECUTION = 2, 4, 8  # MS_* of mount and MOUNT_ATTR_* of mount_setattr alike
+_READ_ONLY = 1
+_BIND, _RECURSIVE, _SLAVE, _DETACH = 1 << 12, 1 << 14, 1 << 19, 2
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 22, 24, 38, 47
+_CAPABILITIES = 64
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_BASES = ("/tmp", "/run", "/mnt")  # noqa: S108 - something is mounted on it, which no other process sees
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "fd": "/proc/self/fd",
+    "core": "/proc/kcore",
+    "ptmx": "pts/ptmx",
+}
+_SWITCHES = ("sys", "sysrq-trigger", "irq", "bus")  # of /proc
+_FAILED = 1
+
+_SETTINGS = ("--hostname", "--chdir", "--seccomp", "--json-status-fd", "--perms", "--size", "--cap-drop")
+_WORDS = {
+    **dict.fromkeys(_SETTINGS, 1),
+    **dict.fromkeys(("--proc", "--dev", "--tmpfs", "--remount-ro"), 1),
+    **dict.fromkeys(("--bind", "--ro-bind", "--ro-bind-try", "--symlink", "--file"), 2),
+}
+_OPERATIONS = frozenset(option for option in _WORDS if option not in _SETTINGS)
+_SIGINT, _SIGKILL, _SIGPIPE, _SIGXFSZ = 2, 9, 13, 25
+
+Operation = tuple[str, list[str], int, str]  # the option, its arguments, and `--perms` and `--size` before it
+
+
+class Wanted:
+    """What the options say."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        """Read bwrap's options, as far as orch23 uses them."""
+        end = arguments.index("--")
+        self.command = list(arguments[end + 1 :])
+        options = list(_read(arguments[:end]))
+        words = dict(options)
+        self.namespaces = sum(_NAMESPACES.get(option, 0) for option in words)
+        self.own_network = "--unshare-net" in words
+        (self.hostname,), (self.folder,) = words["--hostname"], words["--chdir"]
+        self.filter, self.status = int(words["--seccomp"][0]), int(words["--json-status-fd"][0])
+        self.operations: list[Operation] = []
+        before: dict[str, str] = {}
+        for option, given in options:
+            if option in ("--perms", "--size"):
+                before[option] = given[0]
+            elif option in _OPERATIONS:
+                self.operations.append((option, given, int(before.pop("--perms", "0755"), 8), before.pop("--size", "")))
+
+
+def _read(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    left = iter(arguments)
+    for option in left:
+        yield option, [next(left) for _ in range(_WORDS.get(option, 0))]
+
+
+def main() -> None:
+    """Make the namespaces, and wait for the first process in them."""
+    wanted = Wanted(sys.argv[1:])
+    with open("/proc/self/environ", "rb") as file:  # os.environ has what Python may have added
+        environment = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
+    for number in (_SIGINT, _SIGPIPE, _SIGXFSZ):  # Python handles or ignores them, and the command would inherit that
+        before = _LIBC.signal(number, None)
+        if number == _SIGINT and before == _IGNORED:  # by whoever started this, such as a shell in the background
+            _LIBC.signal(number, ctypes.c_void_p(_IGNORED))
+    told, tell = os.pipe()  # that it failed; the end of it is the good news
+    tied, tie = os.pipe()
+    try:
+        _end_with_parent()
+        _enter(wanted.namespaces)
+        first = os.fork()
+    except OSError as problem:
+        _say(problem)
+        os._exit(_FAILED)
+    if first == 0:
+        os.close(tie)
+        _guarded(lambda: _first(wanted, environment, tied), tell)
+    os.close(tell)
+    os.write(wanted.status, b'{ "child-pid": %d }\n' % first)
+    _close_all_but(told, tie, wanted.status)
+    os.write(tie, b".")
+    code = _code(os.waitpid(first, 0)[1])
+    if not os.read(told, 1):
+        os.write(wanted.status, b'{ "exit-code": %d }\n' % code)
+    os._exit(code)
+
+
+def _enter(namespaces: int) -> None:
+    """Move to new namespaces, as the user that we are; what is started next is the first process in them."""
+    user, group = os.getuid(), os.getgid()
+    try:
+        _checked("unshare", _LIBC.unshare(namespaces))
+    except OSError:
+        _checked("unshare", _LIBC.unshare(namespaces & ~_NEW_CGROUPS))
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{user} {user} 1")
+    _write("/proc/self/gid_map", f"{group} {group} 1")
+
+
+def _first(wanted: Wanted, environment: dict[bytes, bytes], tied: int) -> None:
+    """Be the first process: make the tree of files, start the command and end with it, and with it all others."""
+    _end_with_parent()
+    if not os.read(tied, 1):
+        os._exit(_FAILED)  # the parent had ended before
+    _checked("unshare", _LIBC.unshare(_NEW_MOUNTS))
+    if wanted.hostname:
+        name = wanted.hostname.encode()
+        _checked("sethostname", _LIBC.sethostname(name, ctypes.c_size_t(len(name))))
+    if wanted.own_network:
+        _raise_loopback()
+    with os.fdopen(wanted.filter, "rb") as file:
+        filter_program = file.read()
+    mask = os.umask(0)
+    _make_tree(wanted.operations)
+    os.umask(mask)
+    _drop_capabilities()
+    _install(filter_program)
+    command = os.fork()
+    if command == 0:
+        os.close(tied)
+        os.close(wanted.status)
+        os.setsid()
+        os.chdir(wanted.folder)
+        try:
+            os.execve(wanted.command[0], wanted.command, environment)  # noqa: S606 - that is its purpose
+        except OSError as problem:
+            raise OSError(problem.errno, f"execvp {wanted.command[0]}: {problem.strerror}") from None
+    _close_all_but()
+    while True:
+        pid, status = os.wait()
+        if pid == command:
+            os._exit(_code(status))
+
+
+# ---- the tree of files ----------------------------------------------------------------------------------------------
+
+
+def _make_tree(operations: Sequence[Operation]) -> None:
+    """Make a tree of exactly these, and go there; the machine's own is out of reach then.
+
+    Meanwhile the machine's is at /old, and the new one at /new.
+    """
+    resolved = [
+        (option, [os.path.realpath(words[0]), words[1]] if "bind" in option else words, perms, size)
+        for option, words, perms, size in operations
+    ]
+    _mount(None, "/", None, _SLAVE | _RECURSIVE)
+    base = next(folder for folder in _BASES if os.path.isdir(folder))
+    _mount("tmpfs", base, "tmpfs", _NO_SUID | _NO_DEVICES, "mode=0755")
+    os.chdir(base)
+    os.mkdir("new", 0o755)
+    os.mkdir("old", 0o755)
+    _mount("new", "new", None, _BIND)
+    _pivot(".", "old")
+    os.chdir("/")
+    for operation in resolved:
+        _do(*operation)
+    _checked("umount", _LIBC.umount2(b"/old", _DETACH))
+    os.chdir("/new")
+    _pivot(".", ".")
+    _checked("umount", _LIBC.umount2(b".", _DETACH))
+    os.chdir("/")
+
+
+def _do(option: str, words: list[str], perms: int, size: str) -> None:
+    """Do what one option says."""
+    target = f"/new{words[-1]}"
+    if option in ("--bind", "--ro-bind", "--ro-bind-try"):
+        source = f"/old{words[0]}"
+        if option != "--ro-bind-try" or os.path.exists(source):
+            _bind(source, target, _NO_SUID | _NO_DEVICES | (0 if option == "--bind" else _READ_ONLY))
+    elif option == "--symlink":
+        _make_parents(target)
+        os.symlink(words[0], target)
+    elif option == "--file":
+        _make_parents(target)
+        with os.fdopen(int(words[0]), "rb") as source_file:
+            data = source_file.read()
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, perms), "wb") as file:
+            file.write(data)
+    elif option == "--tmpfs":
+        _make_folder(target)
+        limits = f",size={size}" if size else ""
+        _mount("tmpfs", target, "tmpfs", _NO_SUID | _NO_DEVICES, f"mode={perms:04o}{limits}")
+    elif option == "--remount-ro":
+        _set_attributes(target, _READ_ONLY, 0)
+    elif option == "--proc":
+        _make_proc(target)
+    elif option == "--dev":
+        _make_devices(target)
+    else:
+        message = f"{option} is not known"
+        raise OSError(message)
+
+
+def _make_proc(target: str) -> None:
+    _make_folder(target)
+    _mount("proc", target, "proc", _NO_SUID | _NO_DEVICES | _NO_EXECUTION)
+    for name in _SWITCHES:
+        if os.path.exists(f"{target}/{name}"):
+            _bind(f"{target}/{name}", f"{target}/{name}", _READ_ONLY)
+
+
+def _make_devices(target: str) -> None:
+    _make_folder(target)
+    _mount("tmpfs", target, "tmpfs", _NO_SUID | _NO_DEVICES, "mode=0755")
+    for name in _DEVICES:
+        _bind(f"/old/dev/{name}", f"{target}/{name}", _NO_SUID)
+    for folder in ("pts", "shm"):
+        os.mkdir(f"{target}/{folder}", 0o755)
+    _mount("devpts", f"{target}/pts", "devpts", _NO_SUID | _NO_EXECUTION, "newinstance,ptmxmode=0666,mode=620")
+    for name, place in _DEVICE_LINKS.items():
+        os.symlink(place, f"{target}/{name}")
+
+
+def _bind(source: str, target: str, attributes: int) -> None:
+    if os.path.isdir(source):
+        _make_folder(target)
+    elif not os.path.lexists(target):
+        _make_parents(target)
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444))
+    _mount(source, target, None, _BIND | _RECURSIVE)
+    _set_attributes(target, attributes, _AT_RECURSIVE)
+
+
+def _make_folder(path: str) -> None:
+    os.makedirs(path, 0o755, exist_ok=True)
+
+
+def _make_parents(path: str) -> None:
+    _make_folder(os.path.dirname(path))
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    words = (word.encode() if word is not None else None for word in (source, target, kind))
+    _checked(f"mount {target}", _LIBC.mount(*words, ctypes.c_ulong(flags), data.encode() or None))
+
+
+def _set_attributes(target: str, attributes: int, flags: int) -> None:
+    """Restrict a mount; what it already forbids stays forbidden."""
+    wanted = struct.pack("=4Q", attributes, 0, 0, 0)
+    numbers = (ctypes.c_int(_AT_FDCWD), os.fsencode(target), ctypes.c_uint(flags))
+    size = ctypes.c_size_t(len(wanted))
+    _checked(f"mount_setattr {target}", _LIBC.syscall(ctypes.c_long(_MOUNT_SETATTR), *numbers, wanted, size))
+
+
+def _pivot(new: str, old: str) -> None:
+    number = _PIVOT_ROOT[os.uname().machine]
+    _checked("pivot_root", _LIBC.syscall(ctypes.c_long(number), new.encode(), old.encode()))
+
+
+# ---- what is given up -----------------------------------------------------------------------------------------------
+
+
+def _end_with_parent() -> None:
+    _checked("prctl", _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
+
+
+def _drop_capabilities() -> None:
+    for capability in range(_CAPABILITIES):
+        if _LIBC.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
+            break  # that was the last
+    _LIBC.prctl(_PR_CAP_AMBIENT, 4, 0, 0, 0)
+    header = ctypes.create_string_buffer(struct.pack("=Ii", 0x2008_0522, 0), 8)
+    _checked("capset", _LIBC.capset(header, ctypes.create_string_buffer(24)))
+
+
+def _install(filter_program: bytes) -> None:
+    _checked("no_new_privs", _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
+    header = struct.pack("@HP", len(filter_program) // 8, ctypes.addressof(buffer))
+    _checked("seccomp", _LIBC.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), header, 0, 0))
+
+
+def _raise_loopback() -> None:
+    any_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    name = struct.pack("16sH14x", b"lo", 0)
+    flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket.fileno(), _SIOCGIFFLAGS, name))[1]
+    fcntl.ioctl(any_socket.fileno(), _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+    any_socket.close()
+
+
+# ---- helpers --------------------------------------------------------------------------------------------------------
+
+
+def _guarded(work: Callable[[], None], tell: int) -> None:
+    """Do the work of a child, which does not return; say that it failed, and why."""
+    try:
+        work()
+    except BaseException as problem:  # noqa: BLE001 - it must not go on as its parent
+        _say(problem)
+    os.write(tell, b"x")
+    os._exit(_FAILED)
+
+
+def _say(problem: BaseException) -> None:
+    why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+    where = f" ({problem.filename})" if isinstance(problem, OSError) and problem.filename else ""
+    os.write(2, f"namespaces: {why}{where}\n".encode(errors="replace"))
+
+
+def _checked(name: str, result: int) -> None:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+
+
+def _code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close all descriptors but the first three and these: a pipe that is open somewhere has no end."""
+    for low, high in _gaps(sorted(kept)):
+        os.closerange(low, high)
+
+
+def _gaps(kept: list[int]) -> Iterator[tuple[int, int]]:
+    low = 3
+    for number in kept:
+        yield low, number
+        low = number + 1
+    yield low, 1 << 20
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""The supervisor: starts one step after the other, and ends all processes of a step before the next.
+
+It is a subreaper and starts nothing but steps, so all its children are of the step, whatever they changed of
+themselves; and where it has no child left, the kernel says that no process of the step is left. It runs alone with one
+thread, so that code between its fork and its exec is safe. When orch23 ends, however it ends, it ends the step.
+"""
+
+import contextlib
+import errno
+import fcntl
+import gc
+import marshal
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orch23.execute.sandbox.confinement import confine, prepare
+from orch23.execute.sandbox.system_calls import libc
+
+PREFIX = struct.Struct("=I")
+"""The length of a message, in front of it; the descriptors come with it."""
+
+END = ("end",)
+MOST_DESCRIPTORS = 64
+_INT_BYTES = 4
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_END_WITHIN_S = 5.0
+_REAP_EACH_MS = 500
+_FAST_ROUNDS, _PAUSE_S = 100, 0.001
+_READ_BYTES = 1 << 16
+_FAILED = 255
+_BEGUN = b"!"
+
+
+def main() -> None:
+    """Serve the requests that come through stdin, until its end."""
+    control = socket.socket(fileno=fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3))
+    libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prepare()
+    gc.freeze()
+    while True:
+        _serve(control)
+
+
+def send(control: socket.socket, message: tuple[Any, ...], descriptors: Sequence[int] = ()) -> None:
+    """Send a message of plain values, with descriptors.
+
+    Raises:
+        OSError: the other side is gone.
+
+    """
+    data = marshal.dumps(message)
+    socket.send_fds(control, [PREFIX.pack(len(data))], descriptors)
+    control.sendall(data)
+
+
+def receive(control: socket.socket) -> "tuple[tuple[Any, ...], list[int]] | None":
+    """Return the next message with its descriptors; None where the other side is gone.
+
+    Raises:
+        OSError: it took too long.
+
+    """
+    try:
+        # not socket.recv_fds, which forgets its flags: the step would inherit them
+        space = socket.CMSG_SPACE(MOST_DESCRIPTORS * _INT_BYTES)
+        head, sent, _, _ = control.recvmsg(PREFIX.size, space, socket.MSG_CMSG_CLOEXEC)
+        data = _exactly(control, PREFIX.unpack(head)[0]) if len(head) == PREFIX.size else None
+    except ConnectionError:
+        return None
+    descriptors = [one for _, _, numbers in sent for one in memoryview(numbers).cast("i")]
+    return None if data is None else (marshal.loads(data), descriptors)  # noqa: S302 - from orch23 itself
+
+
+def _exactly(control: socket.socket, size: int) -> "bytes | None":
+    parts = []
+    while size:
+        part = control.recv(min(size, _READ_BYTES))
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _serve(control: socket.socket) -> None:
+    """Start a step, tell its process, and end all that is left of it when that is asked for."""
+    leader, error = _start(control)
+    if error:
+        _end(leader, None)
+    with contextlib.suppress(OSError):
+        send(control, (leader, error))
+    if error:
+        return
+    waiting = select.poll()
+    waiting.register(control, select.POLLIN)
+    while not waiting.poll(_REAP_EACH_MS):
+        _reap(leader)
+    asked = receive(control)
+    status, left = _end(leader, _END_WITHIN_S if asked is not None else None)
+    with contextlib.suppress(OSError):
+        send(control, (status, left))
+    if left:  # they are killed as long as it takes, and nothing else is started here
+        _end(leader, None)
+        os._exit(0)
+
+
+# ---- start ---------------------------------------------------------------------------------------
+
+
+def _start(control: socket.socket) -> tuple[int, int]:
+    """Return the process of a step, and 0; or the process that was to become it, and why it could not.
+
+    It is forked before it is known what it will be, so that a step does not wait for that, and takes the request.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if not pid:
+        error = _FAILED
+        try:
+            asked = receive(control)
+            if asked is not None:
+                os.write(writing, _BEGUN)
+                request, descriptors = asked
+                above = max((2, *request[4])) + 1  # the numbers of all descriptors that the step is to have
+                writing, *descriptors = (
+                    fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, above) for one in (writing, *descriptors)
+                )
+                _become(request, descriptors)
+        except OSError as problem:
+            error = problem.errno or _FAILED
+        finally:
+            os.write(writing, b"%d" % error)
+            os._exit(_FAILED)
+    os.close(writing)
+    told = os.read(reading, len(_BEGUN))
+    if told != _BEGUN:  # orch23 has ended
+        os._exit(0)
+    told = os.read(reading, 16)
+    os.close(reading)
+    return pid, int(told or 0)
+
+
+def _become(request: tuple[Any, ...], descriptors: Sequence[int]) -> None:
+    """Make this process the step.
+
+    Raises:
+        OSError: it cannot be confined, or its program cannot be run.
+
+    """
+    argv, env, cwd, limits, numbers, network = request
+    stdin, output, errors, rules, *passed = descriptors
+    os.setsid()
+    libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for number, one in zip((0, 1, 2, *numbers), (stdin, output, errors, *passed), strict=True):
+        os.dup2(one, number)
+    os.chdir(cwd)
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+        signal.signal(ignored, signal.SIG_DFL)
+    for kind, limit in limits:
+        resource.setrlimit(kind, (limit, limit))
+    confine(rules, network=network)
+    _execute(argv, env)
+
+
+def _execute(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> None:
+    """Run a program, found as a shell finds it.
+
+    Raises:
+        OSError: it is not there, or cannot be run.
+
+    """
+    folders = env.get(b"PATH", os.defpath.encode()).split(b":") if b"/" not in argv[0] else [b""]
+    missing = refused = None
+    for folder in folders:
+        try:
+            os.execve(os.path.join(folder, argv[0]), list(argv), env)  # noqa: S606 - a step is a program
+        except (FileNotFoundError, NotADirectoryError) as problem:
+            missing = problem
+        except OSError as problem:
+            refused = refused or problem
+    raise refused or missing or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+# ---- end -----------------------------------------------------------------------------------------
+
+
+def _end(leader: int, within_s: "float | None") -> tuple[int, list[int]]:
+    """Kill all processes of the step, and return how its first one ended, and who is left after that time.
+
+    Nobody but this process reaps its children, so no number that it kills is another's.
+    """
+    status, rounds = 0, 0
+    deadline = None if within_s is None else time.monotonic() + within_s
+    while True:
+        children = _children()
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                status = ended[1] if ended[0] == leader else status
+        except ChildProcessError:
+            return status, []
+        if deadline is not None and time.monotonic() > deadline:
+            return status, children
+        rounds += 1
+        time.sleep(0 if rounds < _FAST_ROUNDS else _PAUSE_S)
+
+
+def _reap(leader: int) -> None:
+    """Take in who has ended, but not the first process: its number tells that it has ended."""
+    for pid in _children():
+        if pid != leader:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{threading.get_native_id()}/children", "rb") as listed:
+            return list(map(int, listed.read().split()))
+    except FileNotFoundError:  # a kernel built without CONFIG_PROC_CHILDREN
+        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _parent(pid) == os.getpid()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as told:
+            return int(told.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0

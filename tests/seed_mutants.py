@@ -1,0 +1,1064 @@
+# ruff: noqa: E501 - texts of files, as they stand there
+"""What is taken from the code for each promise of docs/seeds.md: then one of the tests that its row names must fail."""
+
+from tests.mutants import Mutant
+
+M = Mutant
+
+ATTEMPT = "orch23/engine/attempt.py"
+COMMANDS = "orch23/checks/acceptance.py"
+CONTENTS = "orch23/decide/proposal_contents.py"
+CHAIN = "orch23/checks/order_chain.py"
+ENVELOPE = "orch23/decide/proposal_envelope.py"
+EXCERPT = "orch23/decide/excerpt.py"
+FAILURE = "orch23/engine/failure.py"
+FRESHNESS = "orch23/decide/freshness.py"
+GUARDING = "orch23/engine/guarding.py"
+JOURNAL = "orch23/store/journal.py"
+LAYERED = "pipelines/layered_app.yaml"
+LOCAL = "orch23/execute/local.py"
+LOG = "specs/planner_coder_tester/tools/communication_log.py"
+ORDER = "orch23/checks/work_order.py"
+ORDERS = "orch23/checks/work_orders.py"
+PATHS = "orch23/decide/proposal_paths.py"
+PCT = "pipelines/planner_coder_tester.yaml"
+PROCESS = "orch23/execute/process.py"
+PROMOTE = "orch23/store/promote.py"
+PROPOSAL = "orch23/decide/proposal.py"
+READINESS = "orch23/engine/readiness.py"
+RECORDED = "orch23/providers/recorded.py"
+RESPONSES = "orch23/providers/openai_responses.py"
+RUNNING = "orch23/engine/running.py"
+STAGES = "orch23/resolve/stages.py"
+STATE = "orch23/store/run_state.py"
+TASKS = "orch23/checks/planner_tasks.py"
+TDD = "pipelines/tdd_loop.yaml"
+TELLING = "orch23/engine/telling.py"
+TRANSPORT = "orch23/providers/transport.py"
+VERIFICATION = "orch23/engine/verification.py"
+WORK = "pipelines/work_orders.yaml"
+
+NO_RETRY = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, 2):")
+ONE_MORE = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, retry.max + 3):")
+BACK_OFF = M(
+    ATTEMPT,
+    "            self.pace(stage.name)\n",
+    "            self.pace(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
+)
+NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n", "")
+IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
+NO_WRITE_FENCE = M(
+    PATHS,
+    '    return [Diagnostic(codes.OUTSIDE_FENCE, "is outside the fence", subject=shown(full), hint=_way_in(path, scope))]',
+    "    return []",
+)
+ASKED_AGAIN = M(
+    RECORDED, "        return None if found is None or self._passes(found) else found\n", "        return None\n"
+)
+NO_TIMEOUT = M(
+    PROCESS, "    if now >= deadline and exited_at is None:", "    if now >= deadline and exited_at is not None:"
+)
+TIMEOUT_UNTOLD = M(
+    RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'
+)
+STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
+KEPT_AS_GREEN = M(
+    FRESHNESS,
+    "        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):\n            return Fresh",
+    "        if candidate.obtainable:\n            return Fresh",
+)
+NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", f"', 'attempt, "failed.txt", f"')
+NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
+NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
+FOLLOWED = M(
+    "orch23/store/beneath.py",
+    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
+    "_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+)
+NO_SEQUENCE = M(
+    STAGES,
+    "        link = ChainLink(chain=stage.name, index=index) if stage.foreach.sequential else None",
+    "        link = None if stage.foreach.sequential else ChainLink(chain=stage.name, index=index)",
+)
+
+MUTANTS: dict[str, tuple[M, ...]] = {
+    # ---- S0
+    "S0-01": (M(TDD, "      max: ${{ vars.max_retries }}\n", "      max: 0\n"), NO_RETRY),
+    "S0-02": (
+        M(
+            "orch23/load/variables.py",
+            "            given[name] = _Given(parse_scalar(text), COMMAND_LINE, None, is_text=True)",
+            "            given.setdefault(name, _Given(parse_scalar(text), COMMAND_LINE, None, is_text=True))",
+        ),
+        M("orch23/load/variables.py", "    if file_text is not None:", "    if file_text is None:"),
+    ),
+    "S0-03": (
+        M(
+            "orch23/model/pipeline.py",
+            "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Pipeline:",
+            "@dataclass(slots=True, kw_only=True)\nclass Pipeline:",
+        ),
+    ),
+    "S0-04": (
+        M(
+            "orch23/providers/openai_adapter.py",
+            "    if not _key(environ) and not is_loopback(url_of(step)):",
+            "    if False:",
+        ),
+        M(
+            "orch23/providers/openai_adapter.py",
+            '    return environ.get(KEY_VARIABLE, "").strip()',
+            '    return environ.get(KEY_VARIABLE, "none").strip()',
+        ),
+    ),
+    "S0-05": (
+        M(JOURNAL, '        "level": event.level,\n', ""),
+        M(
+            JOURNAL,
+            '    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")',
+            '    return moment.isoformat(timespec="milliseconds")',
+        ),
+        M(JOURNAL, "self.run_id = free_run_id(logs, run_id)", "self.run_id = run_id[:4]"),
+    ),
+    "S0-06": (NO_PROMPT_TEXT, NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
+    "S0-07": (
+        M(STATE, '        "check_result",\n        "attempt_finished",\n', ""),
+        M(STATE, '        "files_proposed",\n        "check_result",', '        "check_result",'),
+    ),
+    "S0-08": (
+        M(
+            PROMOTE,
+            "        data = read_regular(self._redo)\n        if data is None:",
+            "        data = read_regular(self._redo)\n        if data:",
+        ),
+        ASKED_AGAIN,
+    ),
+    "S0-09": (
+        M(STATE, '            "last_test_exit_code": self.focus.exit_code,\n', ""),
+        M(STATE, '            "retry_count": retries,\n', ""),
+    ),
+    "S0-10": (
+        M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),
+        M(JOURNAL, '    while (logs / f"{candidate}.jsonl").exists():', "    while False:"),
+    ),
+    "S0-11": (M(STATE, 'spec_hash=str(data.get("spec_hash") or "")', 'spec_hash=""'),),
+    "S0-12": (M(STATE, 'phase: Phase = "init"', 'phase: Phase = "generated"'),),
+    "S0-13": (NO_PATCH_PROMPT, M("prompts/tdd_loop/generate_patch.md.j2", "{{ inputs | blocks }}", "")),
+    "S0-14": (
+        M("prompts/tdd_loop/generate_patch.md.j2", '{{ brief.excerpt | block("what failed") }}', ""),
+        M("prompts/tdd_loop/generate_patch.md.j2", "{{ inputs | blocks }}", ""),
+    ),
+    "S0-15": (ONE_MORE,),
+    "S0-16": (BACK_OFF, NO_SEQUENCE),
+    "S0-17": (
+        M(
+            STATE,
+            '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),',
+            '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED", "SUCCESS"}),',
+        ),
+        M(STATE, "    if move not in LEGAL_MOVES[stage.state]:", "    if False:"),
+    ),
+    "S0-18": (M("orch23/model/errors.py", "    FAILED = 1\n", "    FAILED = 9\n"), ONE_MORE),
+    "S0-19": (
+        M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
+        M(
+            ENVELOPE,
+            "    entries = tuple(Entry(path, content) for path, content in value.items() if isinstance(content, str))",
+            "    entries = ()",
+        ),
+    ),
+    "S0-20": (
+        M(STATE, 'phase="generated", files=paths)', 'phase="generated")'),
+        M(STATE, '            "attempt_files": list(self.focus.files),\n', ""),
+    ),
+    "S0-21": (STDERR_LOST, NO_TIMEOUT, M(RUNNING, "output=verdict.excerpt or printed,", "output=printed,")),
+    "S0-22": (
+        M(VERIFICATION, "                if not stage.verify.run_all:\n", "                if stage.verify.run_all:\n"),
+        M(
+            VERIFICATION,
+            "        checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))",
+            "        checks_first = list(stage.verify.steps)",
+        ),
+    ),
+    "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import hashlib\n", "import abc\nimport hashlib\n")),
+    "S0-24": (M("orch23/store/removal.py", "import os\n", "import os\n\nimport yaml\n"),),
+    "S0-25": (M(STATE, 'if event.type in ("run_started", "run_finished"):', 'if event.type == "run_started":'),),
+    "S0-26": (
+        NO_PATCH_PROMPT,
+        M(
+            TDD,
+            "llm: {prompt: prompts/tdd_loop/generate_project.md.j2, returns: files}",
+            "llm: {prompt: prompts/tdd_loop/generate_patch.md.j2, returns: files}",
+        ),
+    ),
+    "S0-27": (
+        M(STATE, "            self._folding.take(event, timestamp(now))\n", ""),
+        M(STATE, "    if move not in LEGAL_MOVES[stage.state]:", "    if False:"),
+    ),
+    # ---- S1
+    "S1-01": (
+        M(
+            STATE,
+            '    "GENERATING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),',
+            '    "GENERATING": frozenset({"INIT", "PATCHING", "FAILED"}),',
+        ),
+    ),
+    "S1-02": (M(STATE, "    if move not in LEGAL_MOVES[stage.state]:", "    if False:"),),
+    "S1-03": (
+        M(STATE, '            "last_test_stderr": self.focus.output,\n', ""),
+        M(STATE, '            "spec_hash": self.spec_hash,\n', ""),
+    ),
+    "S1-04": (
+        M(
+            STATE,
+            "descriptor, temp = open_temp(self._path.parent.parent, PRIVATE_FILE)",
+            "descriptor, temp = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), str(self._path)",
+        ),
+    ),
+    "S1-05": (ASKED_AGAIN,),
+    "S1-06": (
+        M(STAGES, "    bounded = min(max(value, 0), MAX_RETRIES)", "    bounded = min(max(value, 0), MAX_RETRIES + 1)"),
+        M(TDD, "  max_retries: 5 ", "  max_retries: 4 "),
+    ),
+    "S1-07": (ASKED_AGAIN,),
+    "S1-08": (ASKED_AGAIN,),
+    "S1-09": (BACK_OFF,),
+    "S1-10": (
+        M(
+            PATHS,
+            "    found = [_unsafe(path) for path in (*written, *deletes) if unsafe_reason(path) is not None]",
+            "    found: list[Diagnostic] = []",
+        ),
+        FOLLOWED,
+        M(RUNNING, "        if result.violations:\n", "        if False:\n"),
+    ),
+    "S1-11": (FOLLOWED,),
+    "S1-12": (
+        M(VERIFICATION, '            why = "it is outside the fence"\n', "            continue\n"),
+        M(
+            "orch23/decide/protected.py",
+            "    return protected_reason(path) is not None or match_any(also, path)",
+            "    return False",
+        ),
+    ),
+    "S1-13": (
+        STDERR_LOST,
+        M(LOCAL, "            cwd=room.work / action.working_directory,\n", "            cwd=room.work,\n"),
+        M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
+    ),
+    "S1-14": (
+        M(TDD, "  timeout: ${{ [vars.timeout_s, 600] | min }}\n", "  timeout: ${{ vars.timeout_s }}\n"),
+        NO_TIMEOUT,
+        M(
+            STAGES,
+            'timeout_s=fields.duration("timeout") or DEFAULT_TIMEOUT_S',
+            'timeout_s=fields.duration("timeout") or 301.0',
+        ),
+    ),
+    "S1-15": (
+        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+        M(LOCAL, "    if names:\n", "    if False:\n"),
+    ),
+    "S1-16": (
+        M("orch23/store/removal.py", "import os\n", "import os\nimport urllib.request\n"),
+        M("orch23/store/removal.py", "import os\n", "import os\n\nimport requests\n"),
+    ),
+    "S1-17": (
+        M(
+            TDD,
+            '      - {path: "${{ vars.spec }}", schema: specs/tdd_loop/spec.schema.json}\n',
+            "      - ${{ vars.spec }}\n",
+        ),
+        M(
+            "orch23/cli/author_data.py",
+            "            problems += parsed.diagnostics or validate_answer(sources, one.schema, parsed.tree, parsed=parsed)\n",
+            "            problems += parsed.diagnostics\n",
+        ),
+    ),
+    "S1-18": (
+        M(JOURNAL, "                raise CorruptStateError(_damaged(origin, *broken))", "                break"),
+        M(JOURNAL, "    if end != b',\"sum\":\"' + _line_sum(inner) + b'\"}\\n':", "    if False:"),
+    ),
+    "S1-19": (
+        M("orch23/model/errors.py", "    LIMIT = 4\n", "    LIMIT = 7\n"),
+        M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E4: 1}"),
+        M(TDD, "exit_codes: {E205: 2, E4: 1}", "exit_codes: {E205: 2}"),
+        TIMEOUT_UNTOLD,
+    ),
+    "S1-20": (M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"), ONE_MORE),
+    "S1-21": (
+        M(
+            "orch23/engine/build.py",
+            'ExitCode(_SIGNALLED + message.signum), "interrupted"',
+            'ExitCode.FAILED, "interrupted"',
+        ),
+    ),
+    "S1-22": (M("orch23/cli/reset.py", "            told += forget(root)\n", ""),),
+    "S1-23": (
+        M(
+            "orch23/cli/reset.py",
+            "        told += set_journals_aside(root)\n",
+            "        told += set_journals_aside(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
+        ),
+        M(
+            "orch23/cli/outputs.py",
+            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif False:\n",
+        ),
+    ),
+    "S1-24": (
+        M(
+            JOURNAL,
+            "    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC\n        descriptor",
+            "        descriptor",
+        ),
+    ),
+    "S1-25": (
+        M(ATTEMPT, "            case RenderStep():\n", "            case RenderStep() if self.converse is None:\n"),
+    ),
+    "S1-26": (M("orch23/store/removal.py", "import os\n", "import os\n\nimport yaml\n"),),
+    "S1-27": (
+        M(
+            TDD,
+            '    requires: {file_absent: "${{ vars.workspace }}/src/"}    # nothing but what this stage made before\n',
+            "",
+        ),
+    ),
+    "S1-28": (
+        M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n"),
+        M(TDD, "  patch_after: [verify_failed]  ", "  patch_after: [verify_failed, llm_output_invalid]  "),
+    ),
+    # ---- S2
+    "S2-01": (
+        M(
+            LAYERED,
+            'inputs: ["${{ vars.spec }}/request.md", "${{ vars.spec }}/feedback/*.md"]',
+            'inputs: ["${{ vars.spec }}/request.md"]',
+        ),
+    ),
+    "S2-02": (M(LAYERED, 'outputs: ["${{ vars.app }}/spec/changes.log"]', 'outputs: ["workspace/changes.log"]'),),
+    "S2-03": (KEPT_AS_GREEN,),
+    "S2-04": (
+        M(
+            "orch23/model/pipeline.py",
+            "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Pipeline:",
+            "@dataclass(slots=True, kw_only=True)\nclass Pipeline:",
+        ),
+    ),
+    "S2-05": (
+        M(STATE, "            self._stages[event.role] = after\n", "            self._stages = {event.role: after}\n"),
+        M(
+            STATE,
+            '_RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})',
+            "_RESUMABLE = frozenset({INTERRUPTED})",
+        ),
+    ),
+    "S2-06": (
+        M(
+            "orch23/resolve/slices.py",
+            "    return section(text, selector)\n\n\ndef load",
+            "    return text\n\n\ndef load",
+        ),
+        M(STATE, "            self._folding.take(event, timestamp(now))\n", ""),
+    ),
+    "S2-07": (M(LAYERED, "    needs: [scaffold]\n", ""),),
+    "S2-08": (
+        M(LAYERED, "      schema: specs/layered_app/intent.v1.json\n", ""),
+        M("orch23/checks/one_per_input.py", "    if said == wanted:", "    if True:"),
+        M("specs/layered_app/changes.log.j2", "{{ change.source }}: {{ change.summary }}", "{{ change.summary }}"),
+    ),
+    "S2-09": (
+        M(LAYERED, "      schema: specs/layered_app/architecture.v1.json\n", ""),
+        M(LAYERED, "    verify:\n      - check: architecture_stability\n", ""),
+    ),
+    "S2-10": (M("specs/layered_app/code_map.json.j2", "{{ layer.name | tojson }}: [", "{{ layer.kind | tojson }}: ["),),
+    "S2-11": (M(LAYERED, "      needs: depends_on\n", ""),),
+    "S2-12": (
+        NO_RETRY,
+        M(LAYERED, '        - commands: {from: "${{ layer.constraints }}", allow: [python]}\n', ""),
+    ),
+    "S2-13": (M(LAYERED, "  retry: {max: 2, from: baseline}", "  retry: {max: 3, from: baseline}"), ONE_MORE),
+    "S2-14": (
+        M(
+            LAYERED,
+            "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n",
+            "      - ${{ vars.app }}/spec/intent.json\n",
+        ),
+    ),
+    "S2-15": (M(LAYERED, "      - ${{ layer.intent | under(vars.app ~ '/spec/intent.json#') }}\n", ""),),
+    "S2-16": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "S2-17": (
+        M(
+            "orch23/engine/build.py",
+            "limit is not None and self._failed >= limit",
+            "limit is not None and self._failed > limit",
+        ),
+        M(LAYERED, "    verify:\n      - check: architecture_stability\n", ""),
+    ),
+    "S2-18": (
+        M(
+            "orch23/plan/graph.py",
+            "        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
+            "        elif False:\n",
+        ),
+        M(
+            PROMOTE,
+            '            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}), mode=PRIVATE_FILE)\n',
+            '            write_atomic(self._redo, b"", mode=PRIVATE_FILE)\n',
+        ),
+        M(
+            LAYERED,
+            '    promote: app\n    inputs: ["${{ vars.app }}/src/**", "${{ vars.spec }}/tests/*.py"]\n',
+            '    inputs: ["${{ vars.app }}/src/**", "${{ vars.spec }}/tests/*.py"]\n',
+        ),
+    ),
+    "S2-19": (
+        NO_PROMPT_TEXT,
+        M("orch23/cli/showing.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
+    ),
+    "S2-20": (
+        M("orch23/plan/network.py", "            name = heapq.heappop(ready)\n", "            name = ready.pop(0)\n"),
+    ),
+    "S2-21": (
+        M(
+            ATTEMPT,
+            "            case RenderStep():\n",
+            "            case RenderStep() if self.converse(self.resolved, 1, set()).params:\n",
+        ),
+    ),
+    "S2-22": (
+        M(
+            "orch23/plan/graph.py",
+            "                firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                firmness = Firmness.CHAIN_PATTERN\n",
+        ),
+    ),
+    "S2-23": (
+        M(
+            ATTEMPT,
+            "        declared = tuple(one for one in self.resolved.given if not one.base)\n",
+            "        declared = ()\n",
+        ),
+    ),
+    # ---- S3
+    "S3-01": (M(PCT, "  runs: workspace/planner_coder_tester/runs ", "  runs: workspace/elsewhere/runs "),),
+    "S3-02": (
+        M(
+            "orch23/model/strict_json.py",
+            '        reader.fail("there is text after the value", end, "trailing")',
+            "        pass",
+        ),
+    ),
+    "S3-03": (M("specs/schemas/plan.v1.json", '"plan_id": {', '"planId": {'),),
+    "S3-04": (
+        M(
+            ATTEMPT,
+            '            validate=(lambda value: self.validate(step.schema or "", value)) if step.schema else None,\n',
+            "",
+        ),
+        NO_WRITE_FENCE,
+        M(ENVELOPE, "    unknown = sorted(value.keys() - _ENVELOPE_KEYS)\n", "    unknown: list[str] = []\n"),
+    ),
+    "S3-05": (
+        M(
+            "orch23/resolve/expand.py",
+            "    rendered = render_foreach(foreach, keyed, variables)\n",
+            "    keyed = sorted(keyed, key=lambda pair: pair[0])\n    rendered = render_foreach(foreach, keyed, variables)\n",
+        ),
+    ),
+    "S3-06": (
+        M(
+            CONTENTS,
+            "    lines = placeholders(full, entry.content, base)[:_SHOWN_PLACEHOLDERS]\n",
+            "    lines: tuple[tuple[int, str], ...] = ()\n",
+        ),
+        M("orch23/decide/proposal_syntax.py", "_SHRINK = 0.5", "_SHRINK = 0.0"),
+    ),
+    "S3-07": (
+        M(
+            ENVELOPE,
+            '    return str(value.get("reason") or "no reason given") if value.get("status") == "error" else None',
+            "    return None",
+        ),
+        M(
+            "prompts/planner_coder_tester/system.md.j2",
+            '- If you cannot do your work, answer `{"status": "error", "reason": "<short reason>"}`. Never guess.\n',
+            "",
+        ),
+    ),
+    "S3-08": (
+        M(JOURNAL, '        "role": event.role,\n', ""),
+        M(LOG, "        if told and not log.exists():", "        if told:"),
+    ),
+    "S3-09": (
+        M(
+            "orch23/store/workspace.py",
+            "            return tuple(sorted(self._walk(prefix, wanted)))\n",
+            "            return tuple(sorted(self._walk(prefix, wanted), reverse=True))\n",
+        ),
+        M(
+            "prompts/planner_coder_tester/repo_summary.txt.j2",
+            '{{ ": " ~ note | truncate(80, true, "...", 0) if note }}',
+            "",
+        ),
+    ),
+    "S3-10": (
+        M(PCT, "      schema: specs/schemas/plan.v1.json\n", ""),
+        M(
+            TASKS,
+            '                "required": ["id", "title", "rationale", "acceptance", "artifacts"],',
+            '                "required": ["id", "title", "rationale", "artifacts"],',
+        ),
+        M("prompts/planner_coder_tester/planner.md.j2", ' "plan_id": {{ vars.plan_id | tojson }}}', "}"),
+        M("prompts/planner_coder_tester/planner.md.j2", "{{ schema }}", ""),
+    ),
+    "S3-11": (
+        M(TASKS, '"plan_id", "plan_0001")', '"plan_id", "plan_1")'),
+        M(TASKS, '        expected = f"T{number + 1}"', '        expected = str(task["id"])'),
+    ),
+    "S3-12": (
+        M(TASKS, '                return f"is spelt like `{other}`, but for its case"', "                return None"),
+        M(TASKS, "        if reason is not None:\n            return reason\n", ""),
+    ),
+    "S3-13": (
+        M(
+            PROPOSAL,
+            "for e in envelope.entries), key=lambda w: w.path)",
+            "for e in envelope.entries), key=lambda w: 0)",
+        ),
+        M(
+            "prompts/planner_coder_tester/coder.md.j2",
+            '{"path": {{ file.path | tojson }}, "content": {{ file.text | tojson }}}',
+            '{"path": {{ file.path | tojson }}}',
+        ),
+    ),
+    "S3-14": (M(TASKS, "    elif match_any(tests, path):\n", "    elif False:\n"), NO_WRITE_FENCE),
+    "S3-15": (M(LOG, '"passed": data["exit_code"] == 0, "report": output}', '"passed": True, "report": output}'),),
+    "S3-16": (
+        M(LOG, "LIMIT, HEAD, TAIL = 4000, 2500, 1000", "LIMIT, HEAD, TAIL = 4000, 2500, 1001"),
+        M(EXCERPT, "    if len(text) <= limits.limit:", "    if len(text) < limits.limit:"),
+    ),
+    "S3-17": (
+        M(
+            LOG,
+            '            report = {"task_id": task, "passed": data["exit_code"] == 0, "report": output}',
+            '            report = {"passed": data["exit_code"] == 0, "task_id": task, "report": output}',
+        ),
+    ),
+    "S3-18": (M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),),
+    "S3-19": (FOLLOWED, M(PROMOTE, "                make_directories(self._root, names)\n", "                raise\n")),
+    "S3-20": (
+        M("orch23/resolve/acceptance.py", "    if argv[0] not in allow:\n", "    if False:\n"),
+        TIMEOUT_UNTOLD,
+    ),
+    "S3-21": (
+        M("orch23/providers/redacting.py", "            text=self.redact(response.text),\n", ""),
+        M(PROCESS, "            env=dict(env),\n", "            env={**os.environ, **env},\n"),
+    ),
+    "S3-22": (M(PCT, "    on_failure: keep ", "    on_failure: rollback "), M(PCT, "  retry: 0 ", "  retry: 1 ")),
+    "S3-23": (
+        M(
+            READINESS,
+            "        return self.conversations.offline and ADAPTERS[step.provider].remote(step)",
+            "        return False",
+        ),
+        ASKED_AGAIN,
+    ),
+    "S3-24": (
+        NO_RESPONSE_TEXT,
+        M(LOG, '{"plan": "plan"}.get(stage, "report"), answer), None', '"report", answer), None'),
+    ),
+    "S3-25": (NO_SEQUENCE,),
+    "S3-26": (
+        M(
+            ENVELOPE,
+            '    return str(value.get("reason") or "no reason given") if value.get("status") == "error" else None',
+            "    return None",
+        ),
+    ),
+    # ---- S4
+    "S4-01": (M(WORK, "  project: ${{ vars.place }}/project\n", "  project: workspace/work_orders/project\n"),),
+    "S4-02": (
+        M(WORK, "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2, E4: 3}", "exit_codes: {E0: 2, E1: 2, E8: 2, E4: 3}"),
+        M(WORK, "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2, E4: 3}", "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2}"),
+        M(WORK, "exit_codes: {E201: 4, E0: 2, E1: 2, E8: 2, E4: 3}", "exit_codes: {E201: 4, E1: 2, E8: 2, E4: 3}"),
+    ),
+    "S4-03": (
+        ONE_MORE,
+        M(
+            WORK,
+            "    retry: {max: 2, from: baseline, prompt: prompts/work_orders/revision.md.j2}\n",
+            "    retry: {max: 3, from: baseline, prompt: prompts/work_orders/revision.md.j2}\n",
+        ),
+    ),
+    "S4-04": (
+        M("prompts/work_orders/revision.md.j2", '{{ previous | block("previous answer") }}', ""),
+        M(
+            "prompts/work_orders/revision.md.j2",
+            '{{ brief.diagnostics | join("\\n") | default(brief.excerpt, true) | block("errors") }}',
+            "",
+        ),
+    ),
+    "S4-05": (
+        M(VERIFICATION, "        found = errors(told)\n", "        found = told\n"),
+        M(VERIFICATION, "        self._warn(told)\n", ""),
+    ),
+    "S4-06": (NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
+    "S4-07": (
+        M(
+            "orch23/model/llm.py",
+            '            "model": self.model,\n            "system": self.system,\n',
+            '            "system": self.system,\n',
+        ),
+    ),
+    "S4-08": (M(ORDERS, "    frame = tuple(_frame_problems(options.file, manifest))\n", "    frame = ()\n"),),
+    "S4-09": (M(ORDERS, '        expected = f"WO-{number + 1:02d}"', '        expected = f"WO-{number + 1}"'),),
+    "S4-10": (M("orch23/checks/codes.py", '"E003": (', '"E002": ('),),
+    "S4-11": (M(COMMANDS, "    operators = shell_operators(command)\n", "    operators: tuple[str, ...] = ()\n"),),
+    "S4-12": (M(ORDERS, '_GLOB = frozenset("*?[]")', '_GLOB = frozenset("*?")'),),
+    "S4-13": (M(ORDERS, "        shape = tuple(_shape_problems(label, order))\n", "        shape = ()\n"),),
+    "S4-14": (M(COMMANDS, "        problems += _code_problems(called.value, subject)\n", "        pass\n"),),
+    "S4-15": (
+        M(
+            CHAIN,
+            '        elif (path in files) != (kind == "file_exists"):\n',
+            '        elif (path not in files) and (kind == "file_exists"):\n',
+        ),
+        M(CHAIN, "        state.add(order.postconditions)\n", ""),
+    ),
+    "S4-16": (
+        M(CHAIN, "        if len(kinds[path]) > 1:\n", "        if len(kinds[path]) > 2:\n"),
+        M(CHAIN, "                told.add(path)\n", ""),
+    ),
+    "S4-17": (M(CHAIN, "        if path not in allowed:\n", "        if False:\n"),),
+    "S4-18": (M(CHAIN, "        if path not in promised:\n", "        if False:\n"),),
+    "S4-19": (
+        M(COMMANDS, "    if runs_script(argv, verify):\n", "    if False:\n"),
+        M(
+            ORDERS,
+            '    verify = text(NAME, options, "verify", "scripts/verify.sh")',
+            '    verify = text(NAME, {}, "verify", "scripts/verify.sh")',
+        ),
+    ),
+    "S4-20": (M(CHAIN, "        if path not in state.files:\n", "        if False:\n"),),
+    "S4-21": (
+        M(CHAIN, "severity=Severity.WARNING, subject=subject)", "severity=Severity.ERROR, subject=subject)"),
+        M(CHAIN, "            yield from _missing(subject, needed, state, installed)\n", "            pass\n"),
+    ),
+    "S4-22": (M(CHAIN, "    state.add(present)\n", ""), M(CHAIN, "        state.add(order.postconditions)\n", "")),
+    "S4-23": (
+        M(
+            CHAIN,
+            '        found.append({**order, "verify_exempt": bool(missing)})\n',
+            '        found.append({"verify_exempt": bool(missing), **order})\n',
+        ),
+        M(CHAIN, "    missing = set(required) - set(present)\n", "    missing = set(required)\n"),
+    ),
+    "S4-24": (
+        M(
+            "orch23/checks/dependencies.py",
+            "        return Dependencies(scripts=(plain_path(called.value),))\n",
+            "        return Dependencies()\n",
+        ),
+        M("orch23/checks/dependencies.py", ' if name.partition(".")[0] not in STANDARD))', "))"),
+    ),
+    "S4-25": (
+        M(
+            "orch23/model/diagnostic.py",
+            '        subject = f"{self.subject}: " if self.subject else ""\n',
+            '        subject = ""\n',
+        ),
+    ),
+    "S4-26": (
+        M(WORK, "      schema: specs/schemas/work_orders.v1.json\n", ""),
+        M("prompts/work_orders/planner.md.j2", "{{ inputs | blocks }}", ""),
+        M("orch23/resolve/sandbox.py", "StrictUndefined", "Undefined"),
+    ),
+    "S4-27": (
+        M(
+            "orch23/engine/question.py",
+            "    text, _ = sources.text(step.schema) if step.schema else (None, None)\n",
+            "    text = None\n",
+        ),
+        M(RESPONSES, '        "background": True,\n', '        "background": False,\n'),
+        M(RESPONSES, '_WAITING = frozenset({"queued", "in_progress"})', '_WAITING = frozenset({"queued"})'),
+    ),
+    "S4-28": (
+        M(TRANSPORT, "delays_s: tuple[float, ...] = (1.0, 4.0)", "delays_s: tuple[float, ...] = (1.0,)"),
+        M(
+            "orch23/providers/faults.py",
+            "    if status in _BUSY or status >= _SERVER_ERRORS:\n",
+            "    if status in _BUSY:\n",
+        ),
+        M(
+            TRANSPORT,
+            "                if delay is None or not fault.transient:\n",
+            "                if delay is None:\n",
+        ),
+    ),
+    "S4-29": (
+        M("orch23/providers/openai_adapter.py", "    on_truncated=OnTruncated(1, 2),\n", ""),
+        M(
+            "orch23/providers/openai_adapter.py",
+            "    on_truncated=OnTruncated(1, 2),\n",
+            "    on_truncated=OnTruncated(1, 3),\n",
+        ),
+    ),
+    "S4-30": (
+        M(
+            "orch23/providers/openai_adapter.py",
+            'given = {"effort": step.effort, "seed": step.seed, "temperature": step.temperature}',
+            'given = {"seed": step.seed, "temperature": step.temperature}',
+        ),
+    ),
+    "S4-31": (
+        M(PROMOTE, "            if temps:\n                sync_filesystem(self._root)\n", ""),
+        M(
+            PROMOTE,
+            "        sync_filesystem(self._root)\n        self._redo.unlink()\n",
+            "        self._redo.unlink()\n",
+        ),
+    ),
+    "S4-32": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
+    "S4-33": (
+        M(
+            "orch23/cli/options.py",
+            '        "--model", metavar="NAME", envvar="ORCH23_MODEL"',
+            '        "--llm", "model", metavar="NAME", envvar="ORCH23_MODEL"',
+        ),
+    ),
+    "S4-34": (
+        M(
+            "orch23/decide/protected.py",
+            "    return protected_reason(path) is not None or match_any(also, path)",
+            "    return False",
+        ),
+    ),
+    "S4-35": (
+        M(
+            "orch23/resolve/slices.py",
+            "    return section(text, selector)\n\n\ndef load",
+            "    return text\n\n\ndef load",
+        ),
+    ),
+    "S4-36": (
+        M(
+            "orch23/cli/main.py",
+            '        path.write_text(text, encoding="utf-8", errors="replace")\n',
+            "        path.unlink()\n",
+        ),
+    ),
+    "S4-37": (
+        M(PROPOSAL, "    found += path_faults(tuple(e.path for e in envelope.entries), envelope.deletes, scope)\n", ""),
+    ),
+    "S4-38": (
+        M(
+            ATTEMPT,
+            'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
+            "from_tree = last.tree if failure is not None else base",
+        ),
+        M(ATTEMPT, "                brief=failure.brief if failure else None,\n", "                brief=None,\n"),
+    ),
+    "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "S4-40": (
+        M(
+            "orch23/resolve/resolution.py",
+            "    if len(given) > step.max_files:\n",
+            "    if len(given) > step.max_files + 1:\n",
+        ),
+        M("orch23/resolve/resolution.py", "    if size > step.max_bytes:\n", "    if False:\n"),
+    ),
+    "S4-41": (
+        M("prompts/work_orders/engineer.md.j2", '{{ item | tojson(2) | block("work order") }}', ""),
+        M("prompts/work_orders/engineer.md.j2", '{{ brief.excerpt | block("failure") }}', ""),
+    ),
+    "S4-42": (
+        M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
+        M(
+            PROPOSAL,
+            "    if not envelope.entries and not envelope.deletes and not envelope.faults:\n",
+            "    if False:\n",
+        ),
+    ),
+    "S4-43": (
+        M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),
+        M(CONTENTS, "MAX_TOTAL_BYTES = 500_000", "MAX_TOTAL_BYTES = 500_001"),
+    ),
+    "S4-44": (
+        M(
+            PROPOSAL,
+            "    found += size_faults(envelope.entries)\n    found += [d for e in safe for d in base_faults(e, scope)]\n",
+            "    found += size_faults(envelope.entries)\n",
+        ),
+        M(PATHS, "    found += _duplicates((*written, *deletes))\n", ""),
+    ),
+    "S4-45": (
+        M(
+            PROPOSAL,
+            "    if not blocking:\n        return proposal\n",
+            "    if len(blocking) < 2:\n        return proposal\n",
+        ),
+    ),
+    "S4-46": (
+        M(
+            PROMOTE,
+            '            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}), mode=PRIVATE_FILE)\n',
+            '            write_atomic(self._redo, b"", mode=PRIVATE_FILE)\n',
+        ),
+    ),
+    "S4-47": (
+        M(
+            "specs/work_orders/tools/verify.sh",
+            'if python -c "$exempt" "$1"; then\n  python -m compileall -q .\n',
+            'if python -c "$exempt" "$1"; then\n  true\n',
+        ),
+        M("specs/work_orders/tools/verify.sh", "  python -m pip --version\n", ""),
+        M("specs/work_orders/tools/verify.sh", "  bash scripts/verify.sh\n", "  true\n"),
+        M("specs/work_orders/tools/verify.sh", "  python -m pytest -q\n", ""),
+    ),
+    "S4-48": (
+        M(
+            VERIFICATION,
+            "                broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]\n",
+            "                broken: list[Diagnostic] = []\n",
+        ),
+    ),
+    "S4-49": (
+        M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
+    ),
+    "S4-50": (NO_RESPONSE_TEXT, M(GUARDING, '        "files": shown,\n', '        "files": [],\n')),
+    "S4-51": (M(VERIFICATION, "            return _together(failures)\n", "            return None\n"),),
+    "S4-52": (
+        M("specs/work_orders/tools/summary.py", '"40000"', '"040000"'),
+        M(
+            "specs/work_orders/tools/summary.py",
+            'return object_hash("tree", b"".join(lines))',
+            'return object_hash("blob", b"".join(lines))',
+        ),
+    ),
+    "S4-53": (
+        M(WORK, "      brief: {limit: 2000, head: 1200, tail: 700}\n", ""),
+        M(
+            FAILURE,
+            "    brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))",
+            "    brief = replace(failure.brief, excerpt=excerpt)",
+        ),
+    ),
+    "S4-54": (
+        M(RUNNING, 'return command_failed("exception", command,', 'return command_failed("verify_failed", command,'),
+        M(RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'),
+        M(
+            PROPOSAL,
+            '    return _refuse(codes.AGENT_ERROR, f"the model says: {_excerpt(reason)}", hint, kind="agent_error")',
+            '    return _refuse(codes.AGENT_ERROR, f"the model says: {_excerpt(reason)}", hint)',
+        ),
+    ),
+    "S4-55": (
+        M(
+            ORDER,
+            '        "postconditions": _conditions("file_exists"),\n',
+            '        "postconditions": _conditions("file_exists", "file_absent"),\n',
+        ),
+    ),
+    "S4-56": (
+        M(
+            LOCAL,
+            "        log = self._contents.put_bytes(end.log.read_bytes().replace(path, name))\n",
+            "        log = self._contents.put_bytes(end.head)\n",
+        ),
+        M(
+            LOCAL,
+            "    if problem.errno in (errno.ENOENT, errno.ENOTDIR):\n",
+            "    if problem.errno == errno.ENOTDIR:\n",
+        ),
+    ),
+    "S4-57": (
+        M("orch23/model/paths.py", '        (".." in names, "climbs out with `..`"),\n', ""),
+        M("orch23/model/paths.py", '        (path.startswith("/"), "is absolute"),\n', ""),
+    ),
+    "S4-58": (
+        M(
+            ATTEMPT,
+            "            case RenderStep():\n",
+            "            case RenderStep() if self.converse(self.resolved, 1, set()).params:\n",
+        ),
+    ),
+    "S4-59": (NO_SEQUENCE, M(WORK, "key: id, as: order, order: sequential}", "key: id, as: order}")),
+    "S4-60": (
+        M(ORDER, '        "notes": {"type": ["string", "null"]},\n', ""),
+        M(
+            ORDER,
+            '        "notes": {"type": ["string", "null"]},\n',
+            '        "notes": {"type": ["string", "null"], "maxLength": 10},\n',
+        ),
+    ),
+    "S4-61": (NO_PROMPT_TEXT, NO_FAILURE_TEXT),
+    "S4-62": (
+        M(
+            ORDER,
+            '"forbidden", "acceptance_commands", "context_files"),\n',
+            '"acceptance_commands", "context_files"),\n',
+        ),
+    ),
+    "S4-63": (
+        NO_FAILURE_TEXT,
+        M(VERIFICATION, "            return _together(failures)\n", "            return None\n"),
+    ),
+    "S4-64": (NO_RESPONSE_TEXT, M(ATTEMPT, '            "files_proposed", f"', '            "warning", f"')),
+    "S4-65": (
+        M(TRANSPORT, "                if delay is None or not fault.transient:\n", "                if True:\n"),
+        NO_RETRY,
+    ),
+    "S4-66": (
+        M("orch23/model/digest.py", "    sort_keys=True, separators=", "    sort_keys=False, separators="),
+        M(
+            "orch23/model/digest.py",
+            'separators=(",", ":"), ensure_ascii=False',
+            'separators=(",", ": "), ensure_ascii=False',
+        ),
+    ),
+    "S4-67": (
+        M(
+            "orch23/engine/pools.py",
+            "        return self.jobs if pool == _JOBS else self.sizes[pool]",
+            "        return 1 if pool == _JOBS else self.sizes[pool]",
+        ),
+    ),
+    # ---- contradictions
+    "C1": (
+        ASKED_AGAIN,
+        M(
+            READINESS,
+            "        return self.conversations.offline and ADAPTERS[step.provider].remote(step)",
+            "        return False",
+        ),
+    ),
+    "C2": (M("orch23/model/errors.py", "    USAGE = 64\n", "    USAGE = 2\n"),),
+    "C3": (ONE_MORE,),
+    "C4": (
+        BACK_OFF,
+        M(TRANSPORT, "delays_s: tuple[float, ...] = (1.0, 4.0)", "delays_s: tuple[float, ...] = (1.0, 2.0)"),
+        M(
+            TRANSPORT,
+            "            left = until - self.clock()\n            if left <= 0:",
+            "            left = deadline_s\n            if left <= 0:",
+        ),
+    ),
+    "C5": (
+        M(
+            ATTEMPT,
+            'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
+            "from_tree = base",
+        ),
+    ),
+    "C6": (
+        M(
+            "orch23/cli/clean.py",
+            "        taken = take_back(project, stages, force=force)\n",
+            "        taken = take_back(project, (*stages, 'no_such_stage'), force=force)\n",
+        ),
+    ),
+    "C7": (ASKED_AGAIN, M(JOURNAL, '        "call_reserved",\n', "")),
+    "C8": (
+        M(
+            STATE,
+            '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED"}),',
+            '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED", "SUCCESS"}),',
+        ),
+    ),
+    "C9": (STDERR_LOST, M(RUNNING, "output=verdict.excerpt or printed,", "output=printed,")),
+    "C10": (ASKED_AGAIN,),
+    "C11": (M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),),
+    "C12": (
+        M(
+            "orch23/cli/author_data.py",
+            "            problems += parsed.diagnostics or validate_answer(sources, one.schema, parsed.tree, parsed=parsed)\n",
+            "            problems += parsed.diagnostics\n",
+        ),
+    ),
+    "C13": (M("orch23/cli/reset.py", "            told += forget(root)\n", ""), ASKED_AGAIN),
+    "C14": (M("orch23/execute/git.py", "    if prefix is None:\n", "    if False:\n"),),
+    "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
+    "C16": (
+        M(CONTENTS, "    if is_diff(full, entry.content, base):", "    if False:"),
+        M(
+            ENVELOPE,
+            '    lists = [key for key in ("writes", "edits", "files") if key in value]',
+            '    lists = [key for key in ("writes", "files") if key in value]',
+        ),
+    ),
+    "C17": (
+        M(CONTENTS, "    if entry.base is not None and entry.base.lower() != there:\n", "    if False:\n"),
+        M("orch23/engine/commit.py", "            and not self._may_replace(path, there)\n", "            and False\n"),
+    ),
+    "C18": (
+        M(
+            PATHS,
+            "    full = scope.full(path)\n    if match_any(scope.fence.protect, full):\n        return [_protected_here(full)]\n    if admits(scope.fence.write",
+            "    full = scope.full(path)\n    if admits(scope.fence.write",
+        ),
+    ),
+    "C19": (TIMEOUT_UNTOLD, M(ATTEMPT, "        if failure.kind not in retry.when:\n", "        if False:\n")),
+    "C20": (
+        M(LOG, '"passed": data["exit_code"] == 0, "report": output}', '"passed": True, "report": output}'),
+        M(
+            PCT,
+            '          values: {task_id: "${{ result.task_id }}", passed: "${{ result.pytest_exit_code == 0 }}"}\n',
+            "",
+        ),
+    ),
+    "C21": (
+        M(CONTENTS, "MAX_FILE_BYTES = 200_000", "MAX_FILE_BYTES = 200_001"),
+        M(TASKS, '"minLength": 1, "maxLength": 4000}', '"minLength": 1, "maxLength": 4001}'),
+    ),
+    "C22": (M(FRESHNESS, "    settled = None if known.waiting_on else _by_records(known)", "    settled = None"),),
+    "C23": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
+    "C24": (
+        M(
+            "orch23/model/digest.py",
+            "    return hashlib.sha256(canonical_json(value)).hexdigest()\n",
+            "    return hashlib.sha256(canonical_json(value)[:16]).hexdigest()\n",
+        ),
+    ),
+    "C25": (
+        M(
+            "orch23/plan/graph.py",
+            "                firmness = _firmness(node, nodes[producer], pattern)\n",
+            "                firmness = Firmness.CHAIN_PATTERN\n",
+        ),
+    ),
+    "C26": (
+        M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),
+        M(LOCAL, "                stdin=launch.stdin,\n", "                stdin=0,\n"),
+    ),
+    "C27": (
+        M(
+            "orch23/cli/runs.py",
+            '        console.answer(path.read_text(encoding="utf-8", errors="replace"))\n',
+            '        console.answer(path.read_text(encoding="utf-8", errors="replace").strip())\n',
+        ),
+    ),
+    "C28": (
+        M(
+            "orch23/providers/registry.py",
+            "    return (*strange, *adapter.check(step, environ, root))\n",
+            "    return adapter.check(step, environ, root)\n",
+        ),
+    ),
+    "C29": (M("orch23/checks/codes.py", '"E003": (', '"E002": ('),),
+    "C30": (
+        M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
+        M(
+            "orch23/resolve/item_rules.py",
+            '    if kind is None or (kind == _ARGUMENT and place.endswith("shell/0")):\n',
+            "    if kind is None:\n",
+        ),
+    ),
+    "C31": (
+        M(
+            "orch23/cli/outputs.py",
+            "        elif not session.world.known_bytes(path, there):\n",
+            "        elif False:\n",
+        ),
+    ),
+}

@@ -1,0 +1,110 @@
+"""A tree that its process may not write, where no sandbox keeps it so."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orch23.execute.read_only import folders_of, left_by, make_files, stamps_of
+from orch23.execute.rooms import ROOM_EPOCH, Room
+
+WRITABLE = ("out/", "logs/a.log")
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Room:
+    room = Room(tmp_path / "room", "feed")
+    for folder in ("tests", "logs", "out"):
+        (room.work / folder).mkdir(parents=True)
+    (room.work / "tests/test_a.py").write_text("assert 1 == 2")
+    return room
+
+
+def rewrite(test: Path) -> None:
+    test.write_text("assert 1 == 1")
+
+
+def rewrite_and_put_back(test: Path) -> None:
+    text, times = test.read_text(), (test.stat().st_atime_ns, test.stat().st_mtime_ns)
+    test.write_text("assert 1 == 1")
+    test.write_text(text)
+    os.utime(test, ns=times)
+
+
+def replace(test: Path) -> None:
+    other = test.with_name("other")
+    other.write_text(test.read_text())
+    other.rename(test)
+
+
+def remove(test: Path) -> None:
+    test.unlink()
+
+
+def make_and_remove(test: Path) -> None:
+    test.with_name("x").touch()
+    test.with_name("x").unlink()
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "rewritten": (rewrite, "tests/test_a.py"),
+    "rewritten and put back": (rewrite_and_put_back, "tests/test_a.py"),
+    "replaced by the same bytes": (replace, "tests/test_a.py"),
+    "removed": (remove, "tests/test_a.py"),
+    "made": (lambda test: test.with_name("conftest.py").touch(), "tests/conftest.py"),
+    "made and removed": (make_and_remove, "tests"),
+    "a folder is made": (lambda test: test.with_name("__pycache__").mkdir(), "tests/__pycache__"),
+    "the modes are changed": (lambda test: test.chmod(0o777), "tests/test_a.py"),
+}
+
+
+def changed(room: Room, act: Callable[[Path], object]) -> tuple[str, ...]:
+    before = stamps_of(room, WRITABLE)
+    test = room.work / "tests/test_a.py"
+    while test.stat().st_ctime_ns == _now(room):  # the clock of the file system may stand still for some ms
+        pass
+    act(test)
+    return left_by(room, WRITABLE, (), before).touched
+
+
+def _now(room: Room) -> int:
+    probe = room.root / "probe"
+    probe.touch()
+    stamp = probe.stat().st_ctime_ns
+    probe.unlink()
+    return stamp
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_what_is_changed_is_noticed_also_where_it_was_put_back(room: Room, how: str) -> None:
+    act, path = CHANGES[how]
+    assert path in changed(room, act)
+
+
+def test_what_is_writable_may_change(room: Room) -> None:
+    make_files(room, WRITABLE)
+
+    def act(_: Path) -> None:
+        (room.work / "out/a/b").mkdir(parents=True)
+        (room.work / "out/a/b/c").write_text("x")
+        (room.work / "logs/a.log").write_text("x")
+
+    assert changed(room, act) == ()
+
+
+def test_a_tree_that_is_gone_was_changed_as_a_whole(room: Room) -> None:
+    assert changed(room, lambda _: room.work.rename(room.root / "moved")) == (".",)
+
+
+def test_files_are_made_where_they_are_missing_and_told_if_nobody_wrote_them(room: Room) -> None:
+    (room.work / "logs/b.log").touch()
+    made = make_files(room, ("logs/a.log", "logs/b.log", "logs/c.log", "out/"))
+    assert made == ("logs/a.log", "logs/c.log")
+    assert int((room.work / "logs/a.log").stat().st_mtime) == ROOM_EPOCH
+    (room.work / "logs/c.log").write_text("")
+    assert left_by(room, (), made, None).unused == ("logs/a.log",)
+
+
+def test_folders_are_needed_for_what_is_writable() -> None:
+    assert folders_of(("a/", "b/c/", "d/e.txt", "f.txt")) == ("a", "b/c", "d")

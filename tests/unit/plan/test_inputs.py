@@ -1,0 +1,122 @@
+"""Literal inputs that nobody has and nobody makes, with and without a plan."""
+
+from orch23.model.pipeline import (
+    ChainLink,
+    Fence,
+    Foreach,
+    ForeachStage,
+    GlobInput,
+    Item,
+    ListInput,
+    PathInput,
+    Pipeline,
+    ShellStep,
+    SkippedStage,
+    SliceInput,
+    Stage,
+    Verify,
+)
+from orch23.plan.graph import build_plan
+from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
+
+STEP = ShellStep(("x",))
+
+
+def stage(name, inputs=(), writes=(), **more):
+    facts = {"step": STEP, "outputs": writes, "fence": Fence(writes), **more}
+    return Stage(name=name, inputs=tuple(PathInput(i) if isinstance(i, str) else i for i in inputs), **facts)
+
+
+def missing(*stages, exists=(), skipped=()):
+    pipeline = Pipeline(name="p", file="p.yaml", stages=stages, skipped=skipped)
+    plan, problems = build_plan(pipeline)
+    assert plan is not None, problems
+    paths = literal_reads(plan)
+    return missing_inputs(plan, {path: path in exists for path in (*paths, *exists)})
+
+
+def test_what_must_be_there_is_literal_and_not_optional() -> None:
+    inputs = ("a", GlobInput("b/*"), ListInput("c/**"), SliceInput("d.md", "H"), PathInput("e", optional=True))
+    verify = Verify(inputs=(PathInput("f"), SliceInput("g.md", "H", optional=True)))
+    plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", inputs, verify=verify),)))
+    assert plan is not None
+    assert literal_reads(plan) == ("a", "d.md", "f")
+
+
+def test_what_nobody_has_and_nobody_makes_is_told_with_a_near_name() -> None:
+    (problem,) = missing(stage("s", ("specs/appp.md",)), exists=("specs/app.md",))
+    assert problem.code == "E822"
+    assert problem.message == "input `specs/appp.md` of stage `s` does not exist, and no stage makes it"
+    assert problem.hint == "did you mean `specs/app.md`?"
+    (problem,) = missing(stage("s", ("far/away",)), exists=("specs/app.md",))
+    assert problem.hint == "give it to the outputs of the stage that makes it"
+
+
+def test_what_is_there_or_made_before_is_fine() -> None:
+    assert missing(stage("s", ("a",)), exists=("a",)) == ()
+    assert missing(stage("maker", (), ("a",)), stage("s", ("a",))) == ()
+    assert missing(stage("maker", (), ("out/*",)), stage("s", ("out/a",))) == ()
+
+
+def test_a_stage_that_is_switched_off_and_makes_it_is_named() -> None:
+    off = SkippedStage(name="maker", kind="shell", writes=("out/*",))
+    other = SkippedStage(name="other", kind="shell", writes=("z",))
+    (problem,) = missing(stage("s", ("out/a",)), skipped=(other, off))
+    assert problem.hint == "`maker`, which makes it, is skipped: give this stage the same `if`"
+
+
+def chained(key, index, inputs=(), writes=()):
+    link, item = ChainLink(chain="each", index=index), Item(key=key, name="item", value=key)
+    return stage(f"each@{key}", inputs, writes, chain=link, item=item)
+
+
+def test_a_later_item_of_the_chain_makes_it_too_late() -> None:
+    (problem,) = missing(chained("a", 0, ("out/b",), ("out/a",)), chained("b", 1, (), ("out/b",)))
+    assert problem.message == (
+        "input `out/b` of stage `each@a` does not exist: `each@b`, which makes it, comes later in its chain"
+    )
+    assert (problem.code, problem.hint) == ("E822", "put `each@b` before `each@a` in the list, or remove the input")
+    items = [
+        chained(key, number, ("out/c",) if key == "a" else (), (f"out/{key}",)) for number, key in enumerate("abc")
+    ]
+    (problem,) = missing(*items)
+    assert "`each@c`, which makes it" in problem.message
+
+
+def test_an_earlier_item_of_the_chain_makes_it_and_an_own_output_may_come_from_one() -> None:
+    assert missing(chained("a", 0, (), ("out/a",)), chained("b", 1, ("out/a",), ("out/b",))) == ()
+    assert missing(chained("a", 0, ("out/a",), ("out/a",))) == ()
+
+
+def test_an_item_that_is_not_known_yet_may_make_it() -> None:
+    how = Foreach(source="list.json")
+    family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
+    assert missing(stage("lister", (), ("list.json",)), family, stage("s", ("w/a",))) == ()
+    assert [one.code for one in missing(stage("lister", (), ("list.json",)), family, stage("s", ("v/a",)))] == ["E822"]
+
+
+def test_who_stands_above_a_foreach_is_given_nothing_by_it() -> None:
+    how = Foreach(source="list.json")
+    family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
+    (problem,) = missing(stage("lister", ("w/a",), ("list.json",)), family)
+    assert problem.message == "input `w/a` of stage `lister` does not exist, and no stage makes it"
+
+
+def test_a_file_that_exists_is_meant_and_one_that_does_not_is_not() -> None:
+    pipeline = Pipeline(name="p", file="p.yaml", stages=(stage("s", ("specs/aps.md", "specs/ap.md")),))
+    plan, _ = build_plan(pipeline)
+    assert plan is not None
+    found = missing_inputs(plan, {"specs/aps.md": False, "specs/ap.md": False, "specs/app.md": True})
+    assert [one.hint for one in found] == ["did you mean `specs/app.md`?"] * 2
+
+
+def test_without_a_plan_only_what_no_stage_at_all_makes_is_told() -> None:
+    how = Foreach(source="list.json")
+    family = ForeachStage(name="each", foreach=how, body={}, kind="shell", writes=("w/**",))
+    reader = stage("s", ("there", "gone", "made", "w/x", PathInput("may", optional=True)))
+    pipeline = Pipeline(name="p", file="p.yaml", stages=(reader, stage("maker", ("lost",), ("made",)), family))
+    found = inputs_of_nobody(pipeline, lambda path: path == "there")
+    assert [one.message for one in found] == [
+        "input `gone` of stage `s` does not exist, and no stage makes it",
+        "input `lost` of stage `maker` does not exist, and no stage makes it",
+    ]

@@ -1,0 +1,74 @@
+"""The index of writers gives what comparing every pair gives."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.model.paths import meets
+from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, ShellStep, Stage
+from orch23.plan.writers import Writers, WrittenPaths, writes_of
+
+PATTERNS = st.sampled_from(
+    ("a", "./a", "a/b", "a/", "a/**", "a/*", "a/*.py", "a/b.py", "*", "**", "**/b.py", "b/*/c", "b/x/c", "?", "b/**/c")
+)
+STEP = ShellStep(("x",))
+
+
+def nodes_of(writes):
+    made: dict[str, Stage | ForeachStage] = {}
+    for number, (patterns, kind) in enumerate(writes):
+        name = f"s{number}"
+        if kind == "foreach":
+            how = Foreach(source="list.json")
+            made[name] = ForeachStage(name=name, foreach=how, body={}, kind="shell", writes=tuple(patterns))
+        else:
+            outputs, fence = (tuple(patterns), Fence(())) if kind == "outputs" else ((), Fence(tuple(patterns)))
+            made[name] = Stage(name=name, step=STEP, inputs=(), outputs=outputs, fence=fence)
+    return made
+
+
+NODES = st.lists(
+    st.tuples(st.lists(PATTERNS, max_size=3, unique=True), st.sampled_from(("outputs", "fence", "foreach"))), max_size=4
+).map(nodes_of)
+
+
+@given(NODES, PATTERNS)
+def test_who_may_write_what_a_pattern_means_is_who_has_a_pattern_that_meets_it(nodes, pattern) -> None:
+    expected = sorted(name for name, node in nodes.items() if any(meets(pattern, one) for one in writes_of(node)))
+    assert list(Writers(nodes).meeting(pattern)) == expected
+
+
+@given(NODES)
+def test_two_that_may_write_one_path_are_named_once_with_what_shows_it(nodes) -> None:
+    found = list(Writers(nodes).overlaps())
+    pairs = [(one, other) for one, other, _ in found]
+    assert all(one < other for one, other in pairs)
+    assert len(pairs) == len(set(pairs))
+    for one, other, path in found:
+        assert all(any(meets(path, written) for written in writes_of(nodes[name])) for name in (one, other))
+    clashing = {
+        pair
+        for pair in itertools.combinations(sorted(nodes), 2)
+        if any(meets(a, b) for a in writes_of(nodes[pair[0]]) for b in writes_of(nodes[pair[1]]))
+    }
+    assert set(pairs) <= clashing
+    assert {name for pair in pairs for name in pair} == {name for pair in clashing for name in pair}
+
+
+def test_of_many_with_one_pattern_each_is_paired_with_the_first() -> None:
+    nodes = nodes_of([(["a/*"], "outputs")] * 4)
+    assert list(Writers(nodes).overlaps()) == [("s0", other, "a/*") for other in ("s1", "s2", "s3")]
+    nodes = nodes_of([(["a"], "outputs")] * 3)
+    assert list(Writers(nodes).overlaps()) == [("s0", "s1", "a"), ("s0", "s2", "a")]
+
+
+def test_on_a_disk_no_character_is_a_wildcard() -> None:
+    nodes = nodes_of([(["a", "./b"], "outputs"), (["c/*.py", "d"], "fence"), (["e/**"], "foreach")])
+    chained = Stage(name="chained", step=STEP, inputs=(), outputs=("f",), chain=ChainLink(chain="each", index=0))
+    written = WrittenPaths({**nodes, "chained": chained})
+    assert [path for path in ("a", "c/x.py", "d", "e/x", "f") if written.is_output(path)] == ["a"]
+    assert [path for path in ("a", "b", "c/x.py", "c/*.py", "d", "f") if written.is_named(path)] == ["a", "b", "d", "f"]
+    assert [path for path in ("a", "c/x.py", "c/x/y.py", "d", "e/x/y", "g") if written.may_be_written(path)] == [
+        *("a", "c/x.py", "d", "e/x/y")
+    ]

@@ -1,0 +1,73 @@
+"""What ends a run or a stage, prices, pools and exit codes: what is read, and what is complained of."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from orch23.model.exit_numbers import LEAST, MOST
+from orch23.model.pipeline import Price, StopConditions
+from orch23.resolve.fields import Fields
+from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits, read_stage_limits
+
+
+def read(how, body):
+    fields = Fields(body, "top")
+    return how(fields), [(problem.path.removeprefix("top/"), problem.code) for problem in fields.problems]
+
+
+def test_every_limit_arrives_with_its_unit() -> None:
+    body = {"max_cost_usd": "2.50", "max_tokens": "600k", "max_llm_calls": 7, "max_wall": "1h30m"}
+    limits = StopConditions(max_cost_usd=Decimal("2.50"), max_tokens=600_000, max_llm_calls=7, max_wall_s=5400.0)
+    run = read(read_run_limits, {"stop_conditions": {**body, "max_failed_stages": 3}})
+    assert run == (replace(limits, max_failed_stages=3), [])
+    assert read(read_stage_limits, {"stop_conditions": body}) == (limits, [])
+
+
+def test_what_is_not_said_has_no_limit_but_one_failed_stage_ends_a_run() -> None:
+    none = StopConditions(max_cost_usd=None, max_tokens=None, max_llm_calls=None, max_wall_s=None, max_failed_stages=1)
+    assert read(read_run_limits, {}) == (none, [])
+    assert read(read_stage_limits, {}) == (StopConditions(), [])
+
+
+@pytest.mark.parametrize(
+    ("how", "key", "value", "code"),
+    [
+        (read_run_limits, "max_cost_usd", 0, "E812"),
+        (read_run_limits, "max_cost_usd", -1, "E812"),
+        (read_run_limits, "max_cost_usd", "much", "E815"),
+        (read_run_limits, "max_tokens", 0, "E812"),
+        (read_run_limits, "max_llm_calls", 0, "E812"),
+        (read_run_limits, "max_wall", 0, "E812"),
+        (read_run_limits, "max_wall", "soon", "E815"),
+        (read_run_limits, "max_failed_stages", 0, "E812"),
+        (read_run_limits, "max_time", 1, "E802"),
+        (read_stage_limits, "max_failed_stages", 1, "E802"),
+        (read_stage_limits, "max_cost_usd", "0.00", "E812"),
+    ],
+)
+def test_a_limit_that_is_none_is_told_at_its_place(how, key: str, value, code: str) -> None:
+    assert read(how, {"stop_conditions": {key: value}})[1] == [(f"stop_conditions/{key}", code)]
+
+
+def test_prices_are_exact_and_two_of_them_are_needed() -> None:
+    full = {"input": 3, "output": "15.10", "cache_read": 0.3, "cache_write": 0}
+    price = Price(input=Decimal(3), output=Decimal("15.10"), cache_read=Decimal("0.3"), cache_write=Decimal(0))
+    few = Price(input=Decimal(0), output=Decimal(1), cache_read=None, cache_write=None)
+    body = {"prices": {"p/m": full, "free": {"input": 0, "output": 1}}}
+    assert read(read_prices, body) == ({"p/m": price, "free": few}, [])
+    assert read(read_prices, {}) == ({}, [])
+    assert read(read_prices, {"prices": {"m": {"output": 1}}})[1] == [("prices/m", "E810")]
+    assert read(read_prices, {"prices": {"m": {"input": 1}}})[1] == [("prices/m", "E810")]
+    assert read(read_prices, {"prices": {"m": {**full, "each": 1}}})[1] == [("prices/m/each", "E802")]
+
+
+def test_pools_are_at_least_one_and_a_wrong_one_is_none() -> None:
+    assert read(read_pools, {"pools": {"gpu": 1, "api": 8}}) == ({"gpu": 1, "api": 8}, [])
+    assert read(read_pools, {"pools": {"gpu": 0}}) == ({}, [("pools/gpu", "E812")])
+
+
+def test_exit_codes_have_a_least_and_a_most() -> None:
+    assert read(read_exit_codes, {"exit_codes": {"E4": LEAST, "E483": MOST}}) == ({"E4": LEAST, "E483": MOST}, [])
+    assert read(read_exit_codes, {"exit_codes": {"E4": LEAST - 1}})[1] == [("exit_codes/E4", "E812")]
+    assert read(read_exit_codes, {"exit_codes": {"E4": MOST + 1}})[1] == [("exit_codes/E4", "E812")]

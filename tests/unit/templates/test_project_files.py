@@ -1,0 +1,21 @@
+"""Where a template may bring files, and where not."""
+
+from pathlib import Path
+
+import pytest
+
+from orch23.model.errors import SafetyError
+from orch23.templates.project_files import read_rendered
+
+
+@pytest.mark.parametrize("path", [".git/config", "lib/.GIT/hooks/x", ".orch23/VERSION", "logs/x.jsonl", ".hg/hgrc"])
+def test_a_template_brings_nothing_that_is_sealed(tmp_path: Path, path: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text("forged")
+    with pytest.raises(SafetyError, match="E670"):
+        read_rendered(tmp_path)
+
+
+def test_it_may_bring_what_configures_tools(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    assert list(read_rendered(tmp_path)) == ["pyproject.toml"]
