@@ -99,7 +99,7 @@ class Bases:
         found: dict[str, list[Record]] = {}
         for record in self.world.locked.owning(path):
             found.setdefault(str(record.outputs[path]), []).append(record)
-        locked = found.keys() | set()
+        locked = set(found)
         for record in self.world.store.records.owners(path):
             text = str(record.outputs[path])
             if text not in locked or path in record.accepted:
