@@ -58,6 +58,7 @@ from orch23.providers.recorded import Once
 from orch23.providers.registry import check, unfit_fields
 from orch23.report.fanout import Fanout
 from orch23.report.redacted import Redacted
+from orch23.snapshot.registry import TRUST
 from orch23.store.artifacts import Artifacts
 from orch23.store.author_files import AuthorFiles
 from orch23.store.durable import sweep_temps
@@ -212,6 +213,7 @@ def open_reading(project: Project, *, forced: Sequence[str] = (), overwrite_edit
         overwrite_edited=overwrite_edited,
         git=project.git,
         claims=claims_of(project),
+        trusts_lock=project.settings.environ.get(TRUST) == "1",
     )
 
 

@@ -49,11 +49,13 @@ class Candidate:
     """A record with what it wants of the workspace and whether the bytes can be had that are needed of it.
 
     Those are the bytes that the disk lacks and, where a later item of the chain is stale, an intermediate version.
+    With `claim`, only the lock file has the record, so it has to be verified first.
     """
 
     record: Record
     target: Target
     obtainable: bool
+    claim: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +124,17 @@ def _by_records(known: Known) -> Decision | None:
     """Return what the records of today's key, or of one that differs in verification alone, allow."""
     for candidate in known.todays:
         if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):
-            return Fresh(candidate.record)
+            return _claim(candidate) or Fresh(candidate.record)
     for candidate in known.todays:
         if candidate.obtainable:
-            return Restore(candidate.record, _disk_reasons(candidate.target, known))
+            return _claim(candidate) or Restore(candidate.record, _disk_reasons(candidate.target, known))
     if not known.todays and known.same_core is not None and known.same_core.obtainable:
         return VerifyOnly(known.same_core.record, _verify_reasons(known))
     return None
+
+
+def _claim(candidate: Candidate) -> VerifyOnly | None:
+    return VerifyOnly(candidate.record, (Reason("claim"),), claim=True) if candidate.claim else None
 
 
 def mismatches(target: Target, disk: Mapping[str, FileEntry | None], foreign: Iterable[str] = ()) -> tuple[str, ...]:

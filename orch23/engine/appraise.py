@@ -292,7 +292,10 @@ class Appraiser:
             for path in needed
             if (entry := target.get(path) or record.outputs.get(path)) is not None
         )
-        return Candidate(record=record, target=target, obtainable=obtainable or lay(world, resolved, record))
+        claim = world.is_claim(record)
+        lacking = claim and not all(world.has_bytes(path, entry) for path, entry in record.outputs.items())
+        laid = (lacking or not obtainable) and lay(world, resolved, record)
+        return Candidate(record=record, target=target, obtainable=obtainable or laid, claim=claim)
 
     def _edited_paths(self, names: list[str]) -> tuple[str, ...]:
         world = self.world

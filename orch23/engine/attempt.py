@@ -25,6 +25,7 @@ from orch23.model.event import Event, EventType
 from orch23.model.llm import Proposal, Request
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition, LLMStep, PytestStep, RenderStep, ShellStep
+from orch23.model.record import Record
 from orch23.providers.codes import TIMED_OUT
 from orch23.resolve.prompts import MAX_PREVIOUS, GivenInput, Round, Sources
 from orch23.resolve.resolution import Resolved
@@ -52,7 +53,8 @@ class Attempted:
     """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's.
 
     `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote. `partial` says that
-    its program failed, so that what it did not write may only not have been written yet.
+    its program failed, so that what it did not write may only not have been written yet. `claim` is the record of the
+    lock file that was found to hold: it is kept as it is.
     """
 
     outputs: Files
@@ -65,6 +67,7 @@ class Attempted:
     took_s: float = 0.0
     accepted: tuple[str, ...] = ()
     partial: bool = False
+    claim: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)

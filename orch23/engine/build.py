@@ -262,10 +262,12 @@ class Build:
         self._narrator.decided(name, decision, resolved.key)
         match decision:
             case Fresh(record=record):
+                self.committer.adopt(record)
                 self.session.world.settle(name, record)
                 end = StageEnd(status="fresh", text="fresh", key=resolved.key)
                 self._take_in(Success(resolved=resolved, record=record, end=end, how="fresh"))
             case Restore(record=record):
+                self.committer.adopt(record)
                 self._restore(name, resolved, record)
             case Edited():
                 self._leave_edited(name, decision)
@@ -315,11 +317,11 @@ class Build:
                 return
         self._narrator.started(name, resolved.key)
         self._running.add(name)
-        recorded, adopted = (decision.record, decision.adopted) if isinstance(decision, VerifyOnly) else (None, ())
+        verify = decision if isinstance(decision, VerifyOnly) else None
 
         def work() -> Callable[[], None]:
             try:
-                outcome: Outcome = self.worker.work(resolved, recorded, adopted)
+                outcome: Outcome = self.worker.work(resolved, verify)
             except Exception as error:  # noqa: BLE001 - handed to the loop thread, which raises what it does not know
                 outcome = error
             return partial(self._messages.put, _Finished(name, resolved, outcome))

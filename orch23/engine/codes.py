@@ -115,6 +115,13 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`orch23 accept` is for outputs that were edited by hand, which the plan shows as `edited`. Where a stage "
         "before it has no result yet, build that one first.",
     ),
+    "E696": (
+        "a result of the lock file does not pass",
+        "Only the lock file says that a model wrote these outputs and that they passed: the store here has no such "
+        "record. So they were verified as they are, and they do not pass. No model was asked. Look at where the "
+        "lock file comes from. `orch23 build --resample STAGE` asks the model for a new result. If an edit of yours is "
+        "the cause, undo it.",
+    ),
     "E710": (
         "stored bytes are lost",
         "A stage needs bytes that are in neither the store, the transcripts, the project nor git: for example those "

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.declared import DeclaredByPlan
+from orch23.engine.proof import is_proven
 from orch23.engine.session import Session
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
@@ -67,6 +68,11 @@ class Committer:
         self.session.world.settle(resolved.stage.name, record)
         self.session.world.promised |= self.session.world.target(resolved.stage.name, record)
         return record
+
+    def adopt(self, record: Record) -> None:
+        """Keep a record that only the lock file has, where that is trusted; every other is in the store already."""
+        if self.session.world.trusts_lock and not is_proven(record, self.session.store.records):
+            self.session.store.records.put(record)
 
     def make_last(self) -> None:
         """Make durable what was gathered."""
@@ -199,6 +205,8 @@ class Committer:
 
     def _record_of(self, resolved: Resolved, done: Attempted, *, failed: bool) -> Record:
         name, world = resolved.stage.name, self.session.world
+        if done.claim is not None:
+            return replace(done.claim, stage=name)
         originals, bases = self._originals(resolved, done), self._bases(resolved)
         outputs = done.outputs.items()
         accepted = done.accepted

@@ -80,7 +80,7 @@ def calls_of(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) 
     match decision:
         case Run():
             return Calls(0 if recorded else 1, attempts)
-        case VerifyOnly(adopted=paths) if paths:  # if it fails, nothing runs
+        case VerifyOnly(is_final=True):
             return Calls()
         case VerifyOnly() | Maybe():
             return Calls(0, attempts)

@@ -73,7 +73,7 @@ class Outlook:
             case Restore(record=record):
                 world.settle(name, record)
                 world.promised |= world.target(name, record)
-            case VerifyOnly(record=record, adopted=paths) if paths:  # nothing else can come of it
+            case VerifyOnly(record=record, is_final=True):
                 world.settle(name, record)
                 world.promised |= world.target(name, record)
             case Edited(record=record, paths=paths) if record is not None:
@@ -158,7 +158,7 @@ def needs_intermediate(appraiser: Appraiser, stage: Stage) -> bool:
     stale = False
     for name in world.plan.chains[stage.chain.chain][stage.chain.index :]:
         decision = appraiser.appraise(name).decision
-        if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.adopted):
+        if not isinstance(decision, Fresh | Restore) and not (isinstance(decision, VerifyOnly) and decision.is_final):
             stale = True
             break
         world.settle(name, decision.record)

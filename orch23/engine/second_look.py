@@ -14,7 +14,8 @@ from orch23.plan.select import Selection
 def look_again(session: Session, lock: LockFile, selection: Selection) -> Mapping[str, Decision]:
     """Return what the next build of a selection would decide; `lock` is what this one left as its lock file."""
     before = session.appraiser
-    world = World(before.world.plan, session.store, lock, git=before.world.git, claims=before.world.claims)
+    old = before.world
+    world = World(old.plan, session.store, lock, git=old.git, claims=old.claims, trusts_lock=old.trusts_lock)
     appraiser = Appraiser(
         world,
         before.facts_of,

@@ -62,7 +62,7 @@ class Session:
         return self.memory.lock_path
 
 
-def open_session(
+def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     pipeline: Pipeline,
     store: Store,
     machinery: Machinery,
@@ -72,10 +72,12 @@ def open_session(
     overwrite_edited: bool = False,
     git: Git | None = None,
     claims: Claims | None = None,
+    trusts_lock: bool = False,
 ) -> Session:
     """Return the pipeline opened on the store's records and what earlier builds left.
 
     `git` is what git has of the project, `claims` what its other pipelines own; without them there is nothing.
+    With `trusts_lock`, results that only the lock file has are not verified first.
 
     Raises:
         InvalidInputError: the graph has complaints, an input is made by nobody, a provider or check is unknown.
@@ -85,7 +87,15 @@ def open_session(
     plan = check_plan(pipeline, store, machinery)
     lock, history = memory.read()
     lock = bounded(_with_interrupted(lock, history, store), plan, store.records)
-    world = World(plan, store, lock, promised=dict(store.promoter.pending()), git=git or NoGit(), claims=claims)
+    world = World(
+        plan,
+        store,
+        lock,
+        promised=dict(store.promoter.pending()),
+        git=git or NoGit(),
+        claims=claims,
+        trusts_lock=trusts_lock,
+    )
     appraiser = Appraiser(
         world,
         machinery.facts_of,

@@ -16,12 +16,13 @@ from orch23.engine.trust import Trust
 from orch23.engine.user_edits import keep_edit
 from orch23.engine.verification import Verifier
 from orch23.engine.world import StageTree
+from orch23.model.decision import VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Observer
 from orch23.model.paths import is_glob, meets
-from orch23.model.pipeline import SliceInput, Stage
+from orch23.model.pipeline import LLMStep, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.plan.graph import extend
@@ -32,6 +33,8 @@ from orch23.resolve.expand import expand
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.slices import SliceError, take
+
+_UNVERIFIED = "the result in the lock file does not pass"
 
 
 class InputsChangedError(Exception):
@@ -57,10 +60,10 @@ class Worker:
     pace: Callable[[str], None]
     secrets: Secrets = field(default_factory=Secrets)
 
-    def work(self, resolved: Resolved, recorded: Record | None, adopted: Collection[str] = ()) -> Attempted:
-        """Return how the stage ended. With a recorded result, verify that first; red briefs the first attempt.
+    def work(self, resolved: Resolved, verify: VerifyOnly | None) -> Attempted:
+        """Return how the stage ended. A recorded result is verified first; a failure briefs the first attempt.
 
-        `adopted` are files of that result that a user edited and committed: red is how it ends then.
+        If it has edits of a user, or is a claim of the lock file, the stage ends with that failure.
 
         Raises:
             CancelledBuildError: the build was asked to stop.
@@ -69,16 +72,21 @@ class Worker:
             ProviderError, LimitError, ConfigurationError: what stops more than this stage.
 
         """
+        if verify is not None and verify.claim and isinstance(resolved.stage.step, LLMStep):
+            return self._verify_claim(self._with_newest(resolved), verify.record)
         attempts = self._attempts(resolved)
         forbidden = attempts.forbidden()
         if forbidden is not None:
             return forbidden
-        self._take_in(resolved, recorded.outputs if recorded is not None and adopted else {})
-        if recorded is None:
+        self._take_in(resolved, verify.record.outputs if verify is not None and verify.adopted else {})
+        if verify is None:
             return attempts.run()
+        recorded = verify.record
+        if verify.claim:
+            return self._run_claim(recorded, attempts)
         self._hold(recorded.outputs)
-        if adopted:
-            return self._adopt(resolved, recorded, adopted, attempts)
+        if verify.adopted:
+            return self._adopt(resolved, recorded, verify.adopted, attempts)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
             return Attempted(
@@ -103,6 +111,48 @@ class Worker:
             return replace(done, failure=failure, note=note, outputs={})
         fingerprint = keep_edit(self.session, resolved, recorded.outputs)
         return replace(done, exchanges=(fingerprint,), accepted=tuple(adopted))
+
+    def _verify_claim(self, resolved: Resolved, claim: Record) -> Attempted:
+        """Verify what a model wrote, by the lock file alone, as it is; nothing is asked if it does not pass."""
+        outputs = self._newest(claim.outputs)
+        self._take_in(resolved, outputs)
+        self._hold(outputs)
+        failure = self._attempts(resolved).verify_recorded(outputs, claim.deleted)
+        if failure is None:
+            return _holds(claim)
+        hint = f"no model was asked: `--resample {resolved.stage.name}` asks for a new result"
+        problems = (*failure.diagnostics, Diagnostic("E696", _UNVERIFIED, hint=hint))
+        failure = replace(failure, diagnostics=problems)
+        return replace(_holds(claim), failure=failure, note=_UNVERIFIED, outputs={}, claim=None)
+
+    def _run_claim(self, claim: Record, attempts: Attempts) -> Attempted:
+        """Run a step of which only the lock file has a result: what comes of it now is the result.
+
+        Bytes that a user wrote, and that were accepted then, stay.
+        """
+        ran = attempts.run()
+        changed = {path for path in {*ran.outputs, *claim.outputs} if ran.outputs.get(path) != claim.outputs.get(path)}
+        if ran.failure is not None or ran.deleted != claim.deleted or not changed <= set(claim.accepted):
+            return ran
+        self._hold({path: claim.outputs[path] for path in changed})
+        return replace(_holds(claim), spent=ran.spent, took_s=ran.took_s)
+
+    def _with_newest(self, resolved: Resolved) -> Resolved:
+        """Return a stage with the newest versions of files of which nobody has those that it started from."""
+        return replace(
+            resolved,
+            files=self._newest(resolved.files),
+            verify_files=self._newest(resolved.verify_files),
+            base=self._newest(resolved.base),
+        )
+
+    def _newest(self, files: Files) -> Files:
+        world = self.session.world
+        found = {}
+        for path, entry in files.items():
+            newest = None if world.has_bytes(path, entry) else world.store.workspace.entry(path)
+            found[path] = newest or entry
+        return found
 
     def _take_in(self, resolved: Resolved, unneeded: Collection[str] = ()) -> None:
         """Copy every input into the store, hashed on the way: the stage is given what its key says, or nothing.
@@ -279,3 +329,16 @@ class Worker:
 
 def _text_of(tree: StageTree, path: str, entry: FileEntry) -> Callable[[], str]:
     return lambda: tree.read(path, entry).decode("utf-8", errors="replace")
+
+
+def _holds(claim: Record) -> Attempted:
+    """Return how a stage ended of which the result in the lock file passed."""
+    return Attempted(
+        outputs=claim.outputs,
+        deleted=claim.deleted,
+        exchanges=claim.exchanges,
+        attempts=0,
+        note="verified",
+        accepted=claim.accepted,
+        claim=claim,
+    )

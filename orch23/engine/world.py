@@ -33,7 +33,7 @@ class World:
     will be on the disk: in a dry-run by restored stages, in a build by those that are held. `starts` are the bases that
     have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the version of
     an earlier item. `ran` are the stages that ran in this build. `edited` are paths that a user edited and that nothing
-    writes in this build.
+    writes in this build. With `trusts_lock`, results that only the lock file has count as proven.
     """
 
     plan: Plan
@@ -48,6 +48,7 @@ class World:
     ran: set[str] = field(default_factory=set)
     git: Git = field(default_factory=NoGit)
     claims: Claims | None = None
+    trusts_lock: bool = False
     _owners: dict[str, list[str]] = field(default_factory=dict)
     locked: Locked = field(init=False)
     former: Mapping[str, Record] = field(init=False)
@@ -232,6 +233,10 @@ class World:
     def is_believed(self, record: Record) -> bool:
         """Return whether files may be removed by a record of the lock file: not if that alone says who made them."""
         return self.alive(record.stage) or is_proven(record, self.store.records)
+
+    def is_claim(self, record: Record) -> bool:
+        """Return whether only the lock file says that this result passed: it is verified before it counts."""
+        return not self.trusts_lock and not is_proven(record, self.store.records)
 
     def _gone(self, record: Record) -> bool:
         """Return whether a record of the lock stands for nothing today: its stage has ended, or has another result."""

@@ -26,16 +26,22 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class VerifyOnly:
-    """Only the verification changed: verify the recorded outputs as they are.
+    """Verify the recorded outputs as they are: only the verification changed, a user edited them, or it is a claim.
 
     `adopted` are outputs that a user edited and committed: they are in the record as they are on disk, and are recorded
-    as accepted if they pass. If they do not, nothing runs.
+    as accepted if they pass. With `claim`, only the lock file has the record (ADR 21).
     """
 
     record: Record
     reasons: tuple[Reason, ...]
     adopted: tuple[str, ...] = ()
+    claim: bool = False
     label = "verify"
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether nothing else can come of it but a failure: no model is asked."""
+        return bool(self.adopted) or self.claim
 
 
 @dataclass(frozen=True, slots=True)

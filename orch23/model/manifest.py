@@ -36,6 +36,7 @@ ReasonCode: TypeAlias = Literal[
     "upstream_maybe",
     "forced",
     "cache_disabled",
+    "claim",
 ]
 
 

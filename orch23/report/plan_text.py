@@ -13,6 +13,7 @@ from orch23.report.reasons import in_short, why
 from orch23.report.typed import keep_or_give_up
 
 _MOST_NAMED = 8
+_MIN_ACTION_WIDTH = 8
 
 
 def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
@@ -26,9 +27,9 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
         return "\n".join(lines) + "\n"
     shown = view.lines if verbose or view.stage_count <= MOST_DULL_LINES else view.stale
     width = _width(shown)
-    lines += [f"   {'stage':<{width}}  {'action':<8} why"]
+    lines += [f"   {'stage':<{width}}  {'action':<{_action_width(shown)}} why"]
     for line in shown:
-        lines += _line(line, width, style, verbose=verbose)
+        lines += _line(line, width, style, verbose=verbose, action_width=_action_width(shown))
     lines += _footer(view)
     return "\n".join(lines) + "\n"
 
@@ -41,7 +42,7 @@ def status_text(view: PlanView, style: Style) -> str:
     lines = [f"{visible(view.name)}: {count(len(view.lines), 'stage')}: {counts(view.counts())}"]
     width = _width(view.lines)
     for line in view.stale:
-        lines += _line(line, width, style, verbose=False)
+        lines += _line(line, width, style, verbose=False, action_width=_action_width(view.stale))
     lines += [*_skipped(view, style), *_dead(view), *_released(view)]
     return "\n".join(lines) + "\n"
 
@@ -88,16 +89,28 @@ def _width(lines: Sequence[PlanLine]) -> int:
     return max([len(visible(line.stage)) for line in lines] + [len("stage")])
 
 
-def _line(line: PlanLine, width: int, style: Style, *, verbose: bool) -> list[str]:
+def _action_width(lines: Sequence[PlanLine]) -> int:
+    return max([_MIN_ACTION_WIDTH, *(len(_action(line.decision)) for line in lines)])
+
+
+def _action(decision: Decision) -> str:
+    """Return what is done with a stage, and whether that is since only the lock file has its result."""
+    return f"{decision.label}: claim" if isinstance(decision, VerifyOnly) and decision.claim else decision.label
+
+
+def _line(
+    line: PlanLine, width: int, style: Style, *, verbose: bool, action_width: int = _MIN_ACTION_WIDTH
+) -> list[str]:
     mark, tone = sign(line.decision, style.marks)
     clauses = why(line.decision)
     shown = clauses[0] if verbose and clauses else in_short(clauses)
-    name, action = f"{visible(line.stage):<{width}}", f"{line.decision.label:<8}"
+    name, action = f"{visible(line.stage):<{width}}", f"{_action(line.decision):<{action_width}}"
+    indent = f"   {'':<{width}}  {'':<{action_width}} "
     out = [f" {style.paint(mark, tone)} {name}  {style.paint(action, tone)} {shown}".rstrip()]
     if verbose:
-        out += [f"   {'':<{width}}  {'':<8} {clause}" for clause in clauses[1:]]
+        out += [f"{indent}{clause}" for clause in clauses[1:]]
     if isinstance(line.decision, Edited):
-        out.append(f"   {'':<{width}}  {'':<8} {keep_or_give_up(line)}")
+        out.append(f"{indent}{keep_or_give_up(line)}")
     return out
 
 

@@ -66,6 +66,8 @@ def words(reason: Reason) -> str:  # noqa: C901, PLR0911, PLR0912 - one a code; 
             return "forced"
         case "cache_disabled":
             return "it says `cache: false`"
+        case "claim":
+            return "only the lock file says that it passed"
         case _ as never:
             assert_never(never)
 

@@ -4,11 +4,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from orch23.model.digest import Digest
+from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.record import LockFile
 from orch23.store.contents import Contents
+from orch23.store.lock_file import read_lock, write_lock
 from orch23.store.opening import open_store
 from tests.catalogue.commands import built
 from tests.catalogue.provoking import Trigger, Triggers, shown, told
@@ -93,6 +96,18 @@ def state_directory_that_cannot_be_written(project: Project) -> set[str]:
     """Build where the user's state directory would lie below a file."""
     state = project.write({"file": "", "pipeline.yaml": "version: 1\nstages:\n  a: {shell: 'true'}\n"}).root / "file"
     return shown(project.run("build", env={"XDG_STATE_HOME": str(state), "ORCH23_TRUST": "0"}))
+
+
+@TRIGGERS.of("E696")
+def lock_file_with_a_result_that_does_not_pass(project: Project) -> set[str]:
+    """Give the stage of a model another output in the lock file, which its verification refuses."""
+    stage = {"outputs": ["app.py"], "llm": {"returns": "code"}, "verify": [{"shell": "grep x app.py"}]}
+    project.write(scripted({"a": stage}, {"a": ["x = 1\n"]})).build()
+    project.write({"app.py": "y = 1\n"})
+    record = read_lock(project.root / LOCK).records["a"]
+    forged = replace(record, outputs={"app.py": FileEntry(digest_bytes(b"y = 1\n"))})
+    write_lock(project.root, LOCK, LockFile({"a": forged}), "pipeline")
+    return shown(project.build(env={"ORCH23_TRUST": "0"}))
 
 
 @TRIGGERS.of("E706")

@@ -178,7 +178,8 @@ def test_a_build_killed_at_any_step_is_finished_by_the_next_one(project: Project
         green(after.build("-j1"))
         assert _timeless(after.files()) == reference.files, where
         asked_again = Counter(calls(after)) - Counter(reference.calls)
-        paid_for = 1 if step in {"Exchanges.put", "os.rename", "os.replace"} else 0  # the answer was on its way to disk
+        # The answer was on its way to the disk, in this thread or beside the one that removes sandbox directories.
+        paid_for = 1 if step in {"Exchanges.put", "os.rename", "os.replace", "os.unlink"} else 0
         assert asked_again.total() <= paid_for, f"{where}: asked again: {asked_again}"
         assert (Counter(noted(after)) - Counter(reference.notes)).total() <= 1, f"{where}: run again: {noted(after)}"
         green(after.build("-j1"))

@@ -5,7 +5,7 @@ import pytest
 from orch23.decide.freshness import Candidate, Known, compare, decide, mismatches
 from orch23.model.decision import Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.manifest import key_of
+from orch23.model.manifest import Reason, key_of
 from orch23.model.record import Record
 
 A, B = FileEntry(digest_bytes(b"a")), FileEntry(digest_bytes(b"b"))
@@ -16,8 +16,9 @@ def record(manifest=MANIFEST, outputs=None, **more):
     return Record(stage="s", key=key_of(manifest), manifest=manifest, outputs=outputs or {"o": A}, **more)
 
 
-def candidate(one, *, target=None, obtainable=True):
-    return Candidate(record=one, target=one.outputs if target is None else target, obtainable=obtainable)
+def candidate(one, *, target=None, obtainable=True, claim=False):
+    wanted = one.outputs if target is None else target
+    return Candidate(record=one, target=wanted, obtainable=obtainable, claim=claim)
 
 
 def known(**facts):
@@ -48,6 +49,27 @@ def test_the_first_record_wins_where_several_would_do_and_any_of_them_makes_fres
     restored = decide(known(todays=todays, disk={"o": None}))
     assert isinstance(restored, Restore)
     assert restored.record == first
+
+
+@pytest.mark.parametrize("there", [A, B, None])
+def test_a_claim_is_verified_wherever_its_record_would_be_fresh_or_restored(there):
+    one = record()
+    claim = candidate(one, claim=True)
+    decision = decide(known(todays=(claim,), previous=one, disk={"o": there}))
+    assert decision == VerifyOnly(one, (Reason("claim"),), claim=True)
+    assert decision.is_final
+
+
+def test_a_proven_record_that_is_on_the_disk_is_fresh_beside_a_claim():
+    claimed, proven = record(outputs={"o": A}), record(outputs={"o": B})
+    todays = (candidate(claimed, claim=True), candidate(proven))
+    assert decide(known(todays=todays, disk={"o": B})) == Fresh(proven)
+
+
+def test_a_claim_of_which_nobody_has_the_bytes_is_none():
+    one = record()
+    unobtainable = candidate(one, obtainable=False, claim=True)
+    assert isinstance(decide(known(todays=(unobtainable,), previous=one, disk={"o": None})), Run)
 
 
 def test_a_missing_output_is_restored_and_says_so():
