@@ -23,7 +23,7 @@ from orch23.model.event import Event
 from orch23.report.fanout import Fanout
 from orch23.snapshot.looks import Looks
 from orch23.store.beneath import open_file
-from orch23.store.workspace import Workspace
+from orch23.store.workspace import Declared, Workspace
 from tests.project import Outcome, _stream, _text
 
 RACY_NS = 20_000_000
@@ -103,9 +103,9 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
             moments.reached("look")
             return super().open(path)
 
-        def listing(self, pattern: str) -> tuple[str, ...]:
+        def listing(self, pattern: str, outputs: Declared | None = None) -> tuple[str, ...]:
             moments.reached("look")
-            return super().listing(pattern)
+            return super().listing(pattern, outputs)
 
     class Told(Fanout):
         def notice(self, event: Event) -> None:

@@ -226,7 +226,7 @@ def _text_screen(
 
 def _journal_copy(console: Console) -> "Observer":
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
+    from orch23.model.own_files import LOGS  # noqa: PLC0415 - heavy
     from orch23.report.jsonl import JournalCopy  # noqa: PLC0415 - beside it
-    from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy
 
     return JournalCopy(project_root(console.here) / LOGS, lossy(console.answer, sys.stdout))

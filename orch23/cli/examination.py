@@ -17,9 +17,11 @@ from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
 from orch23.execute.sandbox.choice import ALLOW_NAMESPACES, INSTALL, Choice, choose_once
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.errors import Orch23Error
+from orch23.model.own_files import LOGS
 from orch23.providers.local_model import data_dir, installed, known_models
 from orch23.report.figures import count, size
-from orch23.store.opening import FOLDER, LOGS
+from orch23.store.journal import journals
+from orch23.store.opening import FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def examine(here: Path, environ: Mapping[str, str]) -> list[Finding]:
         Finding("provider command", "usable, with a program that the pipeline names"),
         *_local(environ),
         _cache(root / FOLDER),
-        Finding("runs", count(len(list((root / LOGS).glob("*.jsonl"))), "run")),
+        Finding("runs", count(len(journals(root / LOGS)), "run")),
         _sandbox(choose_once()),
     ]
 

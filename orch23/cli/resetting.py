@@ -10,11 +10,12 @@ from orch23.execute.kinship import end_leftovers
 from orch23.execute.removal import remove_tree
 from orch23.model.digest import FileEntry
 from orch23.model.errors import CorruptStateError, MissingBytesError, SafetyError
+from orch23.model.own_files import LOGS
 from orch23.model.record import LockFile, Record, retained_key
 from orch23.store.journal import journals, read_journal
 from orch23.store.lock_file import lock_pipeline, read_lock, write_lock
 from orch23.store.lock_files import files_of
-from orch23.store.opening import FOLDER, LOGS, Store, open_store
+from orch23.store.opening import FOLDER, Store, open_store
 from orch23.store.removal import remove
 
 _FOLDERS = {

@@ -18,9 +18,9 @@ RUNS_VERSION = 1
 def runs(console: Console, *, as_json: bool) -> int:
     """List the runs of this project, the newest first."""
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
+    from orch23.model.own_files import LOGS  # noqa: PLC0415 - heavy
     from orch23.report.runs_text import RunLine, runs_text  # noqa: PLC0415 - heavy
     from orch23.store.journal import runs as read_runs  # noqa: PLC0415 - heavy
-    from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy
 
     found = [
         RunLine(
@@ -64,10 +64,10 @@ def log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> 
     By default in the newest one. A run may be named by the beginning of its id.
     """
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
+    from orch23.model.own_files import LOGS  # noqa: PLC0415 - heavy
     from orch23.report.runs_text import log_line  # noqa: PLC0415 - heavy
     from orch23.store.journal import read_journal  # noqa: PLC0415 - heavy
     from orch23.store.journal import runs as read_runs  # noqa: PLC0415 - heavy
-    from orch23.store.opening import LOGS  # noqa: PLC0415 - heavy
     from orch23.store.run_state import fold  # noqa: PLC0415 - heavy
 
     logs = project_root(console.here) / LOGS

@@ -258,7 +258,7 @@ class Worker:
         mine = set(former.outputs) if former else set()
         shown = set(resolved.base) | set(resolved.files)
         patterns = list(writes_of(stage))
-        found = {p for pattern in patterns if is_glob(pattern) for p in world.store.workspace.listing(pattern)}
+        found = {p for pattern in patterns if is_glob(pattern) for p in world.store.workspace.everything(pattern)}
         return frozenset(
             path for path in found - shown - mine if not world.dead(path) and not world.made_by_chain(stage, path)
         )

@@ -20,7 +20,7 @@ from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import reads_of
-from orch23.plan.writers import WrittenPaths, writes_of
+from orch23.plan.writers import Outputs, WrittenPaths, writes_of
 from orch23.store.opening import Store
 
 
@@ -56,6 +56,7 @@ class World:
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
     _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _written: WrittenPaths | None = None
+    _outputs: Outputs | None = None
     _sources: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
@@ -85,6 +86,7 @@ class World:
         self.plan = plan
         self._chain_writes.clear()
         self._written = None
+        self._outputs = None
         self._sources = None
 
     def stage(self, name: str) -> Stage:
@@ -349,13 +351,15 @@ class World:
 
     def matching(self, name: str, pattern: str) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
-        return tuple(path for path in self._candidates(name, pattern) if self.view(name, path) is not None)
+        listing = self.store.workspace.listing(pattern, self._declared_outputs())
+        return tuple(path for path in self._candidates(name, pattern, listing) if self.view(name, path) is not None)
 
     def listed(self, pattern: str) -> tuple[str, ...]:
         """Return the sorted paths of a listing: without what this pipeline made, with what was there before."""
-        on_disk = {path for path in self.store.workspace.listing(pattern) if not self.made(path)}
+        listing = self.store.workspace.listing(pattern, self._declared_outputs())
+        on_disk = {path for path in listing if not self.made(path)}
         before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
-        for path in (p for p in self.store.workspace.listing(pattern) if p not in on_disk):
+        for path in (p for p in listing if p not in on_disk):
             if self._of_a_chain(path) and self.original(path) is not None:
                 before.add(path)
         return tuple(sorted(on_disk | before))
@@ -365,7 +369,7 @@ class World:
         stage = self.plan.nodes[name]
         found: dict[str, FileEntry] = {}
         for pattern in stage.outputs if isinstance(stage, Stage) else ():
-            for path in self._candidates(name, pattern):
+            for path in self._candidates(name, pattern, self.store.workspace.everything(pattern)):
                 entry = self.view(name, path)
                 if entry is not None:
                     found[path] = entry
@@ -471,8 +475,8 @@ class World:
 
     # ---- small questions ------------------------------------------------------------------
 
-    def _candidates(self, name: str, pattern: str) -> Iterable[str]:
-        found = set(self.store.workspace.listing(pattern))
+    def _candidates(self, name: str, pattern: str, on_disk: Iterable[str]) -> Iterable[str]:
+        found = set(on_disk)
         found.update(path for path in self.starts.get(name, ()) if match(pattern, path))
         found.update(path for path in self._owners if match(pattern, path))
         found.update(path for path, entry in self._originals.items() if entry is not None and match(pattern, path))
@@ -492,6 +496,11 @@ class World:
         if self._written is None:
             self._written = WrittenPaths(self.plan.nodes)
         return self._written
+
+    def _declared_outputs(self) -> Outputs:
+        if self._outputs is None:
+            self._outputs = Outputs(self.plan.nodes)
+        return self._outputs
 
     def _of_a_chain(self, path: str) -> bool:
         """Say whether some chain may write a path: only then it has a version 0."""

@@ -14,7 +14,9 @@ from orch23.execute.environment import SYSTEM_PATH
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, NotFoundError
-from orch23.model.paths import is_ignored, match, normal
+from orch23.model.ignore import IGNORE_FILE, NO_RULES
+from orch23.model.own_files import MARKED_BYTES, mark_of
+from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
 
 _TIMEOUT_S = 60.0
 _MODES = {"100644": False, "100755": True}  # links and submodules are no regular files
@@ -53,6 +55,7 @@ class Revision:
     _blobs: Mapping[str, _Blob]
     _process: "subprocess.Popen[bytes]"
     _entries: dict[str, FileEntry] = field(default_factory=dict)
+    _ignore_files: dict[str, bytes | None] = field(default_factory=dict)
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what was at a path, or None if that was no regular file."""
@@ -88,7 +91,30 @@ class Revision:
     def listing(self, pattern: str) -> tuple[str, ...]:
         """Return the paths of the regular files that a pattern means, sorted."""
         wanted = normal(pattern)
-        return tuple(p for p in sorted(self._blobs) if match(wanted, p) and not is_ignored(p, wanted))
+        found = (p for p in sorted(self._blobs) if match(wanted, p) and not is_ignored(p, wanted))
+        return tuple(p for p in found if not is_glob(wanted) or not self._is_skipped(p, wanted))
+
+    def _is_skipped(self, path: str, pattern: str) -> bool:
+        """Return whether no wildcard means a file: a `.gitignore` ignores it, or orch23 wrote it for itself."""
+        mark = mark_of(path.rpartition("/")[2])
+        if mark is not None and mark in (self.read(path) or b"")[:MARKED_BYTES]:
+            return True
+        rules, folder, named = NO_RULES, "", static_prefix(pattern)
+        for name in path.split("/"):
+            data = self._ignore_file(folder)
+            rules = rules if data is None else rules.with_file(folder, data)
+            is_folder = folder + name != path
+            if rules.ignores(folder + name, is_folder=is_folder):
+                if not is_folder or not named.startswith(f"{folder}{name}/"):
+                    return True
+                rules = NO_RULES
+            folder += f"{name}/"
+        return False
+
+    def _ignore_file(self, folder: str) -> bytes | None:
+        if folder not in self._ignore_files:
+            self._ignore_files[folder] = self.read(folder + IGNORE_FILE)
+        return self._ignore_files[folder]
 
     def __enter__(self) -> Self:
         """Give itself."""

@@ -3,20 +3,21 @@
 Paths are POSIX and relative to the root. In a pattern `*` and `?` stay within a segment, `[...]` is a character set
 (`[!...]` and `[^...]` its complement), `**` is any number of segments; a pattern that ends in `/` means everything
 below. Wildcards match leading dots, but do not enter the ignored names below; a pattern that names one of them
-literally does.
+literally does. No wildcard means a file that orch23 writes for itself.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 
-IGNORED_NAMES = frozenset(
+from orch23.model.own_files import OWN_NAMES, is_of_a_run
+
+IGNORED_NAMES = OWN_NAMES | frozenset(
     {
         ".git",
         ".hg",
-        ".orch23",
-        ".orch23-aside",
         ".venv",
         "node_modules",
         "__pycache__",
@@ -26,8 +27,6 @@ IGNORED_NAMES = frozenset(
         ".hypothesis",
     }
 )
-IGNORED_AT_ROOT = frozenset({"logs"})
-
 MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 200
 MAX_DEPTH = 32
@@ -92,12 +91,17 @@ def static_prefix(pattern: str) -> str:
 
 
 def is_ignored(path: str, pattern: str) -> bool:
-    """Say whether a wildcard of the pattern would have to enter an ignored name to reach the path."""
-    literal = set(pattern.split("/"))
+    """Say whether a wildcard would have to enter an ignored name, or a file of a run, to reach a path."""
+    closed = closed_names(pattern)
     names = path.split("/")
-    if any(name in IGNORED_NAMES and name not in literal for name in names):
+    if not closed.isdisjoint(names):
         return True
-    return len(names) > 1 and names[0] in IGNORED_AT_ROOT and names[0] not in literal
+    return any(is_of_a_run(folder, name) for folder, name in pairwise(names))
+
+
+def closed_names(pattern: str) -> frozenset[str]:
+    """Return the names that no wildcard of a pattern enters."""
+    return IGNORED_NAMES.difference(pattern.split("/")) | OWN_NAMES
 
 
 @lru_cache(maxsize=65536)

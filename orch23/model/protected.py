@@ -6,11 +6,12 @@ merely configures a `tool` is written with a warning. Upper and lower case are o
 
 import unicodedata
 
+from orch23.model.own_files import LOGS
 from orch23.model.paths import IGNORABLE, is_glob
 
 _SEALED_TEXT = ".git .hg .svn .jj .orch23 .orch23-aside"
 SEALED_NAMES = frozenset(_SEALED_TEXT.split())
-SEALED_AT_ROOT = frozenset({"logs"})
+SEALED_AT_ROOT = frozenset({LOGS})
 
 _PROTECTED_TEXT = """
     .gitattributes .gitignore .gitmodules orch23.toml

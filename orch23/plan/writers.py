@@ -98,6 +98,36 @@ class WrittenPaths:
         return path in self._literal or match_any(self._globs, path)
 
 
+class Outputs:
+    """An index over what nodes declare as outputs: wildcards of others see these also where git ignores them."""
+
+    def __init__(self, nodes: Mapping[str, Stage | ForeachStage]) -> None:
+        """Index outputs; of a foreach that is not expanded, all that its items may write."""
+        declared = dict.fromkeys(
+            pattern
+            for node in nodes.values()
+            for pattern in (node.writes if isinstance(node, ForeachStage) else node.outputs)
+        )
+        self._literal = frozenset(normal(pattern) for pattern in declared if not is_glob(pattern))
+        self._folders = frozenset(above for path in self._literal for above in _folders_above(path))
+        self._globs = tuple(pattern for pattern in declared if is_glob(pattern))
+
+    def holds(self, path: str) -> bool:
+        """Return whether a path is an output of some node."""
+        return path in self._literal or match_any(self._globs, path)
+
+    def may_lie_below(self, folder: str) -> bool:
+        """Return whether an output of some node may lie below a folder, which ends in `/`."""
+        return folder in self._folders or any(meets(f"{folder}**", pattern) for pattern in self._globs)
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    at = path.find("/")
+    while at >= 0:
+        yield path[: at + 1]
+        at = path.find("/", at + 1)
+
+
 def writes_of(node: Stage | ForeachStage) -> tuple[str, ...]:
     """Return the patterns that a node may write."""
     if isinstance(node, ForeachStage):

@@ -16,6 +16,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_TYPES, EVENT_VERSION, Event, EventType, Level
 from orch23.model.hidden import plain_json
+from orch23.model.own_files import LOGS, is_of_a_run
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
 from orch23.store.strict_json import fields, mapping, one_of, parse, text, whole
@@ -238,7 +239,8 @@ def newest_journal(logs: Path, pipeline_file: str) -> tuple[JournalLine, ...]:
 def journals(logs: Path) -> list[Path]:
     """Return the journals, newest first: by their ids, those of one second by their first lines and numbers."""
     try:
-        paths = [path for path in logs.iterdir() if path.suffix == ".jsonl" and path.is_file()]
+        names = (path for path in logs.iterdir() if path.suffix == ".jsonl" and is_of_a_run(LOGS, path.name))
+        paths = [path for path in names if path.is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     seconds = Counter(_second(path) for path in paths)

@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES
+from orch23.model.own_files import LOCK_MARK, LOGS
+from orch23.model.paths import IGNORED_NAMES
 from orch23.store.beneath import open_file, read_all
 
 _SUFFIXES = (".yaml", ".yml")
@@ -14,7 +15,6 @@ _HEAD_BYTES = 4096
 _PIPELINE_BYTES = 1 << 20
 _VERSION = re.compile(rb'^\s*\{?\s*"?version"?\s*:', re.MULTILINE)
 _STAGES = re.compile(rb'^\s*"?stages"?\s*:|[{,]\s*"?stages"?\s*:', re.MULTILINE)
-_LOCK_MARK = b'"orch23_lock"'
 
 
 def files_of(root: Path) -> tuple[set[Path], set[str]]:
@@ -22,7 +22,7 @@ def files_of(root: Path) -> tuple[set[Path], set[str]]:
     locks: set[Path] = set()
     pipelines: set[str] = set()
     for path in _walk(root):
-        if path.suffix == ".lock" and _LOCK_MARK in _head(path):
+        if path.suffix == ".lock" and LOCK_MARK in _head(path):
             locks.add(path)
             pipelines |= {p.relative_to(root).as_posix() for s in _SUFFIXES if (p := path.with_suffix(s)).is_file()}
         elif path.suffix in _SUFFIXES and path.parent in (root, root / "pipelines") and _is_pipeline(path):
@@ -39,7 +39,7 @@ def is_lock_of_pipeline(root: Path, path: str) -> bool:
     """
     if not path.casefold().endswith(".lock"):
         return False
-    if _LOCK_MARK in _head_below(root, path, _HEAD_BYTES):
+    if LOCK_MARK in _head_below(root, path, _HEAD_BYTES):
         return True
     stem = path[: -len(".lock")]
     beside = (_head_below(root, f"{stem}{suffix}", _PIPELINE_BYTES) for suffix in _SUFFIXES)
@@ -62,7 +62,7 @@ def _walk(root: Path) -> Iterator[Path]:
         with entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in IGNORED_NAMES and not (is_top and entry.name in IGNORED_AT_ROOT):
+                    if entry.name not in IGNORED_NAMES and not (is_top and entry.name == LOGS):
                         waiting.append((entry.path, False))
                 elif entry.name.endswith((".lock", *_SUFFIXES)) and entry.is_file(follow_symlinks=False):
                     yield Path(entry.path)

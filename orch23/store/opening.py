@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, SafetyError
+from orch23.model.own_files import LOGS
 from orch23.store.beneath import directory, leaves, read_regular, split
 from orch23.store.build_lock import BuildLock, check_folder
 from orch23.store.codes import E_STORE_VERSION
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 STORE_VERSION = b"1\n"
 _VERSION = re.compile(rb"[1-9][0-9]{0,8}\n")
 FOLDER = ".orch23"
-LOGS = "logs"
+
 KEEP_VARIABLE = "ORCH23_GC_KEEP"
 DEFAULT_CAP_BYTES = 10_000_000_000
 """The size down to which `gc` clears a store, unless that variable says another."""

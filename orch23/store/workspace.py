@@ -8,10 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
-from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES, is_glob, matcher, normal, static_prefix
+from orch23.model.ignore import BELOW_AN_IGNORED_FOLDER, IGNORE_FILE, NO_RULES, IgnoreRules
+from orch23.model.own_files import MARKED_BYTES, OWN_NAMES, is_of_a_run, mark_of
+from orch23.model.paths import closed_names, is_glob, matcher, normal, static_prefix
 from orch23.snapshot.looks import NOTHING, YOUNG, Detail, Looks, is_racy, signature
 from orch23.store.beneath import leaves, open_file, read_all, split
 from orch23.store.clone import hash_file
@@ -20,6 +23,16 @@ from orch23.store.meter import Meter, silent
 from orch23.store.stat_cache import Seen, Stamp, entry_of, load_seen, save_seen
 
 _TRIES = 8
+
+
+class Declared(Protocol):
+    """Which files are declared as outputs."""
+
+    def holds(self, path: str) -> bool:
+        """Return whether a path is an output of some stage."""
+
+    def may_lie_below(self, folder: str) -> bool:
+        """Return whether an output of some stage may lie below a folder, which ends in `/`."""
 
 
 class Workspace:
@@ -48,6 +61,7 @@ class Workspace:
         self._missing: set[str] = set()
         self._unsettled: set[str] = set()
         self._written: set[str] = set()
+        self._own_folders: tuple[str, ...] = ()
         self._asker = ""
         self._askers: dict[str, set[str]] = {}
 
@@ -97,7 +111,25 @@ class Workspace:
             self._unsettled.add(path)
         return descriptor
 
-    def listing(self, pattern: str) -> tuple[str, ...]:
+    def own(self, folders: Iterable[str]) -> None:
+        """Let these folders be orch23's own: no wildcard means a file below them."""
+        self._own_folders = tuple(f"{folder.strip('/')}/" for folder in folders)
+
+    def listing(self, pattern: str, outputs: Declared | None = None) -> tuple[str, ...]:
+        """Return the paths of the regular files that a pattern means, sorted; with wildcards none that git ignores.
+
+        `outputs` are files that stages make: these are listed although a `.gitignore` ignores them. A pattern that
+        spells the name of an ignored folder means what lies in it.
+        """
+        return self._listing(pattern, self._rules_above, outputs)
+
+    def everything(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths of the regular files that a pattern means, sorted, also of those that git ignores."""
+        return self._listing(pattern, lambda _folder: None, None)
+
+    def _listing(
+        self, pattern: str, rules_of: Callable[[str], IgnoreRules | None], outputs: Declared | None
+    ) -> tuple[str, ...]:
         """Return the paths of the regular files that a pattern means, sorted.
 
         Links are neither listed nor entered. A name that is not UTF-8 cannot be written in a pipeline, so it is no
@@ -112,7 +144,9 @@ class Workspace:
         try:
             if prefix and self._directory_is_linked(prefix[:-1]):
                 return ()
-            return tuple(sorted(self._walk(prefix, wanted)))
+            if not OWN_NAMES.isdisjoint(prefix.split("/")):
+                return ()
+            return tuple(sorted(self._walk(prefix, wanted, rules_of(prefix), outputs)))
         except SafetyError:
             return ()
 
@@ -285,27 +319,54 @@ class Workspace:
                 return seen
         raise OSError(errno.EBUSY, "the file changes faster than it can be read", path)
 
-    def _walk(self, folder: str, pattern: str) -> Iterator[str]:
+    def _walk(self, folder: str, pattern: str, rules: IgnoreRules | None, outputs: Declared | None) -> Iterator[str]:
+        """Give the paths that a pattern means below a folder. Without rules nothing is ignored."""
         means = matcher(pattern)
         segments = pattern.split("/")
         deep = segments.index("**") if "**" in segments else len(segments)
-        closed = IGNORED_NAMES.difference(segments)
-        closed_at_root = IGNORED_AT_ROOT.difference(segments)
-        pending = [folder]
+        closed = closed_names(pattern)
+        pending = [(folder, rules)]
         while pending:
-            folder = pending.pop()
+            folder, rules = pending.pop()
             depth = folder.count("/")
             is_open = depth >= deep
             enters = None if is_open or depth + 1 >= len(segments) else matcher("/".join(segments[: depth + 1]))
-            for name, is_directory in self._scan(folder):
-                if name in closed:
-                    continue
+            entries = list(self._scan(folder))
+            if rules is not None and (IGNORE_FILE, False) in entries:
+                rules = self._with_file(rules, folder)
+            for name, is_folder in entries:
                 path = folder + name
-                if not is_directory:
-                    if means(path):
+                if name in closed or is_of_a_run(folder[:-1], name) or f"{path}/".startswith(self._own_folders):
+                    continue
+                if not is_folder:
+                    if means(path) and not self._is_own(path, name) and not _is_ignored(rules, path, outputs):
                         yield path
-                elif (is_open or (enters is not None and enters(path))) and (folder or name not in closed_at_root):
-                    pending.append(f"{path}/")
+                elif is_open or (enters is not None and enters(path)):
+                    if rules is None or not rules.ignores(path, is_folder=True):
+                        pending.append((f"{path}/", rules))
+                    elif outputs is not None and outputs.may_lie_below(f"{path}/"):
+                        pending.append((f"{path}/", BELOW_AN_IGNORED_FOLDER))
+
+    def _rules_above(self, folder: str) -> IgnoreRules:
+        """Return the rules of the folders above one that a pattern names, but for those that ignore that one."""
+        rules, above = NO_RULES, ""
+        for name in folder.split("/")[:-1]:
+            rules = self._with_file(rules, above)
+            if rules.ignores(above + name, is_folder=True):
+                rules = NO_RULES
+            above += f"{name}/"
+        return rules
+
+    def _with_file(self, rules: IgnoreRules, folder: str) -> IgnoreRules:
+        path = folder + IGNORE_FILE
+        data = self.read(path) if self._stamp(path) is not None else None
+        return rules if data is None else rules.with_file(folder, data)
+
+    def _is_own(self, path: str, name: str) -> bool:
+        """Return whether a file is a lock file of orch23, or a transcript."""
+        mark = mark_of(name)
+        descriptor = open_file(self._root, path) if mark is not None else None
+        return mark is not None and descriptor is not None and mark in read_all(descriptor, MARKED_BYTES)
 
     def _scan(self, folder: str) -> Iterator[tuple[str, bool]]:
         """Give the names of directories and regular files in a folder, with whether they are directories."""
@@ -360,6 +421,12 @@ def _stamp_of(found: os.stat_result) -> Stamp:
     return Stamp(
         found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_IMODE(found.st_mode)
     )
+
+
+def _is_ignored(rules: IgnoreRules | None, path: str, outputs: Declared | None) -> bool:
+    if rules is None or not rules.ignores(path, is_folder=False):
+        return False
+    return outputs is None or not outputs.holds(path)
 
 
 def _with_above(folder: str) -> Iterator[str]:

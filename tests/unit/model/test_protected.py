@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.paths import IGNORED_AT_ROOT, IGNORED_NAMES
+from orch23.model.own_files import LOGS
+from orch23.model.paths import IGNORED_NAMES
 from orch23.model.protected import (
     PROTECTED_AT_ROOT,
     PROTECTED_NAMES,
@@ -77,7 +78,7 @@ def test_other_names_are_not_sealed(path: str) -> None:
 
 def test_all_that_no_wildcard_enters_is_protected() -> None:
     assert IGNORED_NAMES <= PROTECTED_NAMES
-    assert IGNORED_AT_ROOT <= PROTECTED_AT_ROOT
+    assert LOGS in PROTECTED_AT_ROOT
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,13 @@ def clock() -> datetime:
     return MOMENT
 
 
+def of_day(number: str) -> str:
+    return f"2026010{number}T000000Z-00000000"
+
+
 def write(logs: Path, run_id: str, events: list[Event]) -> Path:
+    if run_id.isdigit():
+        run_id = of_day(run_id)
     journal = Journal(logs, run_id, clock)
     for event in events:
         journal.notice(event)
@@ -221,11 +227,11 @@ def test_a_second_run_of_one_second_has_a_journal_of_its_own(tmp_path: Path) -> 
 
 
 def test_runs_are_told_newest_first(tmp_path: Path) -> None:
-    write(tmp_path, "20260101T000000Z-a", EVENTS)
-    write(tmp_path, "20260103T000000Z-a", EVENTS[:3])
-    path = write(tmp_path, "20260102T000000Z-a", EVENTS)
+    write(tmp_path, "20260101T000000Z-0000000a", EVENTS)
+    write(tmp_path, "20260103T000000Z-0000000a", EVENTS[:3])
+    path = write(tmp_path, "20260102T000000Z-0000000a", EVENTS)
     path.write_bytes(path.read_bytes().replace(b"go", b"no"))
-    (tmp_path / "20260103T000000Z-a").mkdir()
+    (tmp_path / "20260103T000000Z-0000000a").mkdir()
     found = runs(tmp_path)
     assert [(run.run_id[:8], run.status) for run in found] == [
         ("20260103", "interrupted"),
@@ -268,7 +274,7 @@ def cut_off(logs: Path, pipeline: str = "p.yaml") -> list[tuple[str, list[Event]
 def test_a_killed_run_is_interrupted(tmp_path: Path) -> None:
     events = [started(), attempt(1), answered("f1"), attempt(2), answered("f2")]
     write(tmp_path, "1", events)
-    assert cut_off(tmp_path) == [("1", events)]
+    assert cut_off(tmp_path) == [(of_day("1"), events)]
     assert cut_off(tmp_path, "q.yaml") == []
 
 
@@ -282,20 +288,20 @@ def test_a_run_that_came_to_an_end_is_not_interrupted(tmp_path: Path, status: st
 def test_a_run_that_was_asked_to_stop_is_interrupted(tmp_path: Path) -> None:
     events = [started(), attempt(1), answered("f"), over("cancelled"), run_over("interrupted")]
     write(tmp_path, "1", events)
-    assert cut_off(tmp_path) == [("1", events)]
+    assert cut_off(tmp_path) == [(of_day("1"), events)]
 
 
 def test_runs_of_other_pipelines_in_between_do_not_matter(tmp_path: Path) -> None:
     write(tmp_path, "1", [started(), attempt(1)])
     write(tmp_path, "2", [started("q.yaml"), attempt(1, "x"), run_over("ok")])
-    assert [run for run, _ in cut_off(tmp_path)] == ["1"]
+    assert [run for run, _ in cut_off(tmp_path)] == [of_day("1")]
 
 
 def test_what_was_interrupted_twice_is_not_forgotten(tmp_path: Path) -> None:
     write(tmp_path, "0", [started(), attempt(4), answered("old"), run_over("failed")])
     write(tmp_path, "1", [started(), attempt(1), answered("f1"), attempt(2)])
     write(tmp_path, "2", [started(), attempt(1, "other")])
-    assert [run for run, _ in cut_off(tmp_path)] == ["2", "1"]
+    assert [run for run, _ in cut_off(tmp_path)] == [of_day("2"), of_day("1")]
 
 
 def test_a_run_killed_before_its_first_line_is_no_run(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def test_no_folder_is_entered_that_cannot_hold_a_match(root: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "scandir", scandir)
     Workspace(root, None).listing("**/*.py")
-    assert sorted(entered) == ["", "src/", "src/deep/", "src/deep/er/", "src/logs/"]
+    assert sorted(entered) == ["", "logs/", "src/", "src/deep/", "src/deep/er/", "src/logs/"]
     entered.clear()
     Workspace(root, None).listing("src/*/b.py")
     assert sorted(entered) == ["src/", "src/deep/", "src/logs/"]
