@@ -64,8 +64,8 @@ TIMEOUT_UNTOLD = M(
 STDERR_LOST = M(PROCESS, "                stderr=streams[1],", "                stderr=subprocess.DEVNULL,")
 KEPT_AS_GREEN = M(
     FRESHNESS,
-    "        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):\n            return Fresh",
-    "        if candidate.obtainable:\n            return Fresh",
+    "        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):\n            return _claim",
+    "        if candidate.obtainable:\n            return _claim",
 )
 NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", f"', 'attempt, "failed.txt", f"')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
@@ -493,7 +493,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-09": (
         M(
             "orch23/store/workspace.py",
-            "            return tuple(sorted(self._walk(prefix, wanted)))\n",
+            "            return tuple(sorted(self._walk(prefix, wanted, rules_of(prefix), outputs)))\n",
             "            return tuple(sorted(self._walk(prefix, wanted), reverse=True))\n",
         ),
         M(

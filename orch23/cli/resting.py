@@ -186,6 +186,8 @@ class Rest:
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
+        records = str(store.records.folder)
+        looks.outside[records] = signature(records, THERE)  # without them the lock file is not believed
         looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
         if not all(looks.take(str(path)) for path in files):
             return False

@@ -324,6 +324,9 @@ def _looking(project: Project) -> Iterator[str]:
 def _unlike(kept: Kept, project: Project, path: str) -> Iterator[str]:
     wanted = _settled(kept.lockless if path == "pipeline.lock" else kept.files, path)
     found = _settled(timeless(project.files()), path)
+    if kind_of(path) == ".orch23/records" and "out/red.txt" in found:
+        # The lock file alone now says who made what an ended stage left, so that stays, and a pattern reads it.
+        wanted = _settled(kept.lockless, path)
     if found != wanted:
         yield f"other files: {_differing(found, wanted)}"
     if again := Counter(calls(project)) - kept.calls:

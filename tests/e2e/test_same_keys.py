@@ -115,6 +115,7 @@ def build(place: Path, way: Way) -> tuple[bytes, list[tuple[str, str, str]], dic
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(project.home),
+        "XDG_STATE_HOME": str(project.home / "state"),
         "PYTHONPATH": _REPOSITORY,
         "PYTHONDONTWRITEBYTECODE": "1",
         "MASK": "022",

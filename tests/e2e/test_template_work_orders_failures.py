@@ -88,7 +88,7 @@ def test_a_plan_that_is_no_json_ends_with_4(project: Project, answer: str) -> No
 def test_a_provider_that_fails_ends_with_3(project: Project) -> None:
     assert answered(project, []).build(PIPELINE).code == 3, "there is no answer"
     told = "    provider: scripted\n    model: scripted\n    answers: pipelines/work_orders.answers.yaml\n"
-    broken = "    provider: command\n    model: m\n    command: [python, -c, 'raise SystemExit(1)']\n"
+    broken = "    provider: command\n    model: m\n    command: [python3, -c, 'raise SystemExit(1)']\n"
     project.replace(PIPELINE, told, broken)
     assert project.build(PIPELINE, "--replay").code == 3, "nothing is recorded"
     failed = project.build(PIPELINE)

@@ -69,4 +69,5 @@ def _refused_by_the_machine(user: str) -> set[str]:
     attributes = {name for name in table() if name.startswith(("set_a_flag", "set_an_", "read_an_", "reserve_"))}
     tracing = {"trace_neighbour", "read_memory_of_neighbour", "read_memory_by_proc", "take_descriptor_of_neighbour"}
     ours = {name for name, one in table().items() if one.plain == "root"} if user == "self" else set()
-    return namespaces | attributes | tracing | ours
+    groups = {"change_the_group"} if set(os.getgroups()) <= {os.getgid()} else set()  # there is none to give it to
+    return namespaces | attributes | tracing | ours | groups
