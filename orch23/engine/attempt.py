@@ -396,13 +396,13 @@ class Attempts:
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
         brief = failure.brief if failure else None
-        if brief is not None:
-            self.keep(
-                self.resolved.stage.name, attempt, "failure.txt", f"{brief.kind}\n{brief.command}\n\n{brief.excerpt}\n"
-            )
+        if failure is not None:
+            command = f"$ {failure.brief.command}\n" if failure.brief.command else ""
+            text = f"{failure.summary}\n{command}\n{failure.brief.excerpt}\n"
+            self.keep(self.resolved.stage.name, attempt, "failure.txt", text)
         self._tell(
             "attempt_finished",
-            f"attempt {attempt} {'failed: ' + brief.kind if brief else 'passed'}",
+            f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}",
             {
                 "attempt": attempt,
                 "passed": brief is None,

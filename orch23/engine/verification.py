@@ -76,7 +76,7 @@ class Verifier:
                 self.keep(attempt, name, printed)
             self._tell(step, failure, {"attempt": attempt, "printed": name})
             if failure is not None:
-                failures.append(failure)
+                failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
                     break
         if failures:
@@ -245,7 +245,8 @@ def _together(failures: list[Failure]) -> Failure:
         failing=[one for f in failures for one in f.brief.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
-    return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures))
+    reason = f"{gravest.summary} (and {len(failures) - 1} more failed)"
+    return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures), reason=reason)
 
 
 def _begin(text: str) -> str:
