@@ -6,7 +6,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E820": (
         "cycle between stages",
         "Each stage named waits for the next, so none can start. Every edge is listed with the path or the `needs` "
-        "that makes it. Take one of them away: read another file, or split a stage in two.",
+        "that makes it. Take one of them away: read another file, or split a stage in two. A stage that needs "
+        "itself is a cycle of one.",
     ),
     "E821": (
         "two stages may write the same file",
