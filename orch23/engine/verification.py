@@ -226,9 +226,11 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
     if present == (condition.kind == "file_exists"):
         return None
     state = "is not there" if condition.kind == "file_exists" else "is there"
-    return Diagnostic(
-        "E302", f"{condition.kind} {condition.path}: it {state}", hint="make it so, or drop the condition"
-    )
+    hint = "make it so, or drop the condition"
+    below = f"{condition.path}/**"
+    if not present and not is_glob(condition.path) and any(match_any((below,), path) for path in files):
+        state, hint = "is a folder", f"write `{condition.path}/`: then there must be a file below it"
+    return Diagnostic("E302", f"{condition.kind} {condition.path}: it {state}", hint=hint)
 
 
 def _together(failures: list[Failure]) -> Failure:

@@ -17,7 +17,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E822": (
         "an input that nobody makes",
         "The file does not exist and no stage has it among its outputs. Create it, correct the path, add it to the "
-        "outputs of the stage that makes it, or write `{path: ..., optional: true}` if the stage can do without.",
+        "outputs of the stage that makes it, or write `{path: ..., optional: true}` if the stage can do without. Of a "
+        "folder, write its path with `/` at the end.",
     ),
     "E823": (
         "unknown stage in `needs`",
