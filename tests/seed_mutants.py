@@ -67,7 +67,7 @@ KEPT_AS_GREEN = M(
     "        if candidate.obtainable and not mismatches(candidate.target, known.disk, known.foreign):\n            return _claim",
     "        if candidate.obtainable:\n            return _claim",
 )
-NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", f"', 'attempt, "failed.txt", f"')
+NO_FAILURE_TEXT = M(ATTEMPT, 'attempt, "failure.txt", text', 'attempt, "failed.txt", text')
 NO_RESPONSE_TEXT = M(TELLING, 'self._keep("response.txt", response.text)', "pass")
 NO_PROMPT_TEXT = M(TELLING, 'self._keep("prompt.txt", ', 'str("prompt.txt" + ')
 FOLLOWED = M(

@@ -115,7 +115,7 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         problem = Diagnostic("E711", f"{', '.join(changed.paths)} changed meanwhile", hint="accept again", subject=name)
         return _failed(build, resolved, f"{edit} could not be verified", str(problem), (problem,))
     if failure is not None:
-        text = f"{edit} does not pass: {failure.kind}"
+        text = f"{edit} does not pass: {failure.summary}"
         return _failed(build, resolved, text, failure.brief.excerpt, failure.diagnostics)
     if refused := build.committer.refused(outputs):
         raise SafetyError(*refused_paths(refused))

@@ -364,7 +364,8 @@ class Attempts:
     def _requirements(self) -> tuple[Diagnostic, ...]:
         manifest = self.resolved.manifest
         required = self.resolved.stage.requires
-        return tuple(_unmet(c) for c in required if manifest.get(f"requires:{c.kind}:{c.path}") is not True)
+        unmet = [c for c in required if manifest.get(f"requires:{c.kind}:{c.path}") is not True]
+        return tuple(_unmet(c, is_folder=bool(self.tree.matching(f"{c.path.rstrip('/')}/**"))) for c in unmet)
 
     def _done(self, last: _Pass, attempts: int, failure: Failure | None, note: str = "") -> Attempted:
         tree = last.tree if failure is None or last.left is None else last.left
@@ -396,13 +397,13 @@ class Attempts:
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
         brief = failure.brief if failure else None
-        if brief is not None:
-            self.keep(
-                self.resolved.stage.name, attempt, "failure.txt", f"{brief.kind}\n{brief.command}\n\n{brief.excerpt}\n"
-            )
+        if failure is not None:
+            command = f"$ {failure.brief.command}\n" if failure.brief.command else ""
+            text = f"{failure.summary}\n{command}\n{failure.brief.excerpt}\n"
+            self.keep(self.resolved.stage.name, attempt, "failure.txt", text)
         self._tell(
             "attempt_finished",
-            f"attempt {attempt} {'failed: ' + brief.kind if brief else 'passed'}",
+            f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}",
             {
                 "attempt": attempt,
                 "passed": brief is None,
@@ -423,13 +424,16 @@ def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) 
     return {**{path: e for path, e in resolved.base.items() if path not in deleted}, **outputs}
 
 
-def _unmet(condition: Condition) -> Diagnostic:
-    """Complain of what a stage requires."""
+def _unmet(condition: Condition, *, is_folder: bool) -> Diagnostic:
+    """Complain of what a stage requires; `is_folder` says that there are files below its path."""
     absent, folder = condition.kind == "file_absent", condition.path.endswith("/")
     state = (
         ("there is a file" if absent else "there is no file") if folder else f"it is {'' if absent else 'not '}there"
     )
     message = f"requires {condition.kind} {condition.path}: {state}"
+    if is_folder and not absent and not folder:
+        hint = f"write `{condition.path}/`: then there must be a file below it"
+        return Diagnostic("E318", f"requires {condition.kind} {condition.path}: it is a folder", hint=hint)
     return Diagnostic("E318", message, hint="no model was asked; make it so, or drop the condition")
 
 

@@ -447,7 +447,7 @@ class Build:
             self._narrator.caution(name, unnamed_tools(self.session.world.plan, name, kept.written))
         end = StageEnd(
             status="failed",
-            text=f"{failure.kind}{': ' + done.note if done.note else ''}",
+            text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
             code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
             key=resolved.key,
             attempts=done.attempts,

@@ -1,6 +1,7 @@
 """A failed pass of an attempt, as a value: what kind it is, and what the next attempt is told of it."""
 
 import os.path
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -28,7 +29,8 @@ class Left:
 class Failure:
     """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help.
 
-    `printed` is what a process printed, whole; None where none ran. `left` are the files that it leaves.
+    `printed` is what a process printed, whole; None where none ran. `left` are the files that it leaves. `reason` says
+    why in a few words where the first diagnostic does not.
     """
 
     brief: Brief
@@ -37,11 +39,29 @@ class Failure:
     retryable: bool = True
     printed: str | None = None
     left: Left | None = None
+    reason: str = ""
 
     @property
     def kind(self) -> str:
         """Give the failure's kind, of the set that `retry.when` uses."""
         return self.brief.kind
+
+    @property
+    def summary(self) -> str:
+        """Give why it failed as one line for the user: the exit code of a command, or the first error."""
+        if self.reason or not self.diagnostics:
+            return self.reason or self.kind
+        first, *others = self.diagnostics
+        subject = f"{first.subject}: " if first.subject else ""
+        return f"{subject}{first.message}{f' (and {len(others)} more)' if others else ''}"
+
+
+def exit_text(exit_code: int) -> str:
+    """Return how a command ended, with the signal that 128 + its number stands for: `exited with 137 (SIGKILL)`."""
+    try:
+        return f"exited with {exit_code} ({signal.Signals(exit_code - 128).name})"
+    except ValueError:
+        return f"exited with {exit_code}"
 
 
 def refusal(kind: str, diagnostics: Iterable[Diagnostic], *, safety: bool = False, retryable: bool = True) -> Failure:
@@ -78,7 +98,7 @@ def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str
     """Return the failure of commands that a model wrote: what each printed, those that failed first."""
     texts = [f"$ {one.brief.command}\nexit {one.brief.exit_code}\n{one.brief.excerpt}" for one in failed]
     texts += [f"$ {command}\npassed\n{printed}" for command, printed in passed]
-    return command_failed(
+    failure = command_failed(
         "acceptance_failed",
         "; ".join(one.brief.command for one in failed if one.brief.command),
         exit_code=failed[0].brief.exit_code,
@@ -86,6 +106,13 @@ def acceptance_failed(failed: Sequence[Failure], passed: Iterable[tuple[str, str
         failing=[name for one in failed for name in one.brief.failing],
         diagnostics=[d for one in failed for d in one.diagnostics],
     )
+    return replace(failure, reason=_first_reason(failed))
+
+
+def _first_reason(failed: Sequence[Failure]) -> str:
+    """Return why the first of some commands failed, and how many others did."""
+    first, *others = failed
+    return f"{first.summary}{f' (and {len(others)} more failed)' if others else ''}"
 
 
 def fit(failure: Failure, stage: Stage) -> Failure:

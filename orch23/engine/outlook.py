@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from orch23.engine.appraise import Appraised, Appraiser
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
-from orch23.model.diagnostic import Diagnostic
+from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import InvalidInputError, MissingBytesError
 from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
@@ -186,9 +186,7 @@ def expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
     if node.foreach.source is not None:
         entry = world.view(node.name, node.foreach.source)
         if entry is None:
-            hint = "create it, or give it to the outputs of the stage that makes it"
-            missing = Diagnostic("E822", f"`{node.foreach.source}` does not exist, and no stage makes it", place, hint)
-            return Expansion((), (missing,))
+            return Expansion((), (_no_list(node.foreach.source, place, world.store.workspace.is_folder),))
         try:
             text = world.read(node.foreach.source, entry).decode("utf-8", errors="replace")
         except MissingBytesError:
@@ -196,6 +194,13 @@ def expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
     expansion = expand(node, text, variables=world.plan.pipeline.vars, read_yaml=appraiser.read_yaml, place=place)
     taken = items_on_pipeline(world.plan, node, expansion.stages)
     return Expansion((), (*expansion.problems, *taken)) if taken else expansion
+
+
+def _no_list(source: str, place: Location | None, is_folder: Callable[[str], bool]) -> Diagnostic:
+    if is_folder(source):
+        return Diagnostic("E822", f"`{source}` is a folder", place, "name a file below it that holds the list")
+    hint = "create it, or give it to the outputs of the stage that makes it"
+    return Diagnostic("E822", f"`{source}` does not exist, and no stage makes it", place, hint)
 
 
 def items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
-from orch23.engine.failure import Failure, Left, below, coded, command_failed, refusal
+from orch23.engine.failure import Failure, Left, below, coded, command_failed, exit_text, refusal
 from orch23.model.action import (
     Action,
     ActionOutcome,
@@ -113,7 +113,7 @@ class Runner:
                 late = Diagnostic("E304", message, hint="raise `timeout`, or make it faster", subject=self.stage.name)
                 text = f"{self.redact(outcome.output.text)}\n{message}"
                 failed = command_failed("timeout", command, exit_code=None, output=text, diagnostics=(late,))
-                return replace(failed, printed=text, left=Left(outcome.written, outcome.removed))
+                return replace(failed, printed=text, left=Left(outcome.written, outcome.removed), reason=message)
             case Cancelled():
                 raise CancelledBuildError
             case InputsChanged(paths=paths):
@@ -195,8 +195,8 @@ class Runner:
         if result.exit_code != 0:
             failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
             left = Left(result.written, result.removed)
-            # What was printed says it, too.
-            return replace(failed, diagnostics=_not_there(command, result.exit_code), left=left)
+            absent = _not_there(command, result.exit_code)  # what was printed says it, too
+            return replace(failed, diagnostics=absent, left=left, reason=exit_text(result.exit_code))
         return Ran(command, result)
 
     def _may_be_made(self, step: PytestStep, module: str) -> bool:

@@ -122,7 +122,9 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
     plan, found = build_plan(pipeline)
     problems += found
     if plan is None:
-        problems += inputs_of_nobody(pipeline, lambda path: store.workspace.entry(path) is not None)
+        problems += inputs_of_nobody(
+            pipeline, lambda path: store.workspace.entry(path) is not None, store.workspace.is_folder
+        )
     else:
         problems += nobody_makes(plan, store)
     if problems or plan is None:
@@ -146,12 +148,13 @@ def sound_part(
             return True
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
-    return (*problems, *inputs_of_nobody(pipeline, may_exist))
+    return (*problems, *inputs_of_nobody(pipeline, may_exist, store.workspace.is_folder))
 
 
 def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:
     """Return a complaint for each literal input that is neither on disk nor made by a stage."""
-    return missing_inputs(plan, {path: store.workspace.entry(path) is not None for path in literal_reads(plan)})
+    exists = {path: store.workspace.entry(path) is not None for path in literal_reads(plan)}
+    return missing_inputs(plan, exists, store.workspace.is_folder)
 
 
 def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
@@ -173,7 +176,8 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
         if plan is not None:
             world.extend(plan)
     if not problems:  # what nobody makes any more is taken away, so it is no input
-        problems += missing_inputs(world.plan, {path: world.remains(path) for path in literal_reads(world.plan)})
+        exists = {path: world.remains(path) for path in literal_reads(world.plan)}
+        problems += missing_inputs(world.plan, exists, world.store.workspace.is_folder)
     if problems:
         raise InvalidInputError(*problems)
 

@@ -76,7 +76,7 @@ class Verifier:
                 self.keep(attempt, name, printed)
             self._tell(step, failure, {"attempt": attempt, "printed": name})
             if failure is not None:
-                failures.append(failure)
+                failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
                     break
         if failures:
@@ -226,9 +226,11 @@ def _broken(condition: Condition, files: Files) -> Diagnostic | None:
     if present == (condition.kind == "file_exists"):
         return None
     state = "is not there" if condition.kind == "file_exists" else "is there"
-    return Diagnostic(
-        "E302", f"{condition.kind} {condition.path}: it {state}", hint="make it so, or drop the condition"
-    )
+    hint = "make it so, or drop the condition"
+    below = f"{condition.path}/**"
+    if not present and not is_glob(condition.path) and any(match_any((below,), path) for path in files):
+        state, hint = "is a folder", f"write `{condition.path}/`: then there must be a file below it"
+    return Diagnostic("E302", f"{condition.kind} {condition.path}: it {state}", hint=hint)
 
 
 def _together(failures: list[Failure]) -> Failure:
@@ -245,7 +247,8 @@ def _together(failures: list[Failure]) -> Failure:
         failing=[one for f in failures for one in f.brief.failing],
         diagnostics=[d for f in failures for d in f.diagnostics],
     )
-    return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures))
+    reason = f"{gravest.summary} (and {len(failures) - 1} more failed)"
+    return replace(joint, safety=gravest.safety, retryable=all(f.retryable for f in failures), reason=reason)
 
 
 def _begin(text: str) -> str:

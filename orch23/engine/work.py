@@ -301,7 +301,11 @@ class Worker:
         workspace = self.session.store.workspace
         exists = {path: workspace.entry(path) is not None for path in literal_reads(plan)}
         names = {stage.name for stage in items}
-        missing = [d for d in missing_inputs(plan, exists) if any(f"`{name}`" in d.message for name in names)]
+        missing = [
+            d
+            for d in missing_inputs(plan, exists, workspace.is_folder)
+            if any(f"`{name}`" in d.message for name in names)
+        ]
         ended = Selection(targets=(maker,)).nodes(plan)
         writers = [pattern for name, node in plan.nodes.items() if name not in ended for pattern in writes_of(node)]
         for stage in items:

@@ -6,7 +6,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E820": (
         "cycle between stages",
         "Each stage named waits for the next, so none can start. Every edge is listed with the path or the `needs` "
-        "that makes it. Take one of them away: read another file, or split a stage in two.",
+        "that makes it. Take one of them away: read another file, or split a stage in two. A stage that needs "
+        "itself is a cycle of one.",
     ),
     "E821": (
         "two stages may write the same file",
@@ -16,7 +17,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E822": (
         "an input that nobody makes",
         "The file does not exist and no stage has it among its outputs. Create it, correct the path, add it to the "
-        "outputs of the stage that makes it, or write `{path: ..., optional: true}` if the stage can do without.",
+        "outputs of the stage that makes it, or write `{path: ..., optional: true}` if the stage can do without. Of a "
+        "folder, write its path with `/` at the end.",
     ),
     "E823": (
         "unknown stage in `needs`",

@@ -208,9 +208,20 @@ def _need_edges(
             producers = _needed(node, need, nodes, foreach, expansions, skipped)
             if producers is None:
                 problems.append(_no_such_stage(pipeline, name, position, need, known))
-                continue
-            edges += [Edge(producer, name, f"needs {need}") for producer in producers if producer != name]
+            elif name in producers:
+                problems.append(_needs_itself(pipeline, name, position, need))
+            else:
+                edges += [Edge(producer, name, f"needs {need}") for producer in producers]
     return edges, problems
+
+
+def _needs_itself(pipeline: Pipeline, name: str, position: int, need: str) -> Diagnostic:
+    return Diagnostic(
+        "E820",
+        f"cycle: {name} -> {name}",
+        pipeline.locate("stages", name, "needs", position),
+        f"`{name}` needs itself; remove `{need}` from what it needs",
+    )
 
 
 def _no_such_stage(pipeline: Pipeline, name: str, position: int, need: str, known: list[str]) -> Diagnostic:

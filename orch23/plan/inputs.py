@@ -1,17 +1,27 @@
 """Say which literal inputs nobody has and nobody makes."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.paths import meets
-from orch23.model.pipeline import ForeachStage, GlobInput, ListInput, Pipeline, Stage
+from orch23.model.paths import is_glob, meets
+from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import closest
 from orch23.plan.writers import Writers, writes_of
 
+IsFolder: TypeAlias = Callable[[str], bool]
 
-def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, ...]:
-    """Complain of each literal input that neither exists nor is made. `exists` answers for `literal_reads`."""
+
+def _no_folder(_path: str) -> bool:
+    return False
+
+
+def missing_inputs(plan: Plan, exists: Mapping[str, bool], is_folder: IsFolder = _no_folder) -> tuple[Diagnostic, ...]:
+    """Complain of each literal input that neither exists nor is made, or is a folder.
+
+    `exists` answers for `literal_reads`.
+    """
     names = sorted(
         {path for node in plan.nodes.values() for path in writes_of(node)} | {p for p, is_ in exists.items() if is_}
     )
@@ -20,8 +30,14 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, 
     for name, node in plan.nodes.items():
         if isinstance(node, ForeachStage):
             continue
-        for where, position, path in _required(node):
+        for where, position, one in _literals(node):
+            path = _path(one)
             if exists.get(path) or _is_made(plan, name, path) or _own_base(node, path) or _above_made(plan, name, path):
+                continue
+            if is_folder(path):
+                problems.append(_folder(plan.pipeline, name, (*where, position), one))
+                continue
+            if not _is_required(one):
                 continue
             writers = writers or Writers(plan.nodes)
             makers = writers.meeting(path)
@@ -32,23 +48,27 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool]) -> tuple[Diagnostic, 
     return tuple(problems)
 
 
-def inputs_of_nobody(pipeline: Pipeline, exists: Callable[[str], bool]) -> tuple[Diagnostic, ...]:
+def inputs_of_nobody(
+    pipeline: Pipeline, exists: Callable[[str], bool], is_folder: IsFolder = _no_folder
+) -> tuple[Diagnostic, ...]:
     """Complain of each literal input that is not there and that no stage at all makes: what is sure without a plan."""
     patterns = sorted({pattern for node in pipeline.stages for pattern in writes_of(node)})
     writers = Writers({node.name: node for node in pipeline.stages})
     return tuple(
-        _missing(pipeline, stage.name, (*where, position), path, patterns)
+        _folder(pipeline, stage.name, (*where, position), one)
+        if is_folder(_path(one))
+        else _missing(pipeline, stage.name, (*where, position), _path(one), patterns)
         for stage in pipeline.stages
         if isinstance(stage, Stage)
-        for where, position, path in _required(stage)
-        if not writers.meeting(path) and not exists(path)
+        for where, position, one in _literals(stage)
+        if not writers.meeting(_path(one)) and not exists(_path(one)) and (_is_required(one) or is_folder(_path(one)))
     )
 
 
 def literal_reads(plan: Plan) -> tuple[str, ...]:
     """Return the literal paths that must exist or be made."""
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
-    return tuple(sorted({path for stage in stages for _, _, path in _required(stage)}))
+    return tuple(sorted({_path(one) for stage in stages for _, _, one in _literals(stage) if _is_required(one)}))
 
 
 def _made_later(plan: Plan, stage: Stage, makers: tuple[str, ...]) -> str | None:
@@ -82,12 +102,29 @@ def _missing(
     )
 
 
-def _required(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, str]]:
-    """Yield where it stands, at which position, and the path, for each literal input that must be there."""
+def _folder(pipeline: Pipeline, name: str, where: tuple[str | int, ...], one: Input) -> Diagnostic:
+    path = _path(one)
+    hint = f"write `{path}/` for all files below it, or name a file"
+    if isinstance(one, SliceInput):
+        hint = f"a slice is a part of one file: name a file below `{path}/`"
+    message = f"input `{path}` of stage `{name}` is a folder"
+    return Diagnostic("E822", message, pipeline.locate("stages", name, *where), hint)
+
+
+def _literals(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, Input]]:
+    """Yield where it is listed, at which position, and the input, for each that is not a pattern."""
     for where, declared in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
         for position, one in enumerate(declared):
-            if not isinstance(one, GlobInput | ListInput) and not one.optional:
-                yield where, position, one.path
+            if not is_glob(_path(one)):
+                yield where, position, one
+
+
+def _path(one: Input) -> str:
+    return one.pattern if isinstance(one, GlobInput | ListInput) else one.path
+
+
+def _is_required(one: Input) -> bool:
+    return not isinstance(one, GlobInput | ListInput) and not one.optional
 
 
 def _is_made(plan: Plan, name: str, path: str) -> bool:

@@ -50,8 +50,10 @@ def _failed(pipeline: Pipeline, event: Event, kind: str, style: Style) -> str:
     attempts = int(number_of(data, "attempts"))
     tried = f" (attempt {attempts})" if attempts > 1 else ""
     lines += [f"  $ {visible(command)}{tried}"] if command else []
-    excerpt = text_of(data, "failure") or event.message
-    lines += [f"  | {line}" for line in _cut(visible(excerpt).strip("\n").split("\n"))]
+    excerpt = text_of(data, "failure").strip("\n")
+    lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
+    why = event.message.partition("\n")[0]
+    lines += [] if why in excerpt else [f"  {visible(why)}"]
     lines += _ways_out(event, excerpt)
     name = _named(pipeline, event)
     lines += _pinned(pipeline, event)

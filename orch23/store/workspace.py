@@ -150,6 +150,13 @@ class Workspace:
         except SafetyError:
             return ()
 
+    def is_folder(self, path: str) -> bool:
+        """Return whether a directory is at a path, for a message about a file that is not there."""
+        try:
+            return stat.S_ISDIR(os.lstat(self._whole(path)).st_mode)
+        except OSError:
+            return False
+
     def invalidate(self, paths: Iterable[str]) -> None:
         """Forget what was seen at these paths; the next look hashes them again."""
         seen = self._loaded()

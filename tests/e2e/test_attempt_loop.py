@@ -39,6 +39,24 @@ def test_without_retry_there_is_one_attempt(project: Project) -> None:
     assert not project.exists("app.txt")
 
 
+def test_the_exit_code_of_a_command_is_on_the_screen_and_no_word_of_a_verification(project: Project) -> None:
+    stages = {"a": "exit 42", "b": "kill -9 $$", "c": "echo so > c.txt"}
+    text = "".join(f"  {name}: {{outputs: [{name}.txt], shell: {command}}}\n" for name, command in stages.items())
+    text = text.replace("c.txt}", "c.txt, verify: [{shell: exit 3}]}")
+    project.write(pipeline(text))
+    failed = project.build("--keep-going")
+    assert failed.code == 1
+    assert "verify_failed" not in failed.err
+    for command, ended in (
+        ("exit 42", "exited with 42"),
+        ("kill -9 $$", "exited with 137 (SIGKILL)"),
+        ("exit 3", "verify: exited with 3"),
+    ):
+        assert f"  $ bash -euo pipefail -c '{command}'\n  {ended}\n" in failed.err
+    assert {kind for _, kind in attempts(project)} == {"verify_failed"}  # the kind that `retry.when` names
+    assert project.run("show", "a").out.startswith("exited with 42\n$ bash")
+
+
 def test_a_later_attempt_is_told_the_failure_and_may_pass(project: Project) -> None:
     told = "{{ brief.kind }}: {{ brief.command }} exit {{ brief.exit_code }}"
     answer = f"{{% if brief %}}good, since {told}{{% else %}}bad{{% endif %}}"

@@ -132,3 +132,24 @@ def test_the_same_mistakes_as_json_hold_the_same_places(project: Project) -> Non
         f"{d['location']['line']}:{d['location']['column']}" for d in json.loads(refused.out) if d.get("location")
     }
     assert set(PLACES) <= places
+
+
+@pytest.mark.parametrize(
+    ("stage", "told", "way"),
+    [
+        ("inputs: [src]", "input `src` of stage `s` is a folder", "write `src/` for all files below it"),
+        ("inputs: ['{path: src, optional: true}']", "input `src` of stage `s` is a folder", "write `src/`"),
+        ("verify: {inputs: [src], steps: [{shell: 'true'}]}", "input `src` of stage `s` is a folder", "write `src/`"),
+        ("foreach: {from: src}", "`src` is a folder", "name a file below it"),
+        ("requires: [{kind: file_exists, path: src}]", "file_exists src: it is a folder", "write `src/`"),
+        ("ensures: [{kind: file_exists, path: out}]", "file_exists out: it is a folder", "write `out/`"),
+    ],
+)
+def test_a_folder_in_the_place_of_a_file_is_told_as_such(project: Project, stage: str, told: str, way: str) -> None:
+    stage = stage.replace("'{", "{").replace("}'", "}")
+    command = "outputs: [out/]\n    shell: mkdir -p out; touch out/a"
+    project.write({"p.yaml": f"version: 1\nstages:\n  s:\n    {stage}\n    {command}\n", "src/a.txt": "a"})
+    outcome = project.run("build", "p.yaml")
+    assert outcome.code != 0
+    assert told in outcome.err
+    assert way in outcome.err

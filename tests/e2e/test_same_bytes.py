@@ -35,7 +35,7 @@ def test_it_is_verified_like_any_other(project: Project) -> None:
     outcome = project.build()
     assert outcome.code == 1
     assert "E303" not in outcome.err
-    assert "verify_failed" in outcome.err
+    assert "verify: exited with 1" in outcome.err
 
 
 def test_a_response_that_writes_no_declared_output_is_refused_as_before(project: Project) -> None:

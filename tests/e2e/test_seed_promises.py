@@ -237,7 +237,7 @@ def test_each_attempt_leaves_what_it_was_asked_what_it_answered_and_what_came_of
         assert kept["response.txt"] == answer
         assert ("failure.txt" in kept) == (number < 3)
         if number < 3:
-            assert kept["failure.txt"].startswith("verify_failed\n")
+            assert kept["failure.txt"].startswith("verify: exited with 1\n$ ")
             assert answer in kept["failure.txt"]
     told = [event["data"] for event in project.events_of("attempt_finished")]
     assert [(one["attempt"], one["passed"], one["kind"], one["exit_code"]) for one in told] == [

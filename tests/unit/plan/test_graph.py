@@ -218,6 +218,35 @@ def test_a_cycle_is_told_with_its_path_and_the_reason_of_every_edge():
     ]
 
 
+@pytest.mark.parametrize("need", ["a", "a[*]"])
+def test_a_stage_that_needs_itself_is_a_cycle_at_that_entry(need: str) -> None:
+    place = Location("p.yaml", 7, 13)
+    one = Pipeline(
+        name="p",
+        file="p.yaml",
+        stages=(stage("b"), stage("a", needs=("b", need))),
+        locations={"stages/a": Location("p.yaml", 5, 3), "stages/a/needs/1": place},
+    )
+    plan, (problem,) = build_plan(one)
+    assert plan is None
+    assert (problem.code, problem.location) == ("E820", place)
+    assert problem.message == "cycle: a -> a"
+    assert problem.hint == f"`a` needs itself; remove `{need}` from what it needs"
+
+
+def test_a_foreach_that_needs_itself_is_a_cycle_before_its_list_is_there_and_after() -> None:
+    one = Pipeline(name="p", file="p.yaml", stages=(foreach(needs=("each",)),))
+    items = tuple(stage(f"each@{key}", needs=("each",)) for key in "xy")
+    assert [d.message for d in build_plan(one)[1]] == ["cycle: each -> each"]
+    assert {d.code for d in build_plan(one, {"each": items})[1]} == {"E820"}
+
+
+def test_an_item_that_names_itself_in_the_list_is_a_cycle() -> None:
+    one = Pipeline(name="p", file="p.yaml", stages=(foreach(),))
+    _, problems = build_plan(one, {"each": (stage("each@x", needs=("each@x",)), stage("each@y", needs=("each@x",)))})
+    assert [d.message for d in problems] == ["cycle: each@x -> each@x"]
+
+
 def test_two_cycles_are_two_complaints():
     found = complaints(
         stage("a", ("2",), ("1",)), stage("b", ("1",), ("2",)), stage("c", ("4",), ("3",)), stage("d", ("3",), ("4",))

@@ -1,5 +1,6 @@
 """Literal inputs that nobody has and nobody makes, with and without a plan."""
 
+from orch23.model.diagnostic import Location
 from orch23.model.pipeline import (
     ChainLink,
     Fence,
@@ -120,3 +121,28 @@ def test_without_a_plan_only_what_no_stage_at_all_makes_is_told() -> None:
         "input `gone` of stage `s` does not exist, and no stage makes it",
         "input `lost` of stage `maker` does not exist, and no stage makes it",
     ]
+
+
+def test_a_folder_that_is_named_as_a_file_is_told_as_such() -> None:
+    inputs = ("src", SliceInput("src", "Head"), PathInput("src", optional=True), ListInput("src"), GlobInput("src/**"))
+    reader = stage("s", inputs, verify=Verify(inputs=(PathInput("src"),)))
+    one = Pipeline(name="p", file="p.yaml", stages=(reader,), locations={"stages/s/inputs/3": Location("p.yaml", 8, 5)})
+    plan, _ = build_plan(one)
+    assert plan is not None
+    for found in (
+        missing_inputs(plan, {"src": False}, lambda path: path == "src"),
+        inputs_of_nobody(one, lambda _path: False, lambda path: path == "src"),
+    ):
+        assert {(d.code, d.message) for d in found} == {("E822", "input `src` of stage `s` is a folder")}
+        whole, part = (
+            "write `src/` for all files below it, or name a file",
+            "a slice is a part of one file: name a file below `src/`",
+        )
+        assert [d.hint for d in found] == [whole, part, whole, whole, whole]
+        assert found[3].location == Location("p.yaml", 8, 5)
+
+
+def test_a_folder_on_disk_is_no_matter_where_a_stage_makes_the_file() -> None:
+    plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", ("x",)), stage("m", (), ("x",)))))
+    assert plan is not None
+    assert missing_inputs(plan, {"x": False}, lambda _path: True) == ()

@@ -1,5 +1,6 @@
 """What went wrong is told at the end, with a way out that is said once."""
 
+from dataclasses import replace
 from typing import Any
 
 from orch23.model.diagnostic import Location
@@ -19,7 +20,7 @@ RED = {"code": "E301", "message": "fails", "subject": "test_a", "hint": None}
 
 
 def told(**data: Any) -> str:
-    event = Event("stage_finished", "timeout", role="a", data={"status": "failed", "attempts": 1, **data})
+    event = Event("stage_finished", "killed after 3 s", role="a", data={"status": "failed", "attempts": 1, **data})
     return failure_text(PIPELINE, [event], {"a": "shell"}, PLAIN)
 
 
@@ -31,6 +32,19 @@ def test_a_failure_says_its_code_and_its_way_out() -> None:
         "  = E304: raise `timeout`, or make it faster\n"
         "  next: `orch23 show p.yaml a` has all of its output\n"
     )
+
+
+def test_how_a_command_ended_follows_what_it_printed() -> None:
+    event = Event(
+        "stage_finished",
+        "exited with 3; retries exhausted",
+        role="a",
+        data={"status": "failed", "attempts": 1, "command": "sh x", "failure": "no disk\n"},
+    )
+    text = failure_text(PIPELINE, [event], {"a": "shell"}, PLAIN)
+    assert "  $ sh x\n  | no disk\n  exited with 3; retries exhausted\n  next: " in text
+    silent = failure_text(PIPELINE, [replace(event, data={**event.data, "failure": ""})], {"a": "shell"}, PLAIN)
+    assert "  $ sh x\n  exited with 3; retries exhausted\n  next: " in silent
 
 
 def test_what_the_excerpt_says_with_its_code_is_not_said_again() -> None:

@@ -77,7 +77,7 @@ def test_failures_come_last_with_place_excerpt_and_way_on() -> None:
     failed = finished(
         "code",
         "failed",
-        "verify_failed: retries exhausted",
+        "exited with 1; retries exhausted",
         duration_s=2,
         attempts=3,
         failure="E   assert 2 == 1",
@@ -90,6 +90,7 @@ def test_failures_come_last_with_place_excerpt_and_way_on() -> None:
         "✘ code  p.yaml:9:3\n"
         "  $ pytest -q (attempt 3)\n"
         "  | E   assert 2 == 1\n"
+        "  exited with 1; retries exhausted\n"
         "  next: `orch23 show p.yaml code --response`, `orch23 show p.yaml code --prompt`\n"
         "\nfailed: the log is logs/r1.jsonl; `orch23 log` shows it\n"
     )
