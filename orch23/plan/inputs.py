@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.paths import is_glob, meets
+from orch23.model.paths import is_glob, meets, static_prefix
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import closest
@@ -32,9 +32,11 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool], is_folder: IsFolder =
             continue
         for where, position, one in _literals(node):
             path = _path(one)
+            if path.endswith("/") and is_folder(path.rstrip("/")):
+                continue
             if exists.get(path) or _is_made(plan, name, path) or _own_base(node, path) or _above_made(plan, name, path):
                 continue
-            if is_folder(path):
+            if not path.endswith("/") and is_folder(path):
                 problems.append(_folder(plan.pipeline, name, (*where, position), one))
                 continue
             if not _is_required(one):
@@ -61,14 +63,20 @@ def inputs_of_nobody(
         for stage in pipeline.stages
         if isinstance(stage, Stage)
         for where, position, one in _literals(stage)
-        if not writers.meeting(_path(one)) and not exists(_path(one)) and (_is_required(one) or is_folder(_path(one)))
+        if not writers.meeting(_path(one)) and not _is_there(_path(one), exists, is_folder)
+        if _is_required(one) or is_folder(_path(one))
     )
 
 
+def _is_there(path: str, exists: Callable[[str], bool], is_folder: IsFolder) -> bool:
+    return is_folder(path.rstrip("/")) if path.endswith("/") else exists(path)
+
+
 def literal_reads(plan: Plan) -> tuple[str, ...]:
-    """Return the literal paths that must exist or be made."""
+    """Return the literal paths of files that must exist or be made."""
     stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
-    return tuple(sorted({_path(one) for stage in stages for _, _, one in _literals(stage) if _is_required(one)}))
+    paths = {_path(one) for stage in stages for _, _, one in _literals(stage) if _is_required(one)}
+    return tuple(sorted(path for path in paths if not path.endswith("/")))
 
 
 def _made_later(plan: Plan, stage: Stage, makers: tuple[str, ...]) -> str | None:
@@ -93,7 +101,9 @@ def _missing(
         )
         return Diagnostic("E822", message, place, f"put `{later}` before `{name}` in the list, or remove the input")
     others = [one for one in names if one != path]  # a hint that repeats the path helps nobody
-    otherwise = closest(path, others, "give it to the outputs of the stage that makes it")
+    create = f"create it, or write `{path}**/*`, which may match no file"
+    make = "give it to the outputs of the stage that makes it"
+    otherwise = closest(path, others, create if path.endswith("/") else make)
     return Diagnostic(
         "E822",
         f"input `{path}` of stage `{name}` does not exist, and no stage makes it",
@@ -112,19 +122,28 @@ def _folder(pipeline: Pipeline, name: str, where: tuple[str | int, ...], one: In
 
 
 def _literals(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, Input]]:
-    """Yield where it is listed, at which position, and the input, for each that is not a pattern."""
+    """Yield where it is listed, at which position, and the input, for each that is a literal path or a folder."""
     for where, declared in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
         for position, one in enumerate(declared):
-            if not is_glob(_path(one)):
+            path = _path(one)
+            if path.endswith("/") or not is_glob(path):
                 yield where, position, one
 
 
 def _path(one: Input) -> str:
-    return one.pattern if isinstance(one, GlobInput | ListInput) else one.path
+    """Return what is to be there: the path of a file, or of a folder with `/` at its end. Patterns stay patterns."""
+    if isinstance(one, ListInput):
+        return one.pattern
+    if isinstance(one, GlobInput):
+        folder = static_prefix(one.pattern)
+        return folder if folder and one.pattern == f"{folder}**" else one.pattern
+    return one.path
 
 
 def _is_required(one: Input) -> bool:
-    return not isinstance(one, GlobInput | ListInput) and not one.optional
+    if isinstance(one, GlobInput):
+        return _path(one).endswith("/")
+    return not isinstance(one, ListInput) and not one.optional
 
 
 def _is_made(plan: Plan, name: str, path: str) -> bool:

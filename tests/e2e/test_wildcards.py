@@ -90,3 +90,30 @@ def test_the_lock_file_is_never_what_a_user_edited(project: Project) -> None:
     )
     project.edit("in", "2\n")
     assert "pipeline.lock" not in project.run("explain", "g").out
+
+
+COPY = {"outputs": ["out"], "shell": "find . -type f > out"}
+
+
+@pytest.mark.parametrize("folder", ["nothere/", "nothere/**", "src/nothere/"])
+@pytest.mark.parametrize("where", ["inputs", "verify"])
+def test_a_folder_that_is_not_there_is_an_error(project: Project, folder: str, where: str) -> None:
+    stage = {**COPY, "inputs": [folder]} if where == "inputs" else {**COPY, "verify": {"inputs": [folder], "steps": []}}
+    refused = written(project, a=stage).write({"src/a": "a\n"}).build()
+    assert refused.code == 65
+    name = folder.removesuffix("**")
+    assert f"input `{name}` of stage `a` does not exist, and no stage makes it" in refused.err
+    assert f"`{name}**/*`" in refused.err
+    written(project, a={**COPY, "inputs": [f"{name}**/*"]})
+    built_twice(project)
+
+
+def test_a_folder_that_is_there_or_made_is_an_input(project: Project) -> None:
+    written(
+        project,
+        a={"inputs": ["src/", "empty/"], "outputs": ["made/"], "shell": "mkdir -p made; ls src > made/x"},
+        b={"inputs": ["made/"], "outputs": ["out"], "shell": "cat made/x > out"},
+    ).write({"src/a": "a\n"})
+    (project.root / "empty").mkdir()
+    built_twice(project)
+    assert project.read("out") == "a\n"
