@@ -82,6 +82,19 @@ def covers(wide: str, narrow: str) -> bool:
     return folder.endswith("/") and _WILD.search(folder) is None and static_prefix(other).startswith(folder)
 
 
+def escaped(name: str) -> str:
+    """Return the pattern that means the file of a name alone, whatever signs are in it."""
+    return re.sub(r"[*?\[#]", lambda sign: f"[{sign[0]}]", name)
+
+
+def split_slice(text: str) -> tuple[str, str]:
+    """Return the path of an input and what it selects of the file: after the first `#` outside of `[...]`, or empty."""
+    at = 0
+    while at < len(text) and text[at] != "#":
+        at += len(_set_at(text, at)) or 1
+    return text[:at], text[at + 1 :]
+
+
 def static_prefix(pattern: str) -> str:
     """Return the directory (`""` or ending in `/`) below which everything lies that the pattern means."""
     pattern = normal(pattern)
@@ -193,13 +206,20 @@ def _pieces(segment: str) -> tuple[str, ...]:
     pieces: list[str] = []
     at = 0
     while at < len(segment):
-        negated = segment[at + 1 : at + 2] in ("!", "^")
-        close = segment.find("]", at + 2 + negated) if segment[at] == "[" else -1  # a set holds one character at least
-        piece = segment[at : close + 1] if close > 0 else segment[at]
+        piece = _set_at(segment, at) or segment[at]
         at += len(piece)
         if not (piece == "*" and pieces and pieces[-1] == "*"):
             pieces.append(piece)
     return tuple(pieces)
+
+
+def _set_at(text: str, at: int) -> str:
+    """Return the set of characters that begins at a place, empty where none does; it holds one character at least."""
+    if text[at] != "[":
+        return ""
+    negated = text[at + 1 : at + 2] in ("!", "^")
+    close = text.find("]", at + 2 + negated)
+    return text[at : close + 1] if close > 0 and "/" not in text[at:close] else ""
 
 
 def _segments_meet(a: tuple[str, ...], b: tuple[str, ...]) -> bool:

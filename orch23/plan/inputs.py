@@ -1,10 +1,11 @@
 """Say which literal inputs nobody has and nobody makes."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.paths import is_glob, meets, static_prefix
+from orch23.model.paths import escaped, is_glob, match, meets, static_prefix
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import closest
@@ -46,7 +47,15 @@ def missing_inputs(plan: Plan, exists: Mapping[str, bool], is_folder: IsFolder =
             if not set(makers).isdisjoint(plan.earlier_items(name)):
                 continue
             later = _made_later(plan, node, makers)
-            problems.append(_missing(plan.pipeline, name, (*where, position), path, names, later))
+            missing = _missing(plan.pipeline, name, (*where, position), path, names, later)
+            whole = _name(one)
+            if whole is not None and exists.get(whole):
+                hint = (
+                    f"`{whole}` means a part of the file `{path}`; for the file of this name, write `{escaped(whole)}`"
+                )
+                missing = replace(missing, hint=hint)
+            problems.append(missing)
+        problems += _misread(plan, node, exists)
     return tuple(problems)
 
 
@@ -73,10 +82,14 @@ def _is_there(path: str, exists: Callable[[str], bool], is_folder: IsFolder) -> 
 
 
 def literal_reads(plan: Plan) -> tuple[str, ...]:
-    """Return the literal paths of files that must exist or be made."""
-    stages = (node for node in plan.nodes.values() if isinstance(node, Stage))
+    """Return the literal paths of files that must exist or be made, and the names that an input may be meant as."""
+    stages = [node for node in plan.nodes.values() if isinstance(node, Stage)]
     paths = {_path(one) for stage in stages for _, _, one in _literals(stage) if _is_required(one)}
-    return tuple(sorted(path for path in paths if not path.endswith("/")))
+    needed = (
+        one for stage in stages for _, _, one in _declared(stage) if isinstance(one, GlobInput) or _is_required(one)
+    )
+    names = {name for one in needed if (name := _name(one)) is not None}
+    return tuple(sorted(path for path in paths | names if not path.endswith("/")))
 
 
 def _made_later(plan: Plan, stage: Stage, makers: tuple[str, ...]) -> str | None:
@@ -123,11 +136,34 @@ def _folder(pipeline: Pipeline, name: str, where: tuple[str | int, ...], one: In
 
 def _literals(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, Input]]:
     """Yield where it is listed, at which position, and the input, for each that is a literal path or a folder."""
+    for where, position, one in _declared(stage):
+        path = _path(one)
+        if path.endswith("/") or not is_glob(path):
+            yield where, position, one
+
+
+def _declared(stage: Stage) -> Iterator[tuple[tuple[str, ...], int, Input]]:
     for where, declared in ((("inputs",), stage.inputs), (("verify", "inputs"), stage.verify.inputs)):
         for position, one in enumerate(declared):
-            path = _path(one)
-            if path.endswith("/") or not is_glob(path):
-                yield where, position, one
+            yield where, position, one
+
+
+def _name(one: Input) -> str | None:
+    """Return the name of the file that an input reads like, where its signs mean something else."""
+    if isinstance(one, SliceInput):
+        return f"{one.path}#{one.selector}"
+    if isinstance(one, GlobInput) and "[" in one.pattern and not match(one.pattern, one.pattern):
+        return one.pattern
+    return None
+
+
+def _misread(plan: Plan, stage: Stage, exists: Mapping[str, bool]) -> Iterator[Diagnostic]:
+    """Complain of each pattern with a set of characters where a file has that very name."""
+    for where, position, one in _declared(stage):
+        if isinstance(one, GlobInput) and (name := _name(one)) is not None and exists.get(name):
+            message = f"input `{name}` of stage `{stage.name}` does not mean the file of this name: `[...]` is a set"
+            place = plan.pipeline.locate("stages", stage.name, *where, position)
+            yield Diagnostic("E822", message, place, f"for this file, write `{escaped(name)}`")
 
 
 def _path(one: Input) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from orch23.model.digest import Json
-from orch23.model.paths import is_glob, match_any, meets, normal
+from orch23.model.paths import is_glob, match_any, meets, normal, split_slice
 from orch23.model.pipeline import GlobInput, Input, ListInput, PathInput, SliceInput
 from orch23.resolve.fields import Fields
 from orch23.resolve.wild import MARK
@@ -30,8 +30,9 @@ def read_inputs(owner: Fields, key: str) -> tuple[Input, ...]:
 def _without(owner: Fields, at: str, entry: str, found: list[Input], *, unknown: bool) -> list[Input]:
     """Return the inputs with an exclusion added to those that it concerns, or complain that it has no effect."""
     text = entry.removeprefix("!")
-    if "#" in text:
-        hint = f'write "!{text.partition("#")[0]}", or remove the slice from the list'
+    file, _ = split_slice(text)
+    if file != text:
+        hint = f'write "!{file}", or remove the slice from the list'
         owner.complain(at, "E850", f"`{entry}` excludes a slice; only whole files can be excluded", hint)
         return found
     path = owner.path_at(at, text, "pattern")
@@ -84,8 +85,8 @@ def _read(owner: Fields, at: str, entry: Json) -> Input | None:
 
 
 def _of_text(owner: Fields, at: str, text: str, *, optional: bool) -> Input | None:
-    path, sign, selector = text.partition("#")
-    if not sign:
+    path, selector = split_slice(text)
+    if path == text:
         found = owner.path_at(at, path, "pattern")
         if found is None:
             return None

@@ -10,7 +10,7 @@ import pytest
 from tests.project import Project
 from tests.repository import Repository, ends, green, up_to_date
 
-ALL = {"inputs": ["**"], "outputs": ["out/all"], "shell": "find . -type f | sort > out/all"}
+ALL = {"inputs": ["**"], "outputs": ["out/all"], "shell": 'LIST=$(find . -type f | sort); echo "$LIST" > out/all'}
 
 
 def written(project: Project, **stages: Mapping[str, Any]) -> Project:
@@ -42,7 +42,7 @@ def test_git_ignored_files_are_no_inputs_here_nor_in_a_clone(tmp_path: Path) -> 
     author.write({"a.txt": "a\n", ".gitignore": ".orch23/\nlogs/\n*.mo\n/node_modules\nenv/\n"})
     author.write({"po/x.mo": "1", "node_modules/.bin/x": "1", "env/bin/python": "1", ".venv/bin/python": "1"})
     built_twice(author)
-    assert author.read("out/all").split() == ["./.gitignore", "./a.txt", "./out/all", "./pipeline.yaml"]
+    assert author.read("out/all").split() == ["./.gitignore", "./a.txt", "./pipeline.yaml"]
     author.write({"po/x.mo": "2", "env/bin/python": "2", "po/y.mo": "new"})
     up_to_date(author.build())
     author.commit()
@@ -92,7 +92,7 @@ def test_the_lock_file_is_never_what_a_user_edited(project: Project) -> None:
     assert "pipeline.lock" not in project.run("explain", "g").out
 
 
-COPY = {"outputs": ["out"], "shell": "find . -type f > out"}
+COPY = {"outputs": ["out"], "shell": 'LIST=$(find . -type f); echo "$LIST" > out'}
 
 
 @pytest.mark.parametrize("folder", ["nothere/", "nothere/**", "src/nothere/"])
@@ -117,3 +117,13 @@ def test_a_folder_that_is_there_or_made_is_an_input(project: Project) -> None:
     (project.root / "empty").mkdir()
     built_twice(project)
     assert project.read("out") == "a\n"
+
+
+@pytest.mark.parametrize(("name", "pattern"), [("[id].txt", "[[]id].txt"), ("a#b.txt", "a[#]b.txt")])
+def test_a_file_whose_name_has_signs_can_be_named(project: Project, name: str, pattern: str) -> None:
+    refused = written(project, a={**COPY, "inputs": [name]}).write({name: "1\n"}).build()
+    assert refused.code == 65
+    assert f"write `{pattern}`" in refused.err
+    written(project, a={**COPY, "inputs": [pattern]})
+    built_twice(project)
+    assert f"./{name}" in project.read("out").split()

@@ -41,7 +41,7 @@ def test_what_must_be_there_is_literal_and_not_optional() -> None:
     verify = Verify(inputs=(PathInput("f"), SliceInput("g.md", "H", optional=True)))
     plan, _ = build_plan(Pipeline(name="p", file="p.yaml", stages=(stage("s", inputs, verify=verify),)))
     assert plan is not None
-    assert literal_reads(plan) == ("a", "d.md", "f")
+    assert literal_reads(plan) == ("a", "d.md", "d.md#H", "f"), "a file may be named `d.md#H`"
 
 
 def test_what_nobody_has_and_nobody_makes_is_told_with_a_near_name() -> None:
