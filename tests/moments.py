@@ -23,7 +23,8 @@ from orch23.model.event import Event
 from orch23.report.fanout import Fanout
 from orch23.snapshot.looks import Looks
 from orch23.store.beneath import open_file
-from orch23.store.workspace import Declared, Workspace
+from orch23.store.listing import Declared
+from orch23.store.workspace import Workspace
 from tests.project import Outcome, _stream, _text
 
 RACY_NS = 20_000_000
@@ -103,9 +104,11 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
             moments.reached("look")
             return super().open(path)
 
-        def listing(self, pattern: str, outputs: Declared | None = None) -> tuple[str, ...]:
+        def listing(
+            self, pattern: str, outputs: Declared | None = None, exclude: tuple[str, ...] = ()
+        ) -> tuple[str, ...]:
             moments.reached("look")
-            return super().listing(pattern, outputs)
+            return super().listing(pattern, outputs, exclude)
 
     class Told(Fanout):
         def notice(self, event: Event) -> None:

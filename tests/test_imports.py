@@ -12,7 +12,19 @@ import pytest
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parent.parent
-LIBRARIES = {"click", "copier", "jinja2", "jsonschema", "networkx", "plumbum", "pytest", "referencing", "yaml", "_sha2"}
+LIBRARIES = {
+    "click",
+    "copier",
+    "jinja2",
+    "jsonschema",
+    "networkx",
+    "pathspec",
+    "plumbum",
+    "pytest",
+    "referencing",
+    "yaml",
+    "_sha2",
+}
 """What may be imported outside of the standard library, and of `_sha2`, which is there since Python 3.12.
 
 Any other library counts as one that reaches other machines. Of the standard library do those that load sockets.

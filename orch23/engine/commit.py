@@ -139,7 +139,7 @@ class Committer:
         world, name = self.session.world, resolved.stage.name
         given = {**resolved.files, **resolved.verify_files}
         return tuple(
-            path for path, entry in given.items() if world.view(name, path) != entry and path not in resolved.base
+            path for path, entry in given.items() if world.look(name, path) != entry and path not in resolved.base
         )
 
     def bury(self, dead: Mapping[str, FileEntry | None]) -> Promoted:

@@ -60,10 +60,12 @@ class _Seen:
     def entry(self, path: str) -> FileEntry | None:
         return None if self._is_own(path) else self._at(path).entry(path)
 
-    def matching(self, pattern: str) -> tuple[str, ...]:
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        del exclude
         return tuple(path for path in self.moment.listing(pattern) if self.entry(path) is not None)
 
-    def listed(self, pattern: str) -> tuple[str, ...]:
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        del exclude
         return self.moment.sources(pattern)
 
     def versions(self) -> dict[str, FileEntry]:

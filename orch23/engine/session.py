@@ -123,7 +123,7 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
     problems += found
     if plan is None:
         problems += inputs_of_nobody(
-            pipeline, lambda path: store.workspace.entry(path) is not None, store.workspace.is_folder
+            pipeline, lambda path: store.workspace.found(path) is not None, store.workspace.is_folder
         )
     else:
         problems += nobody_makes(plan, store)
@@ -144,7 +144,7 @@ def sound_part(
     made = tuple(text for text in unread if text and not text.isspace())
 
     def may_exist(path: str) -> bool:
-        if store.workspace.entry(path) is not None:
+        if store.workspace.found(path) is not None:
             return True
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
@@ -153,7 +153,7 @@ def sound_part(
 
 def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:
     """Return a complaint for each literal input that is neither on disk nor made by a stage."""
-    exists = {path: store.workspace.entry(path) is not None for path in literal_reads(plan)}
+    exists = {path: store.workspace.found(path) is not None for path in literal_reads(plan)}
     return missing_inputs(plan, exists, store.workspace.is_folder)
 
 

@@ -165,14 +165,15 @@ class Worker:
         for path, entry in {**resolved.verify_files, **resolved.files, **base}.items():
             if store.contents.has(entry.digest):
                 continue
-            if store.workspace.entry(path) != entry:
+            place = entry.link or path
+            if store.workspace.entry(place) != replace(entry, link=""):
                 try:
                     store.contents.put_bytes(world.read(path, entry))
                 except MissingBytesError:
-                    if world.view(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
+                    if world.look(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
                         raise
                     changed.append(path)  # saved since it was resolved: nothing is lost
-            elif store.contents.put_file(store.root / path) != entry.digest:
+            elif store.contents.put_file(store.root / place) != entry.digest:
                 changed.append(path)
         if changed:
             raise InputsChangedError(tuple(changed))
@@ -299,7 +300,7 @@ class Worker:
         not; what others make later is not known yet.
         """
         workspace = self.session.store.workspace
-        exists = {path: workspace.entry(path) is not None for path in literal_reads(plan)}
+        exists = {path: workspace.found(path) is not None for path in literal_reads(plan)}
         names = {stage.name for stage in items}
         missing = [
             d

@@ -5,7 +5,7 @@ writes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orch23.engine.claims import Claims
 from orch23.engine.locked import Locked
@@ -14,13 +14,13 @@ from orch23.engine.proof import is_proven
 from orch23.engine.transcripts import transcript_folders
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import MissingBytesError
+from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.paths import is_glob, match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import reads_of
-from orch23.plan.writers import Outputs, WrittenPaths, writes_of
+from orch23.plan.writers import Outputs, Writers, WrittenPaths, writes_of
 from orch23.store.opening import Store
 
 
@@ -229,8 +229,10 @@ class World:
 
     def remains(self, path: str) -> bool:
         """Return whether there is a file at a path that does not go away since no stage makes it any more."""
-        entry = self.store.workspace.entry(path)
-        return entry is not None and (not self.dead(path) or self._in_place_of_dead(path) is not None)
+        entry = self.store.workspace.found(path)
+        if entry is None or entry.link:
+            return entry is not None
+        return not self.dead(path) or self._in_place_of_dead(path) is not None
 
     def is_believed(self, record: Record) -> bool:
         """Return whether files may be removed by a record of the lock file: not if that alone says who made them."""
@@ -310,6 +312,36 @@ class World:
             return self._in_place_of_dead(path)
         return self.store.workspace.entry(path)
 
+    def look(self, name: str, path: str) -> FileEntry | None:
+        """Return what a stage sees at a path that it reads: links that a user made are followed below the root.
+
+        Raises:
+            SafetyError: a link leads out of the project or in a circle, or to a file of a stage that may run later.
+
+        """
+        try:
+            entry = self.view(name, path)
+        except SafetyError:  # a folder of the path is a link
+            entry = None
+        if entry is not None:
+            return entry
+        real = self.store.workspace.real(path)
+        if real is None or real == path:
+            return None
+        self._refuse_later_output(name, path, real)
+        entry = self.view(name, real)
+        return None if entry is None else replace(entry, link=real)
+
+    def _refuse_later_output(self, name: str, path: str, real: str) -> None:
+        """Refuse a link to an output of a stage that a stage does not wait for: the declared path does not show it."""
+        if not self._declared_outputs().holds(real):
+            return
+        before = {name, *self.plan.upstream[name], *self.plan.earlier_items(name)}
+        makers = [one for one in Writers(self.plan.nodes).meeting(real) if one not in before]
+        if makers:
+            message = f"input {path!r} of stage `{name}` is a link to {real!r}, which stage `{makers[0]}` makes"
+            raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
+
     def maker(self, name: str, path: str) -> str | None:
         """Return the stage whose file a stage sees at a path, None if no stage made it."""
         above = self.plan.above.get(name, frozenset())
@@ -349,14 +381,14 @@ class World:
         chains = (*((link.chain,) if link else ()), *self.plan.above.get(name, ()))
         return any(match_any(self.chain_writes(chain), path) for chain in chains)
 
-    def matching(self, name: str, pattern: str) -> tuple[str, ...]:
+    def matching(self, name: str, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
-        listing = self.store.workspace.listing(pattern, self._declared_outputs())
-        return tuple(path for path in self._candidates(name, pattern, listing) if self.view(name, path) is not None)
+        listing = self.store.workspace.listing(pattern, self._declared_outputs(), exclude)
+        return tuple(path for path in self._candidates(name, pattern, listing) if self.look(name, path) is not None)
 
-    def listed(self, pattern: str) -> tuple[str, ...]:
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing: without what this pipeline made, with what was there before."""
-        listing = self.store.workspace.listing(pattern, self._declared_outputs())
+        listing = self.store.workspace.listing(pattern, self._declared_outputs(), exclude)
         on_disk = {path for path in listing if not self.made(path)}
         before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
         for path in (p for p in listing if p not in on_disk):
@@ -410,7 +442,7 @@ class World:
         return (
             entry.digest.sha256 in self.laid
             or self.store.contents.has(entry.digest)
-            or self.store.workspace.entry(path) == entry
+            or self.store.workspace.entry(entry.link or path) == replace(entry, link="")
             or self.ownership.bytes_from_git(path, entry) is not None
         )
 
@@ -525,15 +557,15 @@ class StageTree:
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
-        return self.world.view(self.name, path)
+        return self.world.look(self.name, path)
 
-    def matching(self, pattern: str) -> tuple[str, ...]:
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for this stage."""
-        return self.world.matching(self.name, pattern)
+        return self.world.matching(self.name, pattern, exclude)
 
-    def listed(self, pattern: str) -> tuple[str, ...]:
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing."""
-        return self.world.listed(pattern)
+        return self.world.listed(pattern, exclude)
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of this stage."""

@@ -179,7 +179,10 @@ class Rooms:
         lost = []
         for path in sorted(inputs):
             target = f"{work}/{path}"
-            if self._sources.copy_into(path, inputs[path], Path(target)):
+            if (text := _link_of(path, inputs)) is not None:
+                os.symlink(text, target)
+                os.utime(target, (ROOM_EPOCH, ROOM_EPOCH), follow_symlinks=False)
+            elif self._sources.copy_into(path, inputs[path], Path(target)):
                 os.chmod(target, 0o755 if inputs[path].executable else 0o644)
                 os.utime(target, (ROOM_EPOCH, ROOM_EPOCH))
             else:
@@ -299,6 +302,18 @@ def _folders(inputs: Iterable[str], more: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
+def _link_of(path: str, inputs: Mapping[str, FileEntry]) -> str | None:
+    """Return the text of the link that an input is laid as: one to another input; None where it is a file."""
+    link = inputs[path].link if path in inputs else ""
+    there = inputs.get(link) if link else None
+    if there is None or there.link or there.digest != inputs[path].digest:
+        return None
+    above, target = path.split("/")[:-1], link.split("/")
+    while above and target[1:] and above[0] == target[0]:
+        above, target = above[1:], target[1:]
+    return "/".join([*(".." for _ in above), *target])
+
+
 def printable(path: str) -> str:
     """Return a path so that it can be shown: control characters and bytes that are no UTF-8 are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in path)
@@ -346,7 +361,9 @@ def _walk_directory(walk: _Walk, folder: int, prefix: str, depth: int) -> None:
 
 
 def _note_file(walk: _Walk, folder: int, name: str, path: str, status: os.stat_result) -> None:
-    if stat.S_ISLNK(status.st_mode):
+    if stat.S_ISLNK(status.st_mode) and _link_of(path, walk.inputs) == os.readlink(name, dir_fd=folder):
+        walk.files.add(path)
+    elif stat.S_ISLNK(status.st_mode):
         walk.complain("E610", path, "is a symbolic link", "copy the file instead of linking it")
     elif not stat.S_ISREG(status.st_mode):
         walk.complain("E611", path, f"is {_kind(status.st_mode)}", "make it below TMPDIR, or name it in `scratch`")

@@ -26,14 +26,19 @@ class Digest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class FileEntry:
-    """One regular file as a build sees it: its bytes and its executable bit, no times, no owner."""
+    """One file as a build sees it: its bytes and its executable bit, no times, no owner.
+
+    `link` is where the file really is, as a path from the root, if it was reached through links; only inputs have it.
+    """
 
     digest: Digest
     executable: bool = False
+    link: str = ""
 
     def __str__(self) -> str:
-        """Give the form used in manifests: the hex digest, with `+x` for an executable."""
-        return f"{self.digest.sha256}+x" if self.executable else self.digest.sha256
+        """Give the form used in manifests: the hex digest, `+x` for an executable, and where a link leads to."""
+        mode = "+x" if self.executable else ""
+        return f"{self.digest.sha256}{mode} -> {self.link}" if self.link else f"{self.digest.sha256}{mode}"
 
 
 def digest_bytes(data: bytes) -> Digest:

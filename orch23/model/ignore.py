@@ -1,12 +1,30 @@
 """Say which files the `.gitignore` files of a project ignore: wildcards skip these (docs/patterns.md)."""
 
+import re
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".gitignore"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One line: what it matches, whether folders alone, and whether that is ignored or, after a `!`, is not.
+
+    The library's pattern has one group at most: the `/` of a folder that matches, in which a path lies.
+    """
+
+    pattern: re.Pattern[str]
+    of_folders: bool
+    ignores: bool
+
+    def matches(self, path: str) -> bool:
+        """Return whether a path itself matches, not a folder above it."""
+        if self.of_folders:
+            return any(found.end() == len(path) + 1 for found in self.pattern.finditer(f"{path}/"))
+        found = self.pattern.search(path)
+        return found is not None and found.lastindex is None
 
 
 class IgnoreRules:
@@ -14,7 +32,7 @@ class IgnoreRules:
 
     __slots__ = ("_levels",)
 
-    def __init__(self, levels: tuple[tuple[str, "GitIgnoreSpec"], ...] = ()) -> None:
+    def __init__(self, levels: tuple[tuple[str, tuple[_Rule, ...]], ...] = ()) -> None:
         """Take the folders with such a file (`""` or ending in `/`), the root first, each with its rules."""
         self._levels = levels
 
@@ -26,9 +44,9 @@ class IgnoreRules:
         """Return whether the rules ignore a path itself; whether a folder above it is ignored is for the caller."""
         for folder, rules in reversed(self._levels):
             below = path.removeprefix(folder)
-            found = rules.check_file(f"{below}/" if is_folder else below).include
-            if found is not None:
-                return found
+            for rule in reversed(rules):
+                if (is_folder or not rule.of_folders) and rule.matches(below):
+                    return rule.ignores
         return False
 
 
@@ -51,21 +69,15 @@ BELOW_AN_IGNORED_FOLDER = _IgnoredFolder()
 
 
 @lru_cache(maxsize=256)
-def _parsed(data: bytes) -> "GitIgnoreSpec":
+def _parsed(data: bytes) -> tuple[_Rule, ...]:
+    """Return the rules of a file in their order, the last of which decides; git skips lines that mean nothing."""
     from pathspec import GitIgnoreSpec  # noqa: PLC0415 - only where there is such a file
 
-    lines = data.decode("utf-8", "surrogateescape").splitlines()
-    try:
-        return GitIgnoreSpec.from_lines(lines)
-    except ValueError:  # git skips lines that mean nothing
-        return GitIgnoreSpec.from_lines([line for line in lines if _is_sound(line)])
-
-
-def _is_sound(line: str) -> bool:
-    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - likewise
-
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
+    rules: list[_Rule] = []
+    for line in data.decode("utf-8", "surrogateescape").splitlines():
+        of_folders = line.rstrip().endswith("/")
+        with suppress(ValueError):
+            for one in GitIgnoreSpec.from_lines([line]).patterns:
+                if one.include is not None and one.regex is not None:  # else it is a comment
+                    rules += [_Rule(one.regex, of_folders, one.include)]
+    return tuple(rules)

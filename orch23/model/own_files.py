@@ -4,6 +4,8 @@ import re
 
 OWN_NAMES = frozenset({".orch23", ".orch23-aside"})
 """Folders of orch23, at any depth."""
+NO_INPUTS = OWN_NAMES | frozenset({".git", ".hg", ".jj", ".svn"})
+"""Folders that no link may lead into."""
 LOGS = "logs"
 LOCK_MARK = b'"orch23_lock"'
 MARKED_BYTES = 1 << 20

@@ -87,11 +87,19 @@ class _Shown:
     def entry(self, path: str) -> FileEntry | None:
         return self.tree.entry(path)
 
-    def matching(self, pattern: str) -> tuple[str, ...]:
-        return tuple(path for path in self.tree.matching(pattern) if private_reason(path) is None)
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        found = (path for path in self.tree.matching(pattern, exclude) if not match_any(exclude, path))
+        return tuple(path for path in found if not self._is_private(path))
 
-    def listed(self, pattern: str) -> tuple[str, ...]:
-        return tuple(path for path in self.tree.listed(pattern) if private_reason(path) is None)
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return tuple(path for path in self.tree.listed(pattern, exclude) if private_reason(path) is None)
+
+    def _is_private(self, path: str) -> bool:
+        """Return whether a file holds secrets by its name, or is a link to one that does."""
+        if private_reason(path) is not None:
+            return True
+        entry = self.tree.entry(path)
+        return entry is not None and bool(entry.link) and private_reason(entry.link) is not None
 
     def versions(self) -> dict[str, FileEntry]:
         return self.tree.versions()
@@ -290,12 +298,13 @@ def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, p
                 elif not one.optional:
                     out.broken.append(_missing(one.path))
             case GlobInput():
-                for path in tree.matching(one.pattern):
+                for path in tree.matching(one.pattern, one.exclude):
                     found = None if match_any(one.exclude, path) else tree.entry(path)
                     if found is not None:
                         _add_file(out, path, found, tree, prefix=prefix, given=given)
             case ListInput():
-                paths = tuple(path for path in tree.listed(one.pattern) if not match_any(one.exclude, path))
+                listed = tree.listed(one.pattern, one.exclude)
+                paths = tuple(path for path in listed if not match_any(one.exclude, path))
                 out.aspects[f"{prefix}list:{one.pattern}"] = list(paths)
                 out.listings[one.pattern] = paths
                 text = "".join(f"{path}\n" for path in paths)

@@ -11,11 +11,11 @@ class Tree(Protocol):
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
 
-    def matching(self, pattern: str) -> tuple[str, ...]:
-        """Return the sorted paths that a glob means for this stage."""
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the sorted paths that a glob means for this stage; of those that are excluded no link is followed."""
 
-    def listed(self, pattern: str) -> tuple[str, ...]:
-        """Return the sorted paths of a listing: without what this pipeline made."""
+    def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the sorted paths of a listing: without what this pipeline made. `exclude` is as for `matching`."""
 
     def versions(self) -> dict[str, FileEntry]:
         """Return the base of a stage in a chain: the newest earlier version, or version 0, of each of its outputs."""

@@ -18,6 +18,8 @@ ABSENT = "-"
 THERE = "+"
 EMPTY = "0"
 NOTHING = "/"
+LEADS = ">"
+"""Begins what stands for a link: where it leads to follows."""
 YOUNG = "?"
 """Stands for what is too young to be believed: the next look finds it changed."""
 _GONE = -1  # and not 0, which stands for what is too young
@@ -278,7 +280,8 @@ def signature(path: str, kind: str = "") -> str:
     """Return what stat says of what a path leads to: that it is not there, a stamp, or, if so asked, that it is there.
 
     Of a folder that has to be empty that it is, or is not there, or that something is. Of a path at which nothing may
-    be (`NOTHING`), that nothing is there, or that something is: also a link that leads nowhere.
+    be (`NOTHING`), that nothing is there, or that something is: also a link that leads nowhere. Of a link (`LEADS`),
+    where it leads to.
 
     Equal stamps mean equal bytes, and of a folder equal names, unless the times are racy.
     """
@@ -287,9 +290,15 @@ def signature(path: str, kind: str = "") -> str:
             return THERE if os.listdir(path) else EMPTY
         if kind == NOTHING:
             return THERE if os.path.lexists(path) else NOTHING
+        if kind.startswith(LEADS):
+            return LEADS + os.readlink(path)
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return EMPTY if kind == EMPTY else ABSENT
+    except OSError:
+        if kind.startswith(LEADS):  # it is no link any more
+            return THERE
+        raise
     if kind == THERE:
         return THERE
     size, mtime, ctime = found.st_size, found.st_mtime_ns, found.st_ctime_ns

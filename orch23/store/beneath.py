@@ -4,16 +4,18 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import SafetyError
+from orch23.model.own_files import NO_INPUTS
 from orch23.store.codes import E_LINK
 from orch23.store.durable import temp_name, write_all
 
 _NOT_BELOW = frozenset({"", ".", ".."})
 _PIECE_BYTES = 1 << 16
+MOST_LINKS = 40  # as many as the kernel follows
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -182,6 +184,62 @@ def leaves(path: str) -> SafetyError:
             hint="replace the link by a real directory, or name another path",
         )
     )
+
+
+def follow(path: str, base: str, text_of: Callable[[str], str | None]) -> str | None:
+    """Return where a path below a root leads to, link by link, as a path from the root; None where nothing is there.
+
+    `base` is the root with a `/` at its end. `text_of` says where the link at a path leads to; empty for what is no
+    link, None where nothing is. `..` is taken from where a link has led to, as the kernel does.
+
+    Raises:
+        SafetyError: a link leads out of the root or into a folder that is no input, or links lead in a circle.
+
+    """
+    waiting, done, followed = path.split("/"), list[str](), 0
+    while waiting:
+        name = waiting.pop(0)
+        if name == ".." and not done:
+            raise leads_out(path)
+        if name == "..":
+            done.pop()
+        if name in ("", ".", ".."):
+            continue
+        text = text_of("/".join((*done, name)))
+        if text is None:
+            return None
+        if not text:
+            done.append(name)
+            continue
+        followed += 1
+        if followed > MOST_LINKS:
+            raise circle(path)
+        if text.startswith("/"):
+            text, done = _from_root(path, base, text), []
+        waiting = [*text.split("/"), *waiting]
+    if not done or (followed and not NO_INPUTS.isdisjoint(done)):
+        raise leads_out(path)
+    return "/".join(done)
+
+
+def _from_root(path: str, base: str, text: str) -> str:
+    if not text.startswith(base):
+        raise leads_out(path)
+    return text.removeprefix(base)
+
+
+def leads_out(path: str) -> SafetyError:
+    """Return the complaint about a link among the inputs that leads where no input may be."""
+    message = f"the link {path!r} leads out of the project, or into a folder of git or orch23"
+    hint = f'copy what it leads to into the project; if a pattern finds it, exclude it: "!{path}"'
+    return SafetyError(Diagnostic(E_LINK, message, hint=hint))
+
+
+def circle(path: str) -> SafetyError:
+    """Return the complaint about a link among the inputs that leads to itself, or to a folder that it is in."""
+    message = f"the link {path!r} leads in a circle"
+    hint = f'remove it; if a pattern finds it, exclude it: "!{path}"'
+    return SafetyError(Diagnostic(E_LINK, message, hint=hint))
 
 
 def _enter(descriptor: int, name: str, path: str) -> int:

@@ -21,8 +21,10 @@ E_STATE = "E695"
 CODES: Mapping[str, tuple[str, str]] = {
     E_LINK: (
         "A path leads through a link or out of the project",
-        "orch23 never follows a symbolic link below the root of the project, neither to read an input nor to write an "
-        "output, since a link can point anywhere. Replace the link by a real directory or file, or move the output.",
+        "orch23 never writes through a symbolic link: replace it by a real directory or file, or move the output. "
+        "Inputs may be links, as long as each of them leads to a file or a directory of the project, outside of `.git` "
+        "and `.orch23`, and none leads in a circle. Copy what it leads to into the project, or exclude the link from "
+        "the pattern.",
     ),
     E_LOCK_CONFLICT: (
         "The lock file holds git's conflict markers",

@@ -45,13 +45,13 @@ class Sources:
                 return self._contents.read(entry.digest)
             except MissingBytesError:
                 pass
-        data = self._workspace.read(path)
+        data = self._workspace.read(entry.link or path)
         if data is None or digest_bytes(data) != entry.digest:
             raise MissingBytesError(entry.digest.sha256)
         return data
 
     def _copy_from_workspace(self, path: str, entry: FileEntry, target: Path) -> bool:
-        source = self._workspace.open(path)
+        source = self._workspace.open(entry.link or path)
         if source is None:
             return False
         try:

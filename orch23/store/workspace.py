@@ -7,32 +7,23 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
-from orch23.model.ignore import BELOW_AN_IGNORED_FOLDER, IGNORE_FILE, NO_RULES, IgnoreRules
-from orch23.model.own_files import MARKED_BYTES, OWN_NAMES, is_of_a_run, mark_of
-from orch23.model.paths import closed_names, is_glob, matcher, normal, static_prefix
-from orch23.snapshot.looks import NOTHING, YOUNG, Detail, Looks, is_racy, signature
-from orch23.store.beneath import leaves, open_file, read_all, split
+from orch23.model.ignore import IGNORE_FILE
+from orch23.model.own_files import MARKED_BYTES, OWN_NAMES, mark_of
+from orch23.model.paths import is_glob, normal, static_prefix
+from orch23.snapshot.looks import LEADS, NOTHING, YOUNG, Detail, Looks, is_racy, signature
+from orch23.store.beneath import follow, leaves, open_file, read_all, split
 from orch23.store.clone import hash_file
 from orch23.store.durable import is_temp
+from orch23.store.listing import FILE, FOLDER, LINK, Declared, Listing
 from orch23.store.meter import Meter, silent
 from orch23.store.stat_cache import Seen, Stamp, entry_of, load_seen, save_seen
 
 _TRIES = 8
-
-
-class Declared(Protocol):
-    """Which files are declared as outputs."""
-
-    def holds(self, path: str) -> bool:
-        """Return whether a path is an output of some stage."""
-
-    def may_lie_below(self, folder: str) -> bool:
-        """Return whether an output of some stage may lie below a folder, which ends in `/`."""
 
 
 class Workspace:
@@ -59,6 +50,8 @@ class Workspace:
         self._opened: dict[str, Stamp | None] = {}
         self._walked: dict[str, str] = {}
         self._missing: set[str] = set()
+        self._links: dict[str, str] = {}
+        self._dangling: set[str] = set()
         self._unsettled: set[str] = set()
         self._written: set[str] = set()
         self._own_folders: tuple[str, ...] = ()
@@ -85,6 +78,49 @@ class Workspace:
         if first is not seen.entry and first != seen.entry:
             self._unsettled.add(path)
         return seen.entry
+
+    def found(self, path: str) -> FileEntry | None:
+        """Return what an input of this path is: the file there, or the one that its links lead to, or None.
+
+        Raises:
+            SafetyError: as for `real`.
+
+        """
+        with contextlib.suppress(SafetyError):
+            entry = self.entry(path)
+            if entry is not None:
+                return entry
+        real = self.real(path)
+        if real is None or real == path:
+            return None
+        entry = self.entry(real)
+        return None if entry is None else replace(entry, link=real)
+
+    def real(self, path: str) -> str | None:
+        """Return where a path leads to, link by link, as a path from the root; None where nothing is there.
+
+        Raises:
+            SafetyError: a link leads out of the project or into folders that are no inputs, or links lead in a circle.
+
+        """
+        return follow(path, self._base, self._link)
+
+    def _link(self, path: str) -> str | None:
+        """Return where a link leads to; empty for what is none, None where nothing is."""
+        whole = self._whole(path)
+        self._askers.setdefault(self._asker, set()).add(whole)
+        try:
+            text = os.readlink(whole)
+        except (FileNotFoundError, NotADirectoryError):
+            self._dangling.add(path)
+            return None
+        except OSError as refused:
+            if refused.errno != errno.EINVAL:
+                raise
+            return ""
+        if self._links.setdefault(whole, text) != text:
+            self._links[whole] = ""  # it changed meanwhile
+        return text
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file.
@@ -115,38 +151,43 @@ class Workspace:
         """Let these folders be orch23's own: no wildcard means a file below them."""
         self._own_folders = tuple(f"{folder.strip('/')}/" for folder in folders)
 
-    def listing(self, pattern: str, outputs: Declared | None = None) -> tuple[str, ...]:
-        """Return the paths of the regular files that a pattern means, sorted; with wildcards none that git ignores.
+    def listing(self, pattern: str, outputs: Declared | None = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the paths of the files that a pattern means, sorted; with wildcards none that git ignores.
 
         `outputs` are files that stages make: these are listed although a `.gitignore` ignores them. A pattern that
-        spells the name of an ignored folder means what lies in it.
-        """
-        return self._listing(pattern, self._rules_above, outputs)
+        spells the name of an ignored folder means what lies in it. Links are followed below the root, but for those
+        that `exclude` matches; one that leads nowhere is no file. A name that is not UTF-8 cannot be written in a
+        pipeline, so it is no match of any pattern.
 
-    def everything(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths of the regular files that a pattern means, sorted, also of those that git ignores."""
-        return self._listing(pattern, lambda _folder: None, None)
+        Raises:
+            SafetyError: as for `real`.
 
-    def _listing(
-        self, pattern: str, rules_of: Callable[[str], IgnoreRules | None], outputs: Declared | None
-    ) -> tuple[str, ...]:
-        """Return the paths of the regular files that a pattern means, sorted.
-
-        Links are neither listed nor entered. A name that is not UTF-8 cannot be written in a pipeline, so it is no
-        match of any pattern.
         """
         wanted = normal(pattern)
         if not is_glob(wanted):
-            with contextlib.suppress(SafetyError):
-                return (wanted,) if self._stamp(wanted) is not None else ()
+            return (wanted,) if self.found(wanted) is not None else ()
+        prefix = static_prefix(wanted)
+        real = self.real(prefix) if prefix else ""
+        if real is None or not OWN_NAMES.isdisjoint(prefix.split("/")):
             return ()
+        real = f"{real}/" if real else ""
+        if real and self.is_own(real):
+            return ()
+        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real)))
+
+    def everything(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths of the regular files that a pattern means, sorted: what a stage may write over.
+
+        Also those that git ignores, and nothing that is or lies behind a link.
+        """
+        wanted = normal(pattern)
         prefix = static_prefix(wanted)
         try:
-            if prefix and self._directory_is_linked(prefix[:-1]):
+            if not is_glob(wanted):
+                return (wanted,) if self._stamp(wanted) is not None else ()
+            if not OWN_NAMES.isdisjoint(prefix.split("/")) or (prefix and self.real(prefix) != prefix[:-1]):
                 return ()
-            if not OWN_NAMES.isdisjoint(prefix.split("/")):
-                return ()
-            return tuple(sorted(self._walk(prefix, wanted, rules_of(prefix), outputs)))
+            return tuple(sorted(Listing(self, wanted, everything=True).below(prefix, prefix)))
         except SafetyError:
             return ()
 
@@ -263,9 +304,10 @@ class Workspace:
             whole = self._whole(folder)
             if not looks.take(whole) or looks.outside[whole] != found_first:
                 looks.outside[whole] = YOUNG
-        for folder in self._missing:
+        for folder in (*self._missing, *self._dangling):
             looks.outside[self._whole(folder)] = NOTHING
-        return True
+        looks.outside.update((whole, f"{LEADS}{text}") for whole, text in self._links.items())
+        return all(self._links.values())
 
     def _stamp(self, path: str) -> Stamp | None:
         stamp = self._look(path)
@@ -326,57 +368,10 @@ class Workspace:
                 return seen
         raise OSError(errno.EBUSY, "the file changes faster than it can be read", path)
 
-    def _walk(self, folder: str, pattern: str, rules: IgnoreRules | None, outputs: Declared | None) -> Iterator[str]:
-        """Give the paths that a pattern means below a folder. Without rules nothing is ignored."""
-        means = matcher(pattern)
-        segments = pattern.split("/")
-        deep = segments.index("**") if "**" in segments else len(segments)
-        closed = closed_names(pattern)
-        pending = [(folder, rules)]
-        while pending:
-            folder, rules = pending.pop()
-            depth = folder.count("/")
-            is_open = depth >= deep
-            enters = None if is_open or depth + 1 >= len(segments) else matcher("/".join(segments[: depth + 1]))
-            entries = list(self._scan(folder))
-            if rules is not None and (IGNORE_FILE, False) in entries:
-                rules = self._with_file(rules, folder)
-            for name, is_folder in entries:
-                path = folder + name
-                if name in closed or is_of_a_run(folder[:-1], name) or f"{path}/".startswith(self._own_folders):
-                    continue
-                if not is_folder:
-                    if means(path) and not self._is_own(path, name) and not _is_ignored(rules, path, outputs):
-                        yield path
-                elif is_open or (enters is not None and enters(path)):
-                    if rules is None or not rules.ignores(path, is_folder=True):
-                        pending.append((f"{path}/", rules))
-                    elif outputs is not None and outputs.may_lie_below(f"{path}/"):
-                        pending.append((f"{path}/", BELOW_AN_IGNORED_FOLDER))
+    # ---- what a listing looks at --------------------------------------------------------------
 
-    def _rules_above(self, folder: str) -> IgnoreRules:
-        """Return the rules of the folders above one that a pattern names, but for those that ignore that one."""
-        rules, above = NO_RULES, ""
-        for name in folder.split("/")[:-1]:
-            rules = self._with_file(rules, above)
-            if rules.ignores(above + name, is_folder=True):
-                rules = NO_RULES
-            above += f"{name}/"
-        return rules
-
-    def _with_file(self, rules: IgnoreRules, folder: str) -> IgnoreRules:
-        path = folder + IGNORE_FILE
-        data = self.read(path) if self._stamp(path) is not None else None
-        return rules if data is None else rules.with_file(folder, data)
-
-    def _is_own(self, path: str, name: str) -> bool:
-        """Return whether a file is a lock file of orch23, or a transcript."""
-        mark = mark_of(name)
-        descriptor = open_file(self._root, path) if mark is not None else None
-        return mark is not None and descriptor is not None and mark in read_all(descriptor, MARKED_BYTES)
-
-    def _scan(self, folder: str) -> Iterator[tuple[str, bool]]:
-        """Give the names of directories and regular files in a folder, with whether they are directories."""
+    def scan(self, folder: str) -> Iterator[tuple[str, str]]:
+        """Give the names of files, links and directories in a folder, each with what it is."""
         whole = self._whole(folder)
         if not self._walked.get(folder):
             self._walked[folder] = signature(whole)  # before it is listed: a file that comes meanwhile changes it
@@ -391,20 +386,28 @@ class Workspace:
                 if is_temp(name) or not (name.isascii() or _is_utf8(name)):
                     continue
                 if entry.is_file(follow_symlinks=False):
-                    yield name, False
+                    yield name, FILE
                 elif entry.is_dir(follow_symlinks=False):
-                    yield name, True
+                    yield name, FOLDER
+                elif entry.is_symlink():
+                    yield name, LINK
 
-    def _directory_is_linked(self, path: str) -> bool:
-        names, name = split(path)
-        for count in range(len(names) + 1):
-            try:
-                mode = os.lstat(self._root.joinpath(*(*names, name)[: count + 1])).st_mode
-            except (FileNotFoundError, NotADirectoryError):
-                return False
-            if stat.S_ISLNK(mode):
-                return True
-        return False
+    def ignore_file(self, folder: str) -> bytes | None:
+        """Return the bytes of the `.gitignore` of a folder, `""` or ending in `/`, or None."""
+        path = folder + IGNORE_FILE
+        return self.read(path) if self._stamp(path) is not None else None
+
+    def is_own(self, path: str) -> bool:
+        """Return whether orch23 wrote a file, or all below a folder (its path ends in `/`), for itself."""
+        if path.endswith("/"):
+            return path.startswith(self._own_folders)
+        mark = mark_of(path.rpartition("/")[2])
+        descriptor = open_file(self._root, path) if mark is not None else None
+        return mark is not None and descriptor is not None and mark in read_all(descriptor, MARKED_BYTES)
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a regular file is at a path."""
+        return self._stamp(path) is not None
 
     # ---- the cache -------------------------------------------------------------------------------
 
@@ -428,12 +431,6 @@ def _stamp_of(found: os.stat_result) -> Stamp:
     return Stamp(
         found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, stat.S_IMODE(found.st_mode)
     )
-
-
-def _is_ignored(rules: IgnoreRules | None, path: str, outputs: Declared | None) -> bool:
-    if rules is None or not rules.ignores(path, is_folder=False):
-        return False
-    return outputs is None or not outputs.holds(path)
 
 
 def _with_above(folder: str) -> Iterator[str]:

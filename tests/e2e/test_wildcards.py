@@ -1,6 +1,7 @@
 """Stories of wildcards: they mean the user's files, so a stage that reads all of them becomes fresh."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def test_the_logs_of_a_user_are_ordinary_files(project: Project) -> None:
     inner = written(Project(project.root / "sub"), a={"outputs": ["b"], "shell": "echo b > b"})
     inner.write({".git/HEAD": "", ".gitignore": "b\n"})
     green(inner.build())
+    shutil.rmtree(inner.home)
     built_twice(project)
     assert project.read("here").split() == ["data.jsonl", "train.log"]
     assert project.read("deep").split() == ["./logs/exp1/train.log", "./logs/train.log"]

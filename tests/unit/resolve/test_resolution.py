@@ -47,10 +47,10 @@ class Files:
             return None
         return FileEntry(digest_bytes(self.texts[path].encode()), executable=path in self.executable)
 
-    def matching(self, pattern):
+    def matching(self, pattern, exclude=()):
         return tuple(sorted(path for path in self.texts if match(pattern, path)))
 
-    def listed(self, pattern):
+    def listed(self, pattern, exclude=()):
         return self.listing
 
     def versions(self):

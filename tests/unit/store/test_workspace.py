@@ -274,18 +274,63 @@ def test_no_folder_is_entered_that_cannot_hold_a_match(root: Path, monkeypatch: 
     assert sorted(entered) == ["src/", "src/deep/", "src/logs/"]
 
 
-def test_links_are_neither_listed_nor_entered(root: Path) -> None:
-    put(root, "../elsewhere/x.py")
+def test_links_are_followed_below_the_root(root: Path) -> None:
     put(root, "src/a.py")
-    (root / "src" / "link.py").symlink_to("a.py")
-    (root / "src" / "linked").symlink_to("../../elsewhere")
-    (root / "linked").symlink_to("../elsewhere")
+    put(root, "lib/deep/b.py")
+    (root / "src/link.py").symlink_to("a.py")
+    (root / "src/linked").symlink_to("../lib")
+    (root / "lib/deep/again.py").symlink_to("../../src/link.py")
+    (root / "whole").symlink_to(root / "src")
+    (root / "nowhere.py").symlink_to("missing.py")
     workspace = Workspace(root, None)
-    assert workspace.listing("**/*.py") == ("src/a.py",)
-    assert workspace.listing("linked/**") == ()
-    assert workspace.listing("linked/x.py") == ()
-    assert workspace.listing("src/linked/*") == ()
-    assert workspace.listing("../elsewhere/*") == ()
+    below = ("src/a.py", "src/link.py", "src/linked/deep/again.py", "src/linked/deep/b.py")
+    assert workspace.listing("src/**/*.py") == below
+    assert workspace.listing("whole/**") == tuple(path.replace("src", "whole", 1) for path in below)
+    assert workspace.listing("src/linked/*/b.py") == ("src/linked/deep/b.py",)
+    assert workspace.listing("*.py") == workspace.listing("nowhere.py") == ()
+    found = workspace.found("whole/linked/deep/again.py")
+    assert found is not None
+    assert found.link == "src/a.py"
+    assert str(found) == f"{workspace.entry('src/a.py')} -> src/a.py"
+    assert workspace.found("src/a.py") == workspace.entry("src/a.py")
+    assert workspace.everything("src/**") == ("src/a.py",)
+    assert workspace.everything("whole/*") == workspace.everything("src/linked/**") == ()
+
+
+@pytest.mark.parametrize(
+    ("link", "text", "pattern"),
+    [
+        ("out", "../elsewhere", "**"),
+        ("out", "../elsewhere", "out/*"),
+        ("out", "/etc", "*/passwd"),
+        ("file", "/etc/passwd", "*"),
+        ("file", "/etc/passwd", "file"),
+        ("file", "../elsewhere/x.py", "fil?"),
+        ("src/up", "../../", "src/**"),
+        ("src/me", ".", "src/**"),
+        ("src/me", "../src", "src/**"),
+        ("self", "self", "self"),
+        ("self", "self", "**"),
+        ("git", ".git", "git/*"),
+        ("git", ".git/config", "g*"),
+        ("kept", "lib/../.orch23/VERSION", "kept"),
+    ],
+)
+def test_links_out_of_the_project_and_in_a_circle_are_errors(root: Path, link: str, text: str, pattern: str) -> None:
+    for path in ("../elsewhere/x.py", "src/a.py", "lib/b.py", ".git/config", ".orch23/VERSION"):
+        put(root, path)
+    (root / link).symlink_to(text)
+    with pytest.raises(SafetyError):
+        Workspace(root, None).listing(pattern)
+
+
+def test_two_links_that_lead_to_each_other_are_an_error(root: Path) -> None:
+    put(root, "a/x")
+    put(root, "b/y")
+    (root / "a/b").symlink_to("../b")
+    (root / "b/a").symlink_to("../a")
+    with pytest.raises(SafetyError, match="in a circle"):
+        Workspace(root, None).listing("**")
 
 
 def test_names_that_nobody_can_write_and_our_own_temporary_files_are_not_listed(root: Path) -> None:

@@ -1,0 +1,151 @@
+"""List the files that a pattern means: links are followed, what git ignores and what orch23 writes is skipped."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from orch23.model.ignore import BELOW_AN_IGNORED_FOLDER, IGNORE_FILE, NO_RULES, IgnoreRules
+from orch23.model.own_files import is_of_a_run
+from orch23.model.paths import closed_names, match_any, matcher
+from orch23.store.beneath import MOST_LINKS, circle
+
+FILE, FOLDER, LINK = "file", "folder", "link"
+
+
+class Declared(Protocol):
+    """Which files are declared as outputs."""
+
+    def holds(self, path: str) -> bool:
+        """Return whether a path is an output of some stage."""
+
+    def may_lie_below(self, folder: str) -> bool:
+        """Return whether an output of some stage may lie below a folder, which ends in `/`."""
+
+
+class Disk(Protocol):
+    """What is looked at, with real paths: those in which nothing is a link. Folders are `""` or end in `/`."""
+
+    def scan(self, folder: str) -> Iterable[tuple[str, str]]:
+        """Return the names in a folder, each with what it is: `FILE`, `FOLDER` or `LINK`."""
+
+    def ignore_file(self, folder: str) -> bytes | None:
+        """Return the bytes of the `.gitignore` of a folder, or None."""
+
+    def is_own(self, path: str) -> bool:
+        """Return whether orch23 wrote a file, or all below a folder, for itself."""
+
+    def real(self, path: str) -> str | None:
+        """Return where a path leads to, None where nothing is there."""
+
+    def is_folder(self, path: str) -> bool:
+        """Return whether a folder is at a path."""
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a regular file is at a path."""
+
+
+class _Folder(NamedTuple):
+    """A folder: its path as it was reached, and as it really is. `above` are the real folders whose links led here."""
+
+    path: str
+    real: str
+    rules: IgnoreRules
+    above: tuple[str, ...] = ()
+
+
+class Listing:
+    """The files that one pattern means.
+
+    Without `outputs`, what git ignores is skipped as well where a stage makes it. With `everything`, nothing that git
+    ignores is skipped, and no link is followed.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        pattern: str,
+        outputs: Declared | None = None,
+        exclude: tuple[str, ...] = (),
+        *,
+        everything: bool = False,
+    ) -> None:
+        """Take a normal pattern. Links that `exclude` matches are not followed."""
+        self._disk, self._outputs, self._exclude, self._everything = disk, outputs, exclude, everything
+        self._means = matcher(pattern)
+        self._segments = pattern.split("/")
+        self._deep = self._segments.index("**") if "**" in self._segments else len(self._segments)
+        self._closed = closed_names(pattern)
+        self._pending: list[_Folder] = []
+
+    def below(self, folder: str, real: str) -> Iterator[str]:
+        """Give the paths below a folder, as it was reached; `real` is where it really is.
+
+        Raises:
+            SafetyError: a link leads out of the project, or in a circle.
+
+        """
+        self._pending = [_Folder(folder, real, self._rules_above(real))]
+        while self._pending:
+            yield from self._files(self._pending.pop())
+
+    def _files(self, folder: _Folder) -> Iterator[str]:
+        """Give the matching files of a folder, and line up the folders in it that may hold some."""
+        depth = folder.path.count("/")
+        is_open = depth >= self._deep
+        enters = None if is_open or depth + 1 >= len(self._segments) else matcher("/".join(self._segments[: depth + 1]))
+        entries = list(self._disk.scan(folder.real))
+        if (IGNORE_FILE, FILE) in entries:
+            folder = folder._replace(rules=self._with_file(folder.rules, folder.real))
+        for name, kind in entries:
+            path = folder.path + name
+            if name in self._closed or is_of_a_run(folder.real[:-1], name):
+                continue
+            may_enter = is_open or (enters is not None and enters(path) is not None)
+            if kind == FOLDER:
+                if may_enter:
+                    self._enter(folder, path, folder.real + name)
+            elif kind == LINK:
+                if not self._everything and (may_enter or self._means(path)) and self._is_file(folder, path, name):
+                    yield path
+            elif self._means(path) and not self._is_skipped(folder, name):
+                yield path
+
+    def _enter(self, folder: _Folder, path: str, real: str) -> None:
+        if self._disk.is_own(f"{real}/"):
+            return
+        if not folder.rules.ignores(real, is_folder=True):
+            self._pending.append(_Folder(f"{path}/", f"{real}/", folder.rules, folder.above))
+        elif self._outputs is not None and self._outputs.may_lie_below(f"{real}/"):
+            self._pending.append(_Folder(f"{path}/", f"{real}/", BELOW_AN_IGNORED_FOLDER, folder.above))
+
+    def _is_skipped(self, folder: _Folder, name: str) -> bool:
+        real = folder.real + name
+        if folder.rules.ignores(real, is_folder=False) and (self._outputs is None or not self._outputs.holds(real)):
+            return True
+        return self._disk.is_own(real)
+
+    def _is_file(self, folder: _Folder, path: str, name: str) -> bool:
+        """Return whether a link is a file that the pattern means; line up the folder that it leads to."""
+        if match_any(self._exclude, path) or self._is_skipped(folder, name):
+            return False
+        real = self._disk.real(folder.real + name)
+        if real is None or not self._disk.is_folder(real):
+            return real is not None and self._means(path) is not None and self._disk.is_file(real)
+        above = (*folder.above, folder.real)
+        if len(above) > MOST_LINKS or any(one.startswith(f"{real}/") for one in above):
+            raise circle(path)
+        self._pending.append(_Folder(f"{path}/", f"{real}/", self._rules_above(f"{real}/"), above))
+        return False
+
+    def _rules_above(self, folder: str) -> IgnoreRules:
+        """Return the rules of the folders above one that is named, but for those that ignore that one."""
+        rules, above = NO_RULES, ""
+        for name in folder.split("/")[:-1]:
+            rules = self._with_file(rules, above)
+            if rules.ignores(above + name, is_folder=True):
+                rules = NO_RULES
+            above += f"{name}/"
+        return rules
+
+    def _with_file(self, rules: IgnoreRules, folder: str) -> IgnoreRules:
+        data = None if self._everything else self._disk.ignore_file(folder)
+        return rules if data is None else rules.with_file(folder, data)
