@@ -206,8 +206,6 @@ def _foreach(fields: Fields) -> tuple[Foreach, str | None]:
         if pointer and not pointer.startswith("/"):
             fields.complain("from", "E850", f"`{text}` points at no list", "write file.json#/field, or file.json")
     values = tuple(fields.items("in")) if kind == "in" else ()
-    if kind == "in" and not values and isinstance(fields.body.get("in"), Sequence):
-        fields.complain("in", "E812", "`in` is empty", "list the items, or remove the stage")
     together, group = read_item_group(fields)
     foreach = Foreach(
         source=source,
