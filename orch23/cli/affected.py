@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @pipeline_argument
-@click.option("--since", "revision", metavar="REV", required=True, help="A commit, branch or tag of git.")
+@option("--since", "revision", metavar="REV", required=True, help="A commit, branch or tag of git.")
 @variable_options
 @model_options
 @json_option
-@click.option("--exit-code", is_flag=True, help="End with 1 if a stage is affected.")
+@option("--exit-code", is_flag=True, help="End with 1 if a stage is affected.")
 @click.pass_obj
 @hands_wanted
 def affected(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orch23.cli.console import Console, lossy
+from orch23.cli.flags import option
 from orch23.cli.options import (
     Wanted,
     budget_option,
@@ -38,14 +39,14 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 
 @click.command()
 @stages_argument
-@click.option("-n", "--dry-run", is_flag=True, help="Say what would be done, like `plan`, and do nothing.")
-@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="So many stages at once.")
-@click.option("-k", "--keep-going", is_flag=True, help="Go on with other stages when one has failed.")
-@click.option("-q", "--quiet", is_flag=True, help="Only warnings and failures; as --output quiet.")
-@click.option("-v", "--verbose", is_flag=True, help="Every stage, why it runs, and each attempt.")
-@click.option("--replay", is_flag=True, help="Recorded answers only: a request without one is an error, not a call.")
-@click.option("--offline", is_flag=True, help="Ask nobody beyond this machine; recorded answers are used.")
-@click.option(
+@option("-n", "--dry-run", is_flag=True, help="Say what would be done, like `plan`, and do nothing.")
+@option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="So many stages at once.")
+@option("-k", "--keep-going", is_flag=True, help="Go on with other stages when one has failed.")
+@option("-q", "--quiet", is_flag=True, help="Only warnings and failures; as --output quiet.")
+@option("-v", "--verbose", is_flag=True, help="Every stage, why it runs, and each attempt.")
+@option("--replay", is_flag=True, help="Recorded answers only: a request without one is an error, not a call.")
+@option("--offline", is_flag=True, help="Ask nobody beyond this machine; recorded answers are used.")
+@option(
     "--resample",
     metavar="STAGE",
     multiple=True,
@@ -57,10 +58,8 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 @model_options
 @budget_option
 @unsandboxed_option
-@click.option(
-    "--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal."
-)
-@click.option("--json", "as_json", is_flag=True, help="As --output jsonl; with -n the plan as one JSON document.")
+@option("--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal.")
+@option("--json", "as_json", is_flag=True, help="As --output jsonl; with -n the plan as one JSON document.")
 @click.pass_obj
 @hands_wanted
 def build(  # noqa: PLR0913 - a command has as many parameters as options

@@ -3,6 +3,7 @@
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import json_option
 from orch23.model.errors import ExitCode
 from orch23.model.plain import Json
@@ -57,7 +58,7 @@ def stats(console: Console, *, as_json: bool) -> int:
 
 
 @cache.command("verify")
-@click.option("--exit-code", is_flag=True, help="End with 1 if something was damaged.")
+@option("--exit-code", is_flag=True, help="End with 1 if something was damaged.")
 @json_option
 @click.pass_obj
 def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:

@@ -3,6 +3,7 @@
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, stages_argument, variable_options
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode
@@ -13,7 +14,7 @@ from orch23.report.figures import count
 @click.command()
 @stages_argument
 @variable_options
-@click.option("--force", is_flag=True, help="Take edited and accepted outputs too; the store keeps their bytes.")
+@option("--force", is_flag=True, help="Take edited and accepted outputs too; the store keeps their bytes.")
 @click.pass_obj
 @hands_wanted
 def clean(console: Console, *, wanted: Wanted, force: bool) -> int:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, pipeline_argument, variable_options
 from orch23.cli.project import split_arguments
 from orch23.model.errors import ExitCode, InvalidInputError
@@ -22,9 +23,7 @@ DOCTOR_VERSION = 1
 @pipeline_argument
 @variable_options
 @model_options
-@click.option(
-    "--online", is_flag=True, help="Ask each provider of the pipeline whether it has the model; costs nothing."
-)
+@option("--online", is_flag=True, help="Ask each provider of the pipeline whether it has the model; costs nothing.")
 @json_option
 @click.pass_obj
 @hands_wanted

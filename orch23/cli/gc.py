@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import json_option
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode
@@ -21,14 +22,14 @@ GC_VERSION = 1
 
 
 @click.command("gc")
-@click.option("-n", "--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@click.option(
+@option("-n", "--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@option(
     "--keep",
     metavar="SIZE|AGE",
     multiple=True,
     help="Keep so much (5GB), or what was used since (30d), or both. Default: 10GB.",
 )
-@click.option(
+@option(
     "--forget-paid-answers",
     is_flag=True,
     help="Also remove recorded answers that no result needs: to ask again costs again.",

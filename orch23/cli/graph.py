@@ -3,6 +3,7 @@
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 
@@ -12,8 +13,8 @@ _FORMATS = ("text", "mermaid", "dot", "json")
 @click.command()
 @pipeline_argument
 @variable_options
-@click.option("--format", "form", type=click.Choice(_FORMATS), default="text", help="How it is written.")
-@click.option("--json", "as_json", is_flag=True, help="As --format json.")
+@option("--format", "form", type=click.Choice(_FORMATS), default="text", help="How it is written.")
+@option("--json", "as_json", is_flag=True, help="As --format json.")
 @click.pass_obj
 @hands_wanted
 def graph(

@@ -7,6 +7,7 @@ import click
 
 from orch23 import __version__
 from orch23.cli.console import ColorChoice, Console, working_directory
+from orch23.cli.flags import option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
 
@@ -44,19 +45,20 @@ class Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("-C", "directory", metavar="DIR", default=".", help="Work in this folder.")
-@click.option(
+@option("-C", "directory", metavar="DIR", default=".", help="Work in this folder.")
+@option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     help="Colours: auto asks NO_COLOR, CLICOLOR_FORCE and the terminal.",
 )
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
 def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     """Build software with language models: stages declared in YAML, verified results, nothing made twice.
 
-    Every option can also be given as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS.
+    Every option can also be given as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS, and -C as
+    ORCH23_DIRECTORY. A repeatable one takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
     """
     started = Path("/") if Path(directory).is_absolute() else working_directory()
     if started is None:

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.project import find_root, is_marked
 from orch23.model.errors import ExitCode
 
@@ -26,12 +27,12 @@ def complete_template(_context: click.Context, _parameter: click.Parameter, inco
 
 @click.command()
 @click.argument("template", required=False, shell_complete=complete_template, metavar="[TEMPLATE|GIT_URL]")
-@click.option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question of the template. Repeatable.")
-@click.option("--defaults", is_flag=True, help="Ask nothing: what --data leaves open gets the template's default.")
-@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
-@click.option("--ref", metavar="TAG", help="This version of the template, not its newest.")
-@click.option("--keep", is_flag=True, help="Leave files that are in the way as they are, and write the rest.")
-@click.option("--overwrite", is_flag=True, help="Replace files that are in the way.")
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question of the template. Repeatable.")
+@option("--defaults", is_flag=True, help="Ask nothing: what --data leaves open gets the template's default.")
+@option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@option("--ref", metavar="TAG", help="This version of the template, not its newest.")
+@option("--keep", is_flag=True, help="Leave files that are in the way as they are, and write the rest.")
+@option("--overwrite", is_flag=True, help="Replace files that are in the way.")
 @click.pass_obj
 def init(
     console: Console,

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[_Function], _Function]
@@ -99,22 +100,20 @@ def stage_argument(function: _Function) -> _Function:
 
 def variable_options(function: _Function) -> _Function:
     """Take `--set` and `--vars`."""
-    file = click.option("--vars", "vars_file", metavar="FILE", help="A YAML file that sets vars of the pipeline.")
-    one = click.option(
-        "--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set a var of the pipeline. Repeatable."
-    )
+    file = option("--vars", "vars_file", metavar="FILE", help="A YAML file that sets vars of the pipeline.")
+    one = option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set a var of the pipeline. Repeatable.")
     return one(file(function))
 
 
 def model_options(function: _Function) -> _Function:
     """Take `--provider` and `--model`."""
-    provider = click.option(
+    provider = option(
         "--provider",
         metavar="NAME",
         envvar="ORCH23_PROVIDER",
         help="Ask this provider in every llm stage, whatever the pipeline says.",
     )
-    model = click.option(
+    model = option(
         "--model", metavar="NAME", envvar="ORCH23_MODEL", help="Ask this model in every llm stage and attempt."
     )
     return provider(model(function))
@@ -123,12 +122,12 @@ def model_options(function: _Function) -> _Function:
 def budget_option(function: _Function) -> _Function:
     """Take `--budget`."""
     text = "Spend no more than this, instead of the pipeline's max_cost_usd."
-    return click.option("--budget", metavar="USD", help=text)(function)
+    return option("--budget", metavar="USD", help=text)(function)
 
 
 def unsandboxed_option(function: _Function) -> _Function:
     """Take `--allow-unsandboxed`."""
-    return click.option(
+    return option(
         "--allow-unsandboxed",
         is_flag=True,
         envvar="ORCH23_ALLOW_UNSANDBOXED",
@@ -139,10 +138,10 @@ def unsandboxed_option(function: _Function) -> _Function:
 def selection_options(function: _Function) -> _Function:
     """Take what chooses the stages, besides their names."""
     for take in (
-        click.option("--downstream", is_flag=True, help="The named stages and all that follows them."),
-        click.option("--until", is_flag=True, help="The named stages and all they need; as without it."),
-        click.option("--only", is_flag=True, help="The named stages alone, with what they need as it was last made."),
-        click.option(
+        option("--downstream", is_flag=True, help="The named stages and all that follows them."),
+        option("--until", is_flag=True, help="The named stages and all they need; as without it."),
+        option("--only", is_flag=True, help="The named stages alone, with what they need as it was last made."),
+        option(
             "-f",
             "--force",
             "forced",
@@ -151,7 +150,7 @@ def selection_options(function: _Function) -> _Function:
             shell_complete=complete_stage,
             help="Run this stage although it may be fresh. Repeatable.",
         ),
-        click.option("--overwrite-edited", is_flag=True, help="Give up outputs that were edited by hand."),
+        option("--overwrite-edited", is_flag=True, help="Give up outputs that were edited by hand."),
     ):
         function = take(function)
     return function
@@ -159,9 +158,9 @@ def selection_options(function: _Function) -> _Function:
 
 def json_option(function: _Function) -> _Function:
     """Take `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")(function)
+    return option("--json", "as_json", is_flag=True, help="Write one JSON document.")(function)
 
 
 def exit_code_option(function: _Function) -> _Function:
     """Take `--exit-code`."""
-    return click.option("--exit-code", is_flag=True, help="End with 1 if something would run.")(function)
+    return option("--exit-code", is_flag=True, help="End with 1 if something would run.")(function)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import (
     Wanted,
     budget_option,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @variable_options
 @model_options
 @budget_option
-@click.option("-v", "--verbose", is_flag=True, help="Every reason, not only the first.")
+@option("-v", "--verbose", is_flag=True, help="Every reason, not only the first.")
 @json_option
 @exit_code_option
 @click.pass_obj

@@ -3,6 +3,7 @@
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 
@@ -10,7 +11,7 @@ from orch23.model.errors import ExitCode
 @click.command()
 @pipeline_argument
 @variable_options
-@click.option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that are as runs left them.")
+@option("--outputs", is_flag=True, help="Also take back the outputs of the pipeline that are as runs left them.")
 @click.pass_obj
 @hands_wanted
 def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:

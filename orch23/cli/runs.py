@@ -3,6 +3,7 @@
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import json_option
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
@@ -53,10 +54,8 @@ def runs(console: Console, *, as_json: bool) -> int:
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="The journal's lines as they are: JSON, one event a line.")
-@click.option(
-    "--state", "as_state", is_flag=True, help="Where the run stands, or ended, with the fields of state.json."
-)
+@option("--json", "as_json", is_flag=True, help="The journal's lines as they are: JSON, one event a line.")
+@option("--state", "as_state", is_flag=True, help="Where the run stands, or ended, with the fields of state.json.")
 @click.pass_obj
 def log(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> int:
     """Show what happened in a run.

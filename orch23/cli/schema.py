@@ -6,11 +6,12 @@ from pathlib import Path
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.model.errors import ExitCode
 
 
 @click.command()
-@click.option("--out", metavar="FILE", help="Write it there, such as .orch23/pipeline.schema.json; not to stdout.")
+@option("--out", metavar="FILE", help="Write it there, such as .orch23/pipeline.schema.json; not to stdout.")
 @click.pass_obj
 def schema(console: Console, *, out: str | None) -> int:
     """Write the JSON schema of pipelines, for editors."""

@@ -3,6 +3,7 @@
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, stage_argument, variable_options
 from orch23.model.errors import ExitCode
 from orch23.report.document import document
@@ -13,13 +14,13 @@ _VIEWS = ("prompt", "response", "diff", "cost", "key")
 @click.command()
 @stage_argument
 @variable_options
-@click.option("--prompt", "view", flag_value="prompt", help="What the model was asked.")
-@click.option("--response", "view", flag_value="response", help="What it answered.")
-@click.option("--diff", "view", flag_value="diff", help="What the last result changed in each output.")
-@click.option("--cost", "view", flag_value="cost", help="Calls, tokens and money, by run.")
-@click.option("--key", "view", flag_value="key", help="The key of the last result, with all that is in it.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of this attempt; by default of the last.")
-@click.option("--run", metavar="RUN", help="Of this run; by default of the newest that has it.")
+@option("--prompt", "view", flag_value="prompt", help="What the model was asked.")
+@option("--response", "view", flag_value="response", help="What it answered.")
+@option("--diff", "view", flag_value="diff", help="What the last result changed in each output.")
+@option("--cost", "view", flag_value="cost", help="Calls, tokens and money, by run.")
+@option("--key", "view", flag_value="key", help="The key of the last result, with all that is in it.")
+@option("--attempt", type=click.IntRange(min=1), metavar="N", help="Of this attempt; by default of the last.")
+@option("--run", metavar="RUN", help="Of this run; by default of the newest that has it.")
 @model_options
 @json_option
 @click.pass_obj

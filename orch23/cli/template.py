@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.init import complete_template, read_data
 from orch23.cli.options import json_option
 from orch23.cli.project import find_root
@@ -91,9 +92,9 @@ def _complete_ours(context: click.Context, _parameter: click.Parameter, incomple
 
 @template.command()
 @click.argument("name", required=False, shell_complete=_complete_ours)
-@click.option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
-@click.option("--ref", metavar="TAG", help="This version of the template, not its newest.")
-@click.option("--exit-code", is_flag=True, help="End with 1 if something would change.")
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
+@option("--ref", metavar="TAG", help="This version of the template, not its newest.")
+@option("--exit-code", is_flag=True, help="End with 1 if something would change.")
 @click.pass_obj
 def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, exit_code: bool) -> int:
     """Show what `template update` would change, as a unified diff.
@@ -113,9 +114,9 @@ def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str 
 
 @template.command()
 @click.argument("name", required=False, shell_complete=_complete_ours)
-@click.option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
-@click.option("--ref", metavar="TAG", help="This version of the template, not its newest.")
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@option("--data", metavar="NAME=VALUE", multiple=True, help="Answer a question anew. Repeatable.")
+@option("--ref", metavar="TAG", help="This version of the template, not its newest.")
+@option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @click.pass_obj
 def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, dry_run: bool) -> int:
     """Merge a newer version of a template; your edits stay.

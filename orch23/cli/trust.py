@@ -3,6 +3,7 @@
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, model_options, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 
@@ -11,7 +12,7 @@ from orch23.model.errors import ExitCode
 @pipeline_argument
 @variable_options
 @model_options
-@click.option("--revoke", is_flag=True, help="Take back all that this project was allowed.")
+@option("--revoke", is_flag=True, help="Take back all that this project was allowed.")
 @click.pass_obj
 @hands_wanted
 def trust(console: Console, *, wanted: Wanted, revoke: bool) -> int:

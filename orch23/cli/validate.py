@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, model_options, pipeline_argument, variable_options
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, InvalidInputError
@@ -19,9 +20,7 @@ _FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
 @pipeline_argument
 @variable_options
 @model_options
-@click.option(
-    "--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written."
-)
+@option("--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written.")
 @click.pass_obj
 @hands_wanted
 def validate(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import click
 
 from orch23.cli.console import Console
+from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, json_option, pipeline_argument, variable_options
 from orch23.model.errors import ExitCode
 from orch23.model.plain import Json
@@ -18,7 +19,7 @@ VARS_VERSION = 1
 @click.command("vars")
 @pipeline_argument
 @variable_options
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@option("--origin", is_flag=True, help="Say where each value comes from.")
 @json_option
 @click.pass_obj
 @hands_wanted

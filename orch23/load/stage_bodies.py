@@ -11,6 +11,7 @@ from orch23.model.digest import Json
 from orch23.model.pipeline import Foreach, ForeachStage, Kind, SkippedStage, Stage
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Fields, Problem
+from orch23.resolve.item_rules import template_faults
 from orch23.resolve.promotion import clashing_groups, kept_alone, label, read_group, read_item_group
 from orch23.resolve.stages import make_stage, render_foreach, written_at
 from orch23.resolve.steps import STEP_KINDS
@@ -145,7 +146,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
         return None
     names: dict[str, Value] = {"vars": reading.variables, foreach.name: WILD}
     unknown = render_watched(rest, names, at, watch=foreach.name)
-    if _note_errors(unknown, reading):
+    if _note_errors(unknown, reading) or _note_refused(foreach, unknown, at, reading):
         return None
     on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
     alone = kept_alone(label(foreach, group), on_failure, at)
@@ -163,6 +164,14 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     if foreach.values:
         ok = _try_items(stage, reading) and ok
     return stage if ok else None
+
+
+def _note_refused(foreach: Foreach, unknown: Rendered, at: str, reading: Reading) -> bool:
+    """Note where the stage leaves a program or its code to the items of a file, whatever these are."""
+    refused = [] if foreach.source is None else template_faults(unknown.tree, unknown.watched, at)
+    for problem in refused:
+        reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
+    return bool(refused)
 
 
 def _group_of_stage(body: Mapping[str, Json], item: str, header: Fields, reading: Reading) -> str | None:
@@ -197,8 +206,6 @@ def _foreach(fields: Fields) -> tuple[Foreach, str | None]:
         if pointer and not pointer.startswith("/"):
             fields.complain("from", "E850", f"`{text}` points at no list", "write file.json#/field, or file.json")
     values = tuple(fields.items("in")) if kind == "in" else ()
-    if kind == "in" and not values and isinstance(fields.body.get("in"), Sequence):
-        fields.complain("in", "E812", "`in` is empty", "list the items, or remove the stage")
     together, group = read_item_group(fields)
     foreach = Foreach(
         source=source,

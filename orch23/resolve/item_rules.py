@@ -10,6 +10,7 @@ from orch23.model.private import private_reason
 from orch23.model.protected import protected_reason
 from orch23.resolve.expressions import has_expression
 from orch23.resolve.fields import Problem, normal_path
+from orch23.resolve.item_arguments import pytest_fault, template_fault, value_fault
 
 _READ: Final = "read"
 _SLICE: Final = "slice"
@@ -40,7 +41,6 @@ _PLACES: tuple[tuple[str, str], ...] = (
     ("commands/from", _SLICE),
     ("commands/from/*", _TEXT),  # each is judged as a command, by whoever reads the step
 )
-_RUNS_TEXT = frozenset({"-c", "-e", "--eval", "-lc", "-ec"})
 
 
 def item_faults(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -> list[Problem]:
@@ -54,6 +54,20 @@ def item_faults(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -
             fault = _fault(place, value, source, body, _Fence(typed, readable))
             if fault is not None:
                 problems.append(Problem(leaf, *fault))
+    return problems
+
+
+def template_faults(body: Json, watched: Mapping[str, str], at: str) -> list[Problem]:
+    """Return what an item decides and may not whatever the list holds, which is the fault of the pipeline."""
+    problems: list[Problem] = []
+    for path, source in watched.items():
+        place = path.removeprefix(at + "/")
+        if place.endswith("shell/0") or place.rpartition("/")[2] == "shell":
+            message = f"an item of a file may not decide `{_shown(place)}`"
+            hint = 'write the program out, as a list with the item as an argument: [program, "${{ ... }}"]'
+            problems.append(Problem(path, "E857", message, hint))
+        elif _is_of_shell(place) and (fault := template_fault(_before(place, body), source)) is not None:
+            problems.append(Problem(path, "E857", *fault))
     return problems
 
 
@@ -129,11 +143,22 @@ def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json
     if value.startswith("-") and not source.startswith("-"):
         message = f"the argument `{value}`, which an item gives, is an option"
         return "E857", message, "write the option out in the pipeline"
+    before = _before(place, body)
+    fault = value_fault(before, source, value) if _is_of_shell(place) else pytest_fault(before)
+    return None if fault is None else ("E857", *fault)
+
+
+def _before(place: str, body: Json) -> tuple[str, ...]:
+    """Return the arguments of a command before the one at a place."""
     head, _, last = place.rpartition("/")
-    before = _node(body, f"{head}/{int(last) - 1}") if last.isdigit() and int(last) > 0 else None
-    if isinstance(before, str) and before in _RUNS_TEXT:
-        return "E857", f"an item may not decide what `{before}` runs", "pass the value as an argument of a script"
-    return None
+    arguments = _node(body, head)
+    if isinstance(arguments, str) or not isinstance(arguments, Sequence) or not last.isdigit():
+        return ()
+    return tuple(str(one) for one in arguments[: int(last)])
+
+
+def _is_of_shell(place: str) -> bool:
+    return place.split("/")[-2:-1] == ["shell"]
 
 
 def _typed(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:

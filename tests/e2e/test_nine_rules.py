@@ -604,3 +604,22 @@ def test_rule_9_no_item_decides_a_program_a_shell_text_an_option_or_a_provider(p
     assert refused.code == 65
     assert "E857" in refused.err
     assert calls(project) == []
+
+
+@pytest.mark.parametrize("stage", ["shell: [wc, -c, '${{ item }}.c']", "shell: [wc, '-l', '-c', './${{ item }}.c']"])
+def test_rule_9_an_option_of_a_program_that_runs_no_text_is_no_code(project: Project, stage: str) -> None:
+    maker = "  list: {inputs: [items.json], outputs: [l.json], shell: cp items.json l.json}\n"
+    body = f"  o:\n    foreach: {{from: l.json}}\n    inputs: ['${{{{ item }}}}.c']\n    {stage}\n"
+    project.write(pipeline(maker + body, {"a.c": "int a;\n", "items.json": '["a"]'}))
+    green(project.build())
+    assert ends(project)["o@a"] == "built"
+
+
+def test_rule_9_code_that_is_left_to_items_is_the_fault_of_the_pipeline_and_nothing_runs(project: Project) -> None:
+    maker = f"  list: {{outputs: [l.json], shell: '{note(project, 'list')}; echo [] > l.json'}}\n"
+    body = "  o:\n    foreach: {from: l.json}\n    shell: [timeout, '5', bash, -c, '${{ item }}']\n"
+    project.write(pipeline(maker + body))
+    refused = project.build()
+    assert refused.code == 65
+    assert "error[E857]: an item may not decide what `-c` runs" in refused.err
+    assert noted(project) == []

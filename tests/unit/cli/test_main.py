@@ -102,7 +102,7 @@ def test_version_and_help_are_answers(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_options_come_from_the_environment_too(monkeypatch, tmp_path: Path, capsys) -> None:
-    monkeypatch.setenv("ORCH23_RUNS_AS_JSON", "1")
+    monkeypatch.setenv("ORCH23_RUNS_JSON", "1")
     assert main(["-C", str(tmp_path), "runs"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith("{")
     monkeypatch.setenv("ORCH23_COLOR", "red")

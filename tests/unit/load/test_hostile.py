@@ -214,7 +214,6 @@ CASES = {
     "item called vars": (S + "    foreach: {in: [a], as: vars}\n" + OK, "E812", 4, 28),
     "pointer without a slash": (S + "    foreach: {from: 'a.json#x'}\n" + OK, "E850", 4, 21),
     "list out of the root": (S + "    foreach: {from: '../a.json'}\n" + OK, "E850", 4, 21),
-    "empty list": (S + "    foreach: {in: []}\n" + OK, "E812", 4, 19),
     "wrong name of the item": (S + F + "    shell: ['a', '${{ item.x }}']\n", "E840", 5, 18),
     "wrong member of a static item": (
         S + "    foreach: {in: [{id: a}], key: id}\n    shell: [a, '${{ item.x }}']\n",

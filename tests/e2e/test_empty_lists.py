@@ -1,0 +1,51 @@
+"""A foreach over an empty list has no items, wherever the list is from; what reads it runs without them."""
+
+import pytest
+
+from tests.e2e.pipelines import ends, green
+from tests.project import Project
+
+PIPELINE = """\
+version: 1
+vars: {names: [a, b]}
+stages:
+  make:
+    foreach: LIST
+    outputs: ["txt/${{ item }}.txt"]
+    shell: [touch, "txt/${{ item }}.txt"]
+  twin:
+    foreach: LIST
+    needs: [make]
+    outputs: ["out/${{ item }}.log"]
+    shell: [touch, "out/${{ item }}.log"]
+  all:
+    needs: [twin]
+    inputs: ["txt/"]
+    outputs: [all.lst]
+    shell: find . -name "*.txt" | wc -l > all.lst
+"""
+LISTS = {
+    "{in: '${{ vars.names }}'}": ("v.yaml", "names: []\n", "names: [a, b]\n"),
+    "{from: l.json}": ("l.json", "[]", '["a", "b"]'),
+    "{in: [a, b]}": ("pipeline.yaml", PIPELINE.replace("LIST", "{in: []}"), PIPELINE.replace("LIST", "{in: [a, b]}")),
+}
+
+
+@pytest.mark.parametrize("written", LISTS)
+def test_an_empty_list_is_a_list(project: Project, written: str) -> None:
+    file, empty, full = LISTS[written]
+    project.write({"pipeline.yaml": PIPELINE.replace("LIST", written), file: empty})
+    arguments = ["--vars", "v.yaml"] if file == "v.yaml" else []
+    assert project.run("validate", *arguments).code == 0
+    green(project.build(*arguments))
+    assert ends(project) == {"all": "built"}
+    assert project.read("all.lst") == "0\n"
+    assert project.plan(*arguments) == {"all": "fresh"}
+    project.write({file: full})
+    green(project.build(*arguments))
+    assert ends(project) == dict.fromkeys(("make@a", "make@b", "twin@a", "twin@b", "all"), "built")
+    assert project.read("all.lst") == "2\n"
+    project.write({file: empty})
+    green(project.build(*arguments))
+    assert ends(project) == {"all": "restored"}
+    assert sorted(project.files()) == sorted({"pipeline.yaml", "pipeline.lock", "all.lst", file})
