@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orch23.cli.wiring import read_yaml
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.pipeline import CheckStep, LLMStep, PytestStep, ShellStep, SliceInput, Stage, Step, Verify
+from orch23.model.pipeline import CheckStep, LLMStep, PathInput, PytestStep, ShellStep, SliceInput, Stage, Step, Verify
 from orch23.resolve.partial_files import compose
 from orch23.resolve.resolution import Facts, resolve_stage
 from orch23.resolve.slices import SliceError, take
@@ -268,3 +268,12 @@ def test_a_model_that_is_only_shown_slices_has_the_key_that_it_had():
         found = resolve_stage(stage, tree, Facts(), NoTexts(), variables={}, read_yaml=read_yaml)
         assert not [aspect for aspect in found.manifest if "keys" in aspect]
         assert (found.parts, found.verify_parts) == ({}, {})
+
+
+def test_nothing_is_composed_of_a_file_that_is_given_as_a_whole():
+    inputs = (SliceInput("f.json", "/x/0"), PathInput("f.json"))
+    stage = Stage(name="s", step=STEPS["shell"], inputs=inputs, outputs=("out",), verify=Verify((ShellStep("y"),)))
+    tree = Tree("f.json", b'{"x": {"0": "a"}}')
+    found = resolve_stage(stage, tree, Facts(), NoTexts(), variables={}, read_yaml=read_yaml)
+    assert (found.parts, found.verify_parts, found.composed) == ({}, {}, ())
+    assert not [aspect for aspect in found.manifest if "keys" in aspect]
