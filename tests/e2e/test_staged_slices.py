@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, shell
+from tests.e2e.pipelines import calls, ends, green, pipeline, prompt, proposing, shell
 from tests.project import Project
 
 SPEC = "# App\nintro\n## Login\nby name\n## Logout\nby click\n## Admin\nSECRET\n"
@@ -94,6 +94,20 @@ def test_verification_of_a_model_stage_reads_the_slices_of_both_lists(project: P
     )
     green(project.build())
     assert len(calls(project)) == 1
+
+
+def test_verification_of_an_edit_in_place_reads_the_result_and_not_the_slice(project: Project) -> None:
+    steps = json.dumps([{"shell": "grep -q new m.md && grep -q Other m.md"}])
+    stage = f"inputs: ['m.md#One'], outputs: [m.md], verify: {{steps: {steps}}}"
+    answer = proposing("ask", {"m.md": r'"# One\nnew\n# Other\n"'})
+    project.write(
+        pipeline(
+            f"  ask: {{{stage}, llm: {{prompt: p.md.j2, returns: files}}}}\n",
+            {"m.md": "# One\nold\n# Other\n", "p.md.j2": answer},
+        )
+    )
+    green(project.build())
+    assert project.read("m.md") == "# One\nnew\n# Other\n"
 
 
 def test_verification_of_a_shell_stage_reads_a_slice_that_its_step_does_not(project: Project) -> None:
