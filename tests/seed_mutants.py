@@ -356,8 +356,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-06": (
         M(
             "orch23/resolve/slices.py",
-            "    return section(text, selector)\n\n\ndef load",
-            "    return text\n\n\ndef load",
+            "        return Slice(selector, section(text, selector))\n",
+            "        return Slice(selector, text)\n",
         ),
         M(STATE, "            self._folding.take(event, timestamp(now))\n", ""),
     ),
@@ -737,8 +737,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-35": (
         M(
             "orch23/resolve/slices.py",
-            "    return section(text, selector)\n\n\ndef load",
-            "    return text\n\n\ndef load",
+            "        return Slice(selector, section(text, selector))\n",
+            "        return Slice(selector, text)\n",
         ),
     ),
     "S4-36": (

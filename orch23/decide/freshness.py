@@ -41,6 +41,7 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
     "item": "input_changed",
     "requires": "input_changed",
     "list": "input_changed",
+    "keys": "input_changed",
 }
 
 
@@ -214,7 +215,7 @@ def _is_uncertain(aspect: str, patterns: tuple[str, ...]) -> bool:
             return True
         case "input" | "base":
             return _met(subject, patterns)
-        case "slice":
+        case "slice" | "keys":
             return _met(subject.partition("#")[0], patterns)
         case "requires":
             return _met(subject.partition(":")[2], patterns)

@@ -199,14 +199,15 @@ class Attempts:
 
     def _process(self, step: ShellStep | PytestStep, attempt: int, start: Files) -> _Pass:
         stage = self.resolved.stage
-        ran = self.runner.run(step, {**self.resolved.files, **start})
+        files = {**self.resolved.parts, **self.resolved.files}
+        ran = self.runner.run(step, {**files, **start})
         if not isinstance(ran, Ran):
             return _Pass(start, (), ran, left=self._left(step, start, ran))
         result = ran.result
         if result.output.text:
             self.keep(stage.name, attempt, "output.txt", result.output.text)
         changed = {**result.written, **dict.fromkeys(result.removed)}
-        inputs = {path: e for path, e in self.resolved.files.items() if path not in start}
+        inputs = {path: e for path, e in files.items() if path not in start}
         problems = in_short(undeclared_writes(stage, changed, inputs, self.protected))
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if problems:
@@ -229,7 +230,8 @@ class Attempts:
         left = failure.left
         if left is None or guard_paths(self.secrets, left.written):
             return None
-        inputs = {path: e for path, e in self.resolved.files.items() if path not in start}
+        files = {**self.resolved.parts, **self.resolved.files}
+        inputs = {path: e for path, e in files.items() if path not in start}
         changed = {**left.written, **dict.fromkeys(left.removed)}
         refused = undeclared_writes(self.resolved.stage, changed, inputs, self.protected)
         mine = {path: entry for path, entry in changed.items() if path not in refused}

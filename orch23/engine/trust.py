@@ -55,8 +55,9 @@ class Trust:
 
     def _maker(self, path: str, entry: FileEntry) -> str | None:
         """Return the stage that made what a room holds at a path, None if a person did."""
-        given = (self.resolved.base, self.resolved.files, self.resolved.verify_files)
-        if next((files[path] for files in given if path in files), None) != entry:
+        one = self.resolved
+        given = (one.base, one.files, one.verify_files, one.parts, one.verify_parts)
+        if all(files.get(path) != entry for files in given):
             return self.resolved.stage.name
         name = self.resolved.stage.name
         if path in self.world.starts.get(name, {}):  # a base that has moved: a user's bytes, or what a run left there

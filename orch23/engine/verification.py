@@ -64,7 +64,7 @@ class Verifier:
         missing = missing_outputs(stage, result if isinstance(stage.step, LLMStep) else tree)
         if missing:
             return refusal("verify_failed", missing)
-        inputs = {**self.resolved.files, **self.resolved.verify_files}
+        inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
         room = {path: entry for path, entry in inputs.items() if path not in self.resolved.base} | dict(tree)
         failures: list[Failure] = []
         checks_first = sorted(stage.verify.steps, key=lambda step: not isinstance(step, CheckStep))

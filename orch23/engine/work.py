@@ -160,6 +160,8 @@ class Worker:
         `unneeded` are paths of the base that nothing starts from, since only a result that has them is verified.
         """
         store, world = self.session.store, self.session.world
+        for data in resolved.composed:
+            store.contents.put_bytes(data)
         changed = []
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
         for path, entry in {**resolved.verify_files, **resolved.files, **base}.items():

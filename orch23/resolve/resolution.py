@@ -3,9 +3,9 @@
 Pure: files are seen through a `Tree`, facts about the machine come as values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
@@ -32,9 +32,12 @@ from orch23.model.pipeline import (
 from orch23.model.private import private_reason
 from orch23.resolve import prompts
 from orch23.resolve.acceptance import steps_of, with_commands
+from orch23.resolve.partial_files import compose
 from orch23.resolve.prompts import GivenInput, Sources
-from orch23.resolve.slices import SliceError, YamlReader, take
+from orch23.resolve.slices import Slice, SliceError, YamlReader, take
 from orch23.resolve.tree import Tree
+
+_Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 
 _SHOWN_INPUTS = 10  # of those that are too many; the rest is counted
 
@@ -58,9 +61,10 @@ class Resolved:
     """A stage with all that its result depends on.
 
     `files` are the inputs of its room, `base` the versions it starts from, `verify_files` what its verification
-    sees besides; all by path. `given` is what a prompt or template sees, in declared order. `listings` are
-    the paths of each listing by its pattern, as the verification sees it. `texts` is the digest of what the prompt is
-    rendered from besides the contents of its inputs.
+    sees besides; all by path. `parts` and `verify_parts` are the files of which its step and its verification are
+    given slices alone; `composed` are their bytes, which no file of the project has. `given` is what a prompt or
+    template sees, in declared order. `listings` are the paths of each listing by its pattern, as the verification sees
+    it. `texts` is the digest of what the prompt is rendered from besides the contents of its inputs.
     """
 
     stage: Stage
@@ -76,6 +80,9 @@ class Resolved:
     broken: tuple[Diagnostic, ...] = ()
     listings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     texts: str = ""
+    parts: Mapping[str, FileEntry] = field(default_factory=dict)
+    verify_parts: Mapping[str, FileEntry] = field(default_factory=dict)
+    composed: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,7 @@ class _Gathered:
     aspects: dict[str, Json] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
     given: list[GivenInput] = field(default_factory=list)
+    slices: dict[str, list[Slice]] = field(default_factory=dict)
     listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     broken: list[Diagnostic] = field(default_factory=list)
 
@@ -131,9 +139,13 @@ def resolve_stage(
     if asks:
         base = {path: entry for path, entry in base.items() if path in stage.outputs or not private_reason(path)}
     given = [*inputs.given, *_given_base(base, inputs.files, tree)]
+    runs = isinstance(stage.step, ShellStep | PytestStep)
+    parts, keys = _parts(inputs.slices if runs else {}, inputs.files, prefix="")
+    both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
+    verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
     stage, refused = with_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
     aspects = _declared(stage, facts)
-    aspects |= inputs.aspects | verify.aspects
+    aspects |= inputs.aspects | verify.aspects | keys | verify_keys
     aspects |= {f"base:{path}": str(entry) for path, entry in base.items()}
     aspects |= {f"requires:{c.kind}:{c.path}": _holds(c, tree) for c in stage.requires}
     broken = [*inputs.broken, *verify.broken, *refused]
@@ -177,6 +189,9 @@ def resolve_stage(
         broken=tuple(broken),
         listings=inputs.listings | verify.listings,
         texts=texts,
+        parts=_entries(parts),
+        verify_parts=_entries(verify_parts),
+        composed=(*parts.values(), *verify_parts.values()),
     )
 
 
@@ -332,13 +347,35 @@ def _add_slice(out: _Gathered, one: SliceInput, tree: Tree, read_yaml: YamlReade
             out.broken.append(_missing(one.path))
         return
     try:
-        text = take(_text(tree.read(one.path, entry)), one.path, one.selector, read_yaml)
+        part = take(_text(tree.read(one.path, entry)), one.path, one.selector, read_yaml)
     except SliceError as error:
         out.broken.append(Diagnostic("E833", f"`{one.path}#{one.selector}`: {error}", hint=error.hint))
         return
-    digest = digest_bytes(text.encode())
+    digest = digest_bytes(part.text.encode())
     out.aspects[f"{prefix}slice:{one.path}#{one.selector}"] = digest.sha256
-    out.given.append(_given_text(one.path, one.selector, text, digest))
+    out.slices.setdefault(one.path, []).append(part)
+    out.given.append(_given_text(one.path, one.selector, part.text, digest))
+
+
+def _is_verified_on_files(stage: Stage) -> bool:
+    """Return whether more than checks verify a stage: these are given whole files alone, which they name in `with`."""
+    return bool(stage.ensures) or any(not isinstance(step, CheckStep) for step in stage.verify.steps)
+
+
+def _joined(one: _Slices, other: _Slices) -> _Slices:
+    return {path: (*one.get(path, ()), *other.get(path, ())) for path in {**one, **other}}
+
+
+def _parts(slices: _Slices, whole: Container[str], *, prefix: str) -> tuple[dict[str, bytes], dict[str, Json]]:
+    """Return the files that are given in slices and not as a whole, and what they rest on besides the slices' texts."""
+    given = {path: ones for path, ones in slices.items() if path not in whole}
+    named = ((f"{prefix}keys:{path}#{one.selector}", one) for path, ones in given.items() for one in ones)
+    keys: dict[str, Json] = {aspect: list(one.keys) for aspect, one in named if one.keys}
+    return {path: compose(ones) for path, ones in given.items()}, keys
+
+
+def _entries(files: Mapping[str, bytes]) -> dict[str, FileEntry]:
+    return {path: FileEntry(digest_bytes(data)) for path, data in files.items()}
 
 
 def _given_text(path: str, part: str, text: str, digest: Digest | None = None) -> GivenInput:

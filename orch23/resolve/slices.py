@@ -13,7 +13,11 @@ YamlReader = Callable[[str], Json]
 
 _HEADING = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _BY_FIELD = re.compile(r"^\[([A-Za-z0-9_.-]+)=(.*)\]$")
+
+Step = str | int | tuple[str, str]
+"""A step of a pointer: a key of a mapping, a position in a list, or the field and value that an item of a list has."""
 
 
 class SliceError(ValueError):
@@ -26,22 +30,43 @@ class SliceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a file: a section with its heading, or the canonical JSON of a value.
+
+    `keys` are the positions of those steps of a pointer that could be of a list and name a key of a mapping.
+    """
+
+    selector: str
+    text: str
+    keys: tuple[int, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the steps of the pointer."""
+        found = enumerate(_steps(self.selector))
+        return tuple(step if number in self.keys else _of_list(step) for number, step in found)
+
+
+@dataclass(frozen=True, slots=True)
 class _Section:
     level: int
     title: str
     line: int
 
 
-def take(text: str, path: str, selector: str, read_yaml: YamlReader) -> str:
-    """Return the text of a slice: a section with its heading, or the canonical JSON of a value.
+def take(text: str, path: str, selector: str, read_yaml: YamlReader) -> Slice:
+    """Return a slice of a file.
 
     Raises:
         SliceError: nothing, or more than one thing, has that name; or the file is no JSON or YAML.
 
     """
-    if selector.startswith("/"):
-        return canonical_json(point(load(text, path, read_yaml), selector)).decode("utf-8")
-    return section(text, selector)
+    if not selector.startswith("/"):
+        return Slice(selector, section(text, selector))
+    values = _values(load(text, path, read_yaml), selector)
+    steps = zip(_steps(selector), values, strict=False)  # the last value has no further step
+    keys = (n for n, (step, above) in enumerate(steps) if isinstance(above, Mapping) and _of_list(step) != step)
+    return Slice(selector, canonical_json(values[-1]).decode("utf-8"), tuple(keys))
 
 
 def load(text: str, path: str, read_yaml: YamlReader) -> Json:
@@ -115,12 +140,35 @@ def point(value: Json, pointer: str) -> Json:
         SliceError: a step leads nowhere, or to more than one item.
 
     """
+    return _values(value, pointer)[-1]
+
+
+def _values(value: Json, pointer: str) -> list[Json]:
+    """Return a value, and what each step of a pointer leads to."""
+    found = [value]
     seen = ""
-    for raw in pointer.split("/")[1:]:
-        step = raw.replace("~1", "/").replace("~0", "~")
-        value = _step(value, step, f"{seen}/{raw}")
+    for raw, step in zip(pointer.split("/")[1:], _steps(pointer), strict=True):
         seen = f"{seen}/{raw}"
-    return value
+        found.append(_step(found[-1], step, seen))
+    return found
+
+
+def _steps(pointer: str) -> list[str]:
+    return [raw.replace("~1", "/").replace("~0", "~") for raw in pointer.split("/")[1:]]
+
+
+def _of_list(step: str) -> Step:
+    """Return what a step means in a list; itself if it means nothing there."""
+    by_field = _BY_FIELD.match(step)
+    if by_field:
+        return by_field.group(1), by_field.group(2)
+    return int(step) if _INDEX.fullmatch(step) else step
+
+
+def has_field(item: Json, selected: tuple[str, str]) -> bool:
+    """Return whether an item of a list is one that a field and its value select."""
+    name, wanted = selected
+    return isinstance(item, Mapping) and name in item and str(item[name]) == wanted
 
 
 def _step(value: Json, step: str, seen: str) -> Json:
@@ -133,16 +181,16 @@ def _step(value: Json, step: str, seen: str) -> Json:
             message, f"did you mean `{close[0]}`?" if close else "the keys are: " + ", ".join(list(value)[:8])
         )
     if isinstance(value, Sequence) and not isinstance(value, str):
-        by_field = _BY_FIELD.match(step)
-        if by_field:
-            name, wanted = by_field.groups()
-            found = [one for one in value if isinstance(one, Mapping) and str(one.get(name)) == wanted]
+        place = _of_list(step)
+        if isinstance(place, tuple):
+            name, wanted = place
+            found = [one for one in value if has_field(one, place)]
             if len(found) == 1:
                 return found[0]
             message = f"{len(found) or 'no'} items match `{seen}`"
             raise SliceError(message, f"exactly one item may have {name} = {wanted}")
-        if re.fullmatch(r"0|[1-9][0-9]*", step) and int(step) < len(value):
-            return value[int(step)]
+        if isinstance(place, int) and place < len(value):
+            return value[place]
         message = f"nothing is at `{seen}`: the list has {len(value)} items"
         raise SliceError(message, "count from 0, or name an item by a field: `[id=T1]`")
     message = f"nothing is at `{seen}`: there is no list or mapping above it"

@@ -111,11 +111,12 @@ def test_a_field_that_two_items_have_names_neither():
 
 def test_a_slice_of_data_is_canonical_so_that_formatting_changes_nothing():
     one = take('{"a": {"y": 1, "x": [1, 2]}}', "f.json", "/a", no_yaml)
-    assert one == take('{\n "a":{"x":[1,2],"y":1}, "b": 2}\n', "f.json", "/a", no_yaml) == '{"x":[1,2],"y":1}'
+    assert one == take('{\n "a":{"x":[1,2],"y":1}, "b": 2}\n', "f.json", "/a", no_yaml)
+    assert one.text == '{"x":[1,2],"y":1}'
 
 
 def test_yaml_is_read_by_the_reader_it_is_given():
-    assert take("whatever", "f.yml", "/k", lambda text: {"k": text}) == '"whatever"'
+    assert take("whatever", "f.yml", "/k", lambda text: {"k": text}).text == '"whatever"'
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,29 @@ def test_yaml_is_read_by_the_reader_it_is_given():
 def test_text_that_is_no_data_is_an_error(path, message):
     with pytest.raises(SliceError, match=message):
         load("{", path, no_yaml)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "keys", "steps"),
+    [
+        ("/tasks/1/n", (), ("tasks", 1, "n")),
+        ("/tasks/[id=T2]/n", (), ("tasks", ("id", "T2"), "n")),
+        ("/years/2024", (1,), ("years", "2024")),
+        ("/years/[a=b]/0", (1,), ("years", "[a=b]", 0)),
+        ("/a~1b/~0", (), ("a/b", "~")),
+    ],
+)
+def test_the_steps_of_a_slice_say_which_of_them_are_of_a_list(pointer, keys, steps):
+    years: Json = {"2024": 1, "[a=b]": [2]}
+    one = take(
+        json.dumps({"years": years, "tasks": [1, {"n": 1, "id": "T2"}], "a/b": {"~": 5}}), "f.json", pointer, no_yaml
+    )
+    assert (one.keys, one.steps) == (keys, steps)
+
+
+def test_a_position_with_more_digits_than_any_list_has_items_is_none():
+    with pytest.raises(SliceError, match="the list has 2 items"):
+        point(DATA, f"/tasks/{'9' * 5000}")
 
 
 @pytest.mark.parametrize("after", ["", "\n", "\n\n \n", "\n# B\n", "\n\n\n# B\nb\n", "  \n# B\n"])
@@ -152,7 +176,7 @@ def test_the_sections_of_top_level_headings_are_the_whole_text(parts):
 def test_every_value_is_reached_by_the_pointer_that_spells_its_way(value):
     def walk(here, pointer):
         assert point(value, pointer) == here
-        assert json.loads(take(json.dumps(value), "f.json", pointer or "/", no_yaml)) == here if pointer else True
+        assert json.loads(take(json.dumps(value), "f.json", pointer or "/", no_yaml).text) == here if pointer else True
         steps = here.items() if isinstance(here, dict) else enumerate(here) if isinstance(here, list) else ()
         for step, below in steps:
             walk(below, f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}")
