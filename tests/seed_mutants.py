@@ -493,8 +493,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-09": (
         M(
             "orch23/store/workspace.py",
-            "            return tuple(sorted(self._walk(prefix, wanted, rules_of(prefix), outputs)))\n",
-            "            return tuple(sorted(self._walk(prefix, wanted), reverse=True))\n",
+            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real)))\n",
+            "        return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real), reverse=True))\n",
         ),
         M(
             "prompts/planner_coder_tester/repo_summary.txt.j2",

@@ -50,13 +50,14 @@ class PathInput:
 
 @dataclass(frozen=True, slots=True)
 class GlobInput:
-    """Every file that a pattern matches, without those that `exclude` matches. A directory `d/` is `d/**`.
+    """Every file that a pattern matches, without those that `exclude` matches.
 
-    May match nothing.
+    A pattern may match nothing. With `folder` it was written as a directory, `d/` for `d/**`: that has to be there.
     """
 
     pattern: str
     exclude: tuple[str, ...] = ()
+    folder: bool = False
 
 
 @dataclass(frozen=True, slots=True)

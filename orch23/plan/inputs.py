@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.paths import escaped, is_glob, match, meets, static_prefix
+from orch23.model.paths import escaped, is_glob, match, meets
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import closest
@@ -114,7 +114,7 @@ def _missing(
         )
         return Diagnostic("E822", message, place, f"put `{later}` before `{name}` in the list, or remove the input")
     others = [one for one in names if one != path]  # a hint that repeats the path helps nobody
-    create = f"create it, or write `{path}**/*`, which may match no file"
+    create = f"create it, or write `{path}**`, which may match no file"
     make = "give it to the outputs of the stage that makes it"
     otherwise = closest(path, others, create if path.endswith("/") else make)
     return Diagnostic(
@@ -171,18 +171,19 @@ def _path(one: Input) -> str:
     if isinstance(one, ListInput):
         return one.pattern
     if isinstance(one, GlobInput):
-        folder = static_prefix(one.pattern)
-        return folder if folder and one.pattern == f"{folder}**" else one.pattern
+        return one.pattern.removesuffix("**") if one.folder else one.pattern
     return one.path
 
 
 def _is_required(one: Input) -> bool:
     if isinstance(one, GlobInput):
-        return _path(one).endswith("/")
+        return one.folder
     return not isinstance(one, ListInput) and not one.optional
 
 
 def _is_made(plan: Plan, name: str, path: str) -> bool:
+    if path.endswith("/") and any(meets(pattern, path) for node in plan.pipeline.stages for pattern in writes_of(node)):
+        return True  # by items of which there may be none
     return any(meets(pattern, path) for up in plan.upstream[name] for pattern in writes_of(plan.nodes[up]))
 
 

@@ -90,7 +90,9 @@ def _of_text(owner: Fields, at: str, text: str, *, optional: bool) -> Input | No
         found = owner.path_at(at, path, "pattern")
         if found is None:
             return None
-        return GlobInput(normal(found)) if is_glob(found) else PathInput(found, optional=optional)
+        if not is_glob(found):
+            return PathInput(found, optional=optional)
+        return GlobInput(normal(found), folder=found.endswith("/") and not is_glob(found.rstrip("/")))
     literal = owner.path_at(at, path)
     if literal is None:
         return None

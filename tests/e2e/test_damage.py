@@ -75,13 +75,6 @@ def test_an_output_that_became_a_folder_is_left_and_told(project: Project) -> No
     assert project.read("out.txt/mine") == "mine\n"
 
 
-def test_an_input_that_is_a_link_is_refused(project: Project) -> None:
-    project.write(shell(COPY, {"real.txt": "x\n"}))
-    (project.root / "in.txt").symlink_to("real.txt")
-    assert project.build().code in {2, 65}
-    assert not project.exists("out.txt")
-
-
 def test_an_edited_output_blocks_what_reads_it_until_it_is_accepted(project: Project) -> None:
     project.write(shell(COPY + "  next: {inputs: [out.txt], outputs: [n.txt], shell: cp out.txt n.txt}\n", FILES))
     green(project.build())

@@ -97,16 +97,15 @@ def test_the_lock_file_is_never_what_a_user_edited(project: Project) -> None:
 COPY = {"outputs": ["out"], "shell": 'LIST=$(find . -type f); echo "$LIST" > out'}
 
 
-@pytest.mark.parametrize("folder", ["nothere/", "nothere/**", "src/nothere/"])
+@pytest.mark.parametrize("name", ["nothere/", "src/nothere/"])
 @pytest.mark.parametrize("where", ["inputs", "verify"])
-def test_a_folder_that_is_not_there_is_an_error(project: Project, folder: str, where: str) -> None:
-    stage = {**COPY, "inputs": [folder]} if where == "inputs" else {**COPY, "verify": {"inputs": [folder], "steps": []}}
+def test_a_folder_that_is_not_there_is_an_error(project: Project, name: str, where: str) -> None:
+    stage = {**COPY, "inputs": [name]} if where == "inputs" else {**COPY, "verify": {"inputs": [name], "steps": []}}
     refused = written(project, a=stage).write({"src/a": "a\n"}).build()
     assert refused.code == 65
-    name = folder.removesuffix("**")
     assert f"input `{name}` of stage `a` does not exist, and no stage makes it" in refused.err
-    assert f"`{name}**/*`" in refused.err
-    written(project, a={**COPY, "inputs": [f"{name}**/*"]})
+    assert f"`{name}**`" in refused.err
+    written(project, a={**COPY, "inputs": [f"{name}**"]})
     built_twice(project)
 
 

@@ -26,7 +26,7 @@ def told(*entries):
         ("a", PathInput("a")),
         ("./a//b", PathInput("a/b")),
         ("a/*.py", GlobInput("a/*.py")),
-        ("a/", GlobInput("a/**")),
+        ("a/", GlobInput("a/**", folder=True)),
         ("a.md# A heading ", SliceInput("a.md", "A heading")),
         ("./a.json#/x", SliceInput("a.json", "/x")),
         ({"path": "a"}, PathInput("a")),

@@ -172,10 +172,10 @@ class Tree:
     def entry(self, path):
         return FileEntry(digest_bytes(self.data), self.executable) if path == self.path else None
 
-    def matching(self, pattern):
+    def matching(self, pattern, exclude=()):
         return ()
 
-    def listed(self, pattern):
+    def listed(self, pattern, exclude=()):
         return ()
 
     def versions(self):

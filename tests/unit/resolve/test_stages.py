@@ -135,7 +135,7 @@ def test_every_field_arrives():
     assert stage.inputs == (
         PathInput("a"),
         GlobInput("b/**"),
-        GlobInput("c/**"),
+        GlobInput("c/**", folder=True),
         SliceInput("d.md", "H"),
         ListInput("e/**"),
         PathInput("f", optional=True, schema="g"),
