@@ -11,7 +11,6 @@ from orch23.engine.memory import Memory
 from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.ownership import Git, NoGit
 from orch23.engine.proof import bounded
-from orch23.engine.transcripts import transcript_folders
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
@@ -86,7 +85,6 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
 
     """
     plan = check_plan(pipeline, store, machinery)
-    store.workspace.own(transcript_folders(pipeline))
     lock, history = memory.read()
     lock = bounded(_with_interrupted(lock, history, store), plan, store.records)
     world = World(

@@ -15,7 +15,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, NotFoundError
 from orch23.model.ignore import IGNORE_FILE, NO_RULES
-from orch23.model.own_files import MARKED_BYTES, mark_of
+from orch23.model.own_files import is_own
 from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
 
 _TIMEOUT_S = 60.0
@@ -96,8 +96,7 @@ class Revision:
 
     def _is_skipped(self, path: str, pattern: str) -> bool:
         """Return whether no wildcard means a file: a `.gitignore` ignores it, or orch23 wrote it for itself."""
-        mark = mark_of(path.rpartition("/")[2])
-        if mark is not None and mark in (self.read(path) or b"")[:MARKED_BYTES]:
+        if is_own(path, lambda: self.read(path) or b""):
             return True
         rules, folder, named = NO_RULES, "", static_prefix(pattern)
         for name in path.split("/"):

@@ -16,6 +16,7 @@ from orch23.model.digest import Digest, Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.hidden import plain_json
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
+from orch23.model.own_files import ORIGINALS
 from orch23.store.beneath import open_file, open_regular, read_all, replace_file
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
@@ -174,7 +175,7 @@ class Exchanges:
         return self._root / transcripts / f"{_checked(fingerprint)}.json" if transcripts else None
 
     def _original(self, digest: Digest, transcripts: str | None) -> Path:
-        return (self._root / transcripts if transcripts else self._folder) / "originals" / _checked(digest.sha256)
+        return (self._root / transcripts if transcripts else self._folder) / ORIGINALS / _checked(digest.sha256)
 
     def _all(self, transcripts: str | None) -> Iterator[Exchange]:
         seen: set[str] = set()

@@ -31,7 +31,7 @@ class Disk(Protocol):
         """Return the bytes of the `.gitignore` of a folder, or None."""
 
     def is_own(self, path: str) -> bool:
-        """Return whether orch23 wrote a file, or all below a folder, for itself."""
+        """Return whether orch23 wrote a file for itself."""
 
     def real(self, path: str) -> str | None:
         """Return where a path leads to, None where nothing is there."""
@@ -110,8 +110,6 @@ class Listing:
                 yield path
 
     def _enter(self, folder: _Folder, path: str, real: str) -> None:
-        if self._disk.is_own(f"{real}/"):
-            return
         if not folder.rules.ignores(real, is_folder=True):
             self._pending.append(_Folder(f"{path}/", f"{real}/", folder.rules, folder.above))
         elif self._outputs is not None and self._outputs.may_lie_below(f"{real}/"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError
 from orch23.model.ignore import IGNORE_FILE
-from orch23.model.own_files import MARKED_BYTES, OWN_NAMES, mark_of
+from orch23.model.own_files import OWN_NAMES, is_own
 from orch23.model.paths import is_glob, normal, static_prefix
 from orch23.snapshot.looks import LEADS, NOTHING, YOUNG, Detail, Looks, is_racy, signature
 from orch23.store.beneath import follow, leaves, open_file, read_all, split
@@ -54,7 +54,6 @@ class Workspace:
         self._dangling: set[str] = set()
         self._unsettled: set[str] = set()
         self._written: set[str] = set()
-        self._own_folders: tuple[str, ...] = ()
         self._asker = ""
         self._askers: dict[str, set[str]] = {}
 
@@ -147,10 +146,6 @@ class Workspace:
             self._unsettled.add(path)
         return descriptor
 
-    def own(self, folders: Iterable[str]) -> None:
-        """Let these folders be orch23's own: no wildcard means a file below them."""
-        self._own_folders = tuple(f"{folder.strip('/')}/" for folder in folders)
-
     def listing(self, pattern: str, outputs: Declared | None = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the paths of the files that a pattern means, sorted; with wildcards none that git ignores.
 
@@ -171,8 +166,6 @@ class Workspace:
         if real is None or not OWN_NAMES.isdisjoint(prefix.split("/")):
             return ()
         real = f"{real}/" if real else ""
-        if real and self.is_own(real):
-            return ()
         return tuple(sorted(Listing(self, wanted, outputs, exclude).below(prefix, real)))
 
     def everything(self, pattern: str) -> tuple[str, ...]:
@@ -219,6 +212,7 @@ class Workspace:
             self._entries.pop(path, None)
             self._opened.pop(path, None)
             self._unsettled.discard(path)
+            self._dangling.discard(path)
             for folder in _with_above(path.rpartition("/")[0]):
                 if f"{folder}/" in self._walked:
                     self._walked[f"{folder}/"] = ""  # what it is now is found when it is listed again
@@ -398,12 +392,13 @@ class Workspace:
         return self.read(path) if self._stamp(path) is not None else None
 
     def is_own(self, path: str) -> bool:
-        """Return whether orch23 wrote a file, or all below a folder (its path ends in `/`), for itself."""
-        if path.endswith("/"):
-            return path.startswith(self._own_folders)
-        mark = mark_of(path.rpartition("/")[2])
-        descriptor = open_file(self._root, path) if mark is not None else None
-        return mark is not None and descriptor is not None and mark in read_all(descriptor, MARKED_BYTES)
+        """Return whether orch23 wrote a file for itself."""
+
+        def read() -> bytes:
+            descriptor = open_file(self._root, path)
+            return b"" if descriptor is None else read_all(descriptor)
+
+        return is_own(path, read)
 
     def is_file(self, path: str) -> bool:
         """Return whether a regular file is at a path."""

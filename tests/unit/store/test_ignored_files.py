@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from orch23.model.digest import digest_bytes
 from orch23.model.pipeline import ShellStep, Stage
 from orch23.plan.writers import Outputs
 from orch23.store.workspace import Workspace
@@ -113,7 +114,8 @@ def test_what_orch23_writes_is_no_match(tmp_path: Path) -> None:
             "poetry.lock": "[[package]]\n",
             f"said/{name}.json": '{\n "client": "",\n "orch23_exchange": 2\n}\n',
             f"data/{name}.json": "{}\n",
-            "heard/anything": "",
+            f"heard/originals/{digest_bytes(b'mine').sha256}": "mine",
+            f"data/originals/{digest_bytes(b'mine').sha256}": "another",
             "logs/20261121T143022Z-1a2b3c4d.jsonl": "",
             "logs/20261121T143022Z-1a2b3c4d/a/attempt-1/prompt.md": "",
             "logs/train.log": "",
@@ -122,10 +124,10 @@ def test_what_orch23_writes_is_no_match(tmp_path: Path) -> None:
             ".orch23/VERSION": "",
         },
     )
-    workspace.own(["heard"])
-    assert workspace.listing("**") == (f"data/{name}.json", "logs/train.log", "poetry.lock")
+    data = (f"data/{name}.json", f"data/originals/{digest_bytes(b'mine').sha256}")
+    assert workspace.listing("**") == (*data, "logs/train.log", "poetry.lock")
     assert workspace.listing(".orch23/*") == workspace.listing("nested/.orch23/") == ()
-    assert workspace.listing("heard/*") == ()
+    assert workspace.listing("heard/**") == ()
     assert workspace.listing("pipeline.lock") == ("pipeline.lock",)
 
 
