@@ -17,6 +17,7 @@ from orch23.cli.options import (
     complete_stage,
     hands_wanted,
     model_options,
+    read_names,
     selection_options,
     stages_argument,
     unsandboxed_option,
@@ -50,6 +51,7 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
     "--resample",
     metavar="STAGE",
     multiple=True,
+    callback=read_names,
     shell_complete=complete_stage,
     help="Ask this stage's model anew, although its answers are recorded. Repeatable.",
 )

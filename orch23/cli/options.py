@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
 from orch23.cli.flags import option
+from orch23.cli.project import plain_names
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[_Function], _Function]
@@ -135,6 +136,11 @@ def unsandboxed_option(function: _Function) -> _Function:
     )(function)
 
 
+def read_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the stages that a repeatable option names."""
+    return plain_names(names)
+
+
 def selection_options(function: _Function) -> _Function:
     """Take what chooses the stages, besides their names."""
     for take in (
@@ -147,6 +153,7 @@ def selection_options(function: _Function) -> _Function:
             "forced",
             metavar="STAGE",
             multiple=True,
+            callback=read_names,
             shell_complete=complete_stage,
             help="Run this stage although it may be fresh. Repeatable.",
         ),

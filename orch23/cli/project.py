@@ -25,20 +25,27 @@ def is_marked(folder: Path) -> bool:
 def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple[str, ...]]:
     """Return the pipeline file and the stages of `[PIPELINE] [STAGE...]`; the file may stand anywhere among them.
 
+    `name[*]`, which is how `needs` may name all items of a foreach, is returned as `name`.
+
     Raises:
         NotFoundError: no pipeline was named and there is no `pipeline.yaml` here.
 
     """
     for position, argument in enumerate(arguments):
         if argument.endswith(SUFFIXES) and "@" not in argument:
-            return here / argument, (*arguments[:position], *arguments[position + 1 :])
+            return here / argument, plain_names((*arguments[:position], *arguments[position + 1 :]))
     from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
     default = here / DEFAULT_FILE
     if not default.is_file():
         hint = f"name a pipeline: `orch23 build {_a_pipeline(here)}`"
         raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_FILE} here", hint=hint))
-    return default, arguments
+    return default, plain_names(arguments)
+
+
+def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of stages in which `name[*]` is `name`: on a command line both mean all items."""
+    return tuple(name.removesuffix("[*]") for name in stages)
 
 
 def _a_pipeline(here: Path) -> str:

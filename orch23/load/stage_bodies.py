@@ -298,4 +298,4 @@ def _try_items(stage: ForeachStage, reading: Reading) -> bool:
 def _trial_key(foreach: Foreach, value: Json, number: int) -> str:
     """Return a name for an item in a complaint; whether keys are good is judged when the foreach is expanded."""
     key = value.get(foreach.key) if isinstance(value, Mapping) and foreach.key is not None else value
-    return str(key) if isinstance(key, str | int) else str(number)
+    return str(key) if isinstance(key, str | int | float) else str(number)

@@ -33,7 +33,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E825": (
         "bad key of an item",
         "Each item needs a key of 1 to 64 characters out of A-Z a-z 0-9 . _ - to be named `stage@key`. "
-        "`foreach.key` names the field that holds it; items that are plain strings are their own keys.",
+        "`foreach.key` names the field that holds it; items that are plain strings or numbers are their own keys.",
     ),
     "E826": (
         "two items with one key",

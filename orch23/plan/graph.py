@@ -25,6 +25,7 @@ from orch23.model.pipeline import (
 from orch23.model.plan import Edge, Plan
 from orch23.plan.network import Network
 from orch23.plan.promotion import between_members
+from orch23.plan.reasons import because, unbounded_output
 from orch23.plan.writers import Writers, writes_of
 
 Node = Stage | ForeachStage
@@ -67,14 +68,16 @@ def build_plan(
     groups = _groups(pipeline, expansions)
     graph, dropped = _settle(nodes, candidates)
     named = {stage.promote for stage in pipeline.stages}
-    between = between_members(pipeline, graph, {group: names for group, names in groups.items() if group in named})
+    between = between_members(
+        pipeline, nodes, graph, {group: names for group, names in groups.items() if group in named}
+    )
     problems += between
     if not between:
         _wait_for_all(graph, groups, frozenset(named))
         _gather_before_chains(graph, chains)
     order = graph.order()
     if len(order) < len(nodes):
-        problems += _cycle(pipeline, graph)
+        problems += _cycle(pipeline, nodes, graph)
     if problems:
         return None, tuple(problems)
     return (
@@ -386,7 +389,7 @@ def _two_owners(pipeline: Pipeline, nodes: Mapping[str, Node], writers: Writers)
     return problems
 
 
-def _cycle(pipeline: Pipeline, network: Network) -> list[Diagnostic]:
+def _cycle(pipeline: Pipeline, nodes: Mapping[str, Node], network: Network) -> list[Diagnostic]:
     """Name a cycle in each part of the graph that has one."""
     import networkx as nx  # noqa: PLC0415 - heavy, and needed only to name what hardly ever is
 
@@ -402,21 +405,25 @@ def _cycle(pipeline: Pipeline, network: Network) -> list[Diagnostic]:
         path = [a for a, _ in nx.find_cycle(part, source=min(component))]
         start = path.index(min(path))
         path = path[start:] + path[:start]
-        steps = list(zip(path, path[1:] + path[:1], strict=True))
-        why = [str(graph.edges[a, b]["why"]) for a, b in steps]
+        steps = [(nodes[a], nodes[b], str(graph.edges[a, b]["why"])) for a, b in itertools.pairwise([*path, path[0]])]
         problems.append(
             Diagnostic(
                 "E820",
                 "cycle: " + " -> ".join([*path, path[0]]),
                 pipeline.locate("stages", path[0]),
-                "take one of these edges away",
-                related=tuple(
-                    Related(f"`{b}` comes after `{a}` by {reason}", pipeline.locate("stages", b))
-                    for (a, b), reason in zip(steps, why, strict=True)
-                ),
+                _way_out_of_cycle(pipeline, steps),
+                related=tuple(because(pipeline, *step) for step in steps),
             )
         )
     return sorted(problems, key=lambda d: d.message)
+
+
+def _way_out_of_cycle(pipeline: Pipeline, steps: Iterable[tuple[Node, Node, str]]) -> str:
+    """Return how to remove an edge; of an output whose path an item decides, a folder in front often suffices."""
+    unbounded = next((text for step in steps if (text := unbounded_output(pipeline, *step))), "")
+    if not unbounded:
+        return "remove one of these inputs, outputs or needs"
+    return f"`{unbounded}` may turn out to be any path: put a folder in front of it, or remove one of these"
 
 
 def closest(name: str, known: list[str], otherwise: str) -> str:

@@ -3,14 +3,17 @@
 import itertools
 from collections.abc import Mapping
 
-from orch23.model.diagnostic import Diagnostic, Related
-from orch23.model.pipeline import Pipeline
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.plan.network import Network
+from orch23.plan.reasons import because
 
 _MOST_NAMES = 4
 
 
-def between_members(pipeline: Pipeline, graph: Network, groups: Mapping[str, tuple[str, ...]]) -> list[Diagnostic]:
+def between_members(
+    pipeline: Pipeline, nodes: Mapping[str, Stage | ForeachStage], graph: Network, groups: Mapping[str, tuple[str, ...]]
+) -> list[Diagnostic]:
     """Return an error for each of these promotion groups that would wait for a stage that waits for the group.
 
     `graph` has no edges of groups yet. A stage that reads a member waits for all members; if a member waits for that
@@ -31,7 +34,7 @@ def between_members(pipeline: Pipeline, graph: Network, groups: Mapping[str, tup
         path = _way_back(graph, groups, group)
         if path:
             groups_on_it = frozenset({group, *(group_of[name] for name in path if name in group_of)})
-            found.setdefault(groups_on_it, _refusal(pipeline, graph, group, path, group_of))
+            found.setdefault(groups_on_it, _refusal(pipeline, nodes, graph, group, path, group_of))
     return list(found.values())
 
 
@@ -79,7 +82,12 @@ def _walked(came_from: Mapping[str, str | None], last: str, member: str) -> list
 
 
 def _refusal(
-    pipeline: Pipeline, graph: Network, group: str, path: list[str], group_of: Mapping[str, str]
+    pipeline: Pipeline,
+    nodes: Mapping[str, Stage | ForeachStage],
+    graph: Network,
+    group: str,
+    path: list[str],
+    group_of: Mapping[str, str],
 ) -> Diagnostic:
     first, *inner, last = path
     other_groups = sorted({group_of[name] for name in inner if name in group_of})
@@ -97,7 +105,7 @@ def _refusal(
         pipeline.locate("stages", inner[0]),
         f"{way_out}, or remove one of these edges",
         related=tuple(
-            Related(f"`{b}` comes after `{a}` by {graph.edges[a][b]}", pipeline.locate("stages", b))
+            because(pipeline, nodes[a], nodes[b], graph.edges[a][b])
             for a, b in itertools.pairwise(path)
             if b in graph.edges[a]
         ),

@@ -1,5 +1,6 @@
 """Expand a foreach: a list to stages, with every complaint about its items."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,17 +76,35 @@ def _keys(
     seen: dict[str, int] = {}
     for number, item in enumerate(items):
         raw = item.get(field) if field is not None and isinstance(item, Mapping) else (item if field is None else None)
-        key = str(raw) if isinstance(raw, str | int) and not isinstance(raw, bool) else ""
+        key = "" if isinstance(raw, bool) or not isinstance(raw, str | int | float) or _is_endless(raw) else str(raw)
         if not _KEY.fullmatch(key) or set(key) == {"."}:
             what = f"item {number} has no usable key" if not key else f"item {number} has the key `{key[:80]}`"
-            hint = f"give every item a `{field}` of A-Z a-z 0-9 . _ -" if field else "name the field in foreach.key"
-            problems.append(_problem("E825", foreach, what, place, hint))
+            problems.append(_problem("E825", foreach, what, place, _key_hint(item, field)))
         elif key in seen:
             what = f"items {seen[key]} and {number} both have the key `{key}`"
             problems.append(_problem("E826", foreach, what, place, "make the keys differ"))
         seen.setdefault(key, number)
         keyed.append((key, item))
     return keyed, problems
+
+
+def _is_endless(value: str | float) -> bool:
+    """Return whether a value is an infinite number, or not a number at all."""
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _key_hint(item: Json, field: str | None) -> str:
+    """Return how an item gets a usable key, by what it is."""
+    if field is not None and not isinstance(item, Mapping):
+        return f"remove `key: {field}`, since the items have no fields, or make every item a mapping that has `{field}`"
+    if field is not None:
+        return f"give every item a field `{field}` with a text of A-Z a-z 0-9 . _ - or a number"
+    if isinstance(item, Mapping):
+        usable = [name for name, value in item.items() if isinstance(value, str) and _KEY.fullmatch(value)]
+        return f"name the field that holds the keys: `key: {usable[0] if usable else 'FIELD'}`"
+    if isinstance(item, bool):
+        return f'write it as a text: "{str(item).lower()}"'
+    return "an item is a text of A-Z a-z 0-9 . _ - or a number; for others write `{id: NAME, value: ...}` and `key: id`"
 
 
 def _needs(foreach: ForeachStage, item: Json, keys: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

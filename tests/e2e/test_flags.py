@@ -343,3 +343,25 @@ def test_the_key_holds_who_is_asked_and_how_and_no_limit(project: Project, chang
     before = key_of(project)
     project.replace("pipeline.yaml", *(OUTSIDE | INSIDE)[change])
     assert (key_of(project) == before) is (change in OUTSIDE)
+
+
+@pytest.mark.parametrize("name", ["it", "it[*]"])
+def test_both_names_of_all_items_of_a_foreach_are_taken_wherever_a_stage_is_named(project: Project, name: str) -> None:
+    body = '    outputs: ["t/${{ item }}.txt"]\n    shell: [touch, "t/${{ item }}.txt"]\n'
+    for_each = "  it:\n    foreach: {in: [x, y]}\n" + body
+    generated = "  gen:\n    foreach: {from: l.json}\n" + body.replace("t/", "g/")
+    more = "  l: {outputs: [l.json], shell: 'echo [] > l.json'}\n  last: {needs: ['it[*]'], shell: 'true'}\n"
+    project.write({"pipeline.yaml": f"version: 1\nstages:\n{for_each}{generated}{more}"})
+    items = ["it@x", "it@y"]
+    for arguments, built in (
+        (["build", name], items),
+        (["build", "--only", name, "-f", name], items),
+        (["build", "--downstream", name, "--force", name], [*items, "last"]),
+        (["build", name.replace("it", "gen")], ["l"]),
+    ):
+        assert project.run(*arguments).code == 0
+        ends = {e["role"]: e["data"]["status"] for e in project.events_of("stage_finished")}
+        assert sorted(n for n, status in ends.items() if status == "built") == sorted(built)
+    assert project.run("plan", "--force", name, name).out.count("it@") == 2
+    unknown = project.build("no[*]")
+    assert (unknown.code, "E823" in unknown.err) == (66, True)

@@ -176,3 +176,9 @@ def test_a_fault_while_another_is_reported_is_a_line_too(
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert said.count("\n") == (not isinstance(fault, KeyboardInterrupt))
+
+
+def test_all_items_of_a_foreach_are_named_as_in_needs(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text("version: 1\n")
+    assert split_arguments(("a[*]", "b@x", "c"), tmp_path) == (tmp_path / "pipeline.yaml", ("a", "b@x", "c"))
+    assert split_arguments(("a[*]", "x.yaml"), tmp_path) == (tmp_path / "x.yaml", ("a",))

@@ -212,10 +212,59 @@ def test_a_cycle_is_told_with_its_path_and_the_reason_of_every_edge():
     assert problem.message == "cycle: a -> b -> c -> a"
     assert problem.location == Location("p.yaml", 2, 3)
     assert [r.message for r in problem.related] == [
-        "`b` comes after `a` by x",
-        "`c` comes after `b` by y",
-        "`a` comes after `c` by z",
+        "`b` comes after `a`: it reads `x`",
+        "`c` comes after `b`: it reads `y`",
+        "`a` comes after `c`: it reads `z`",
     ]
+
+
+def test_a_cycle_names_what_is_written_and_no_pattern_that_stands_for_an_item():
+    body = {"inputs": ["done.txt"], "outputs": ["${{ item }}.log"], "shell": ["x"]}
+    each = ForeachStage(
+        name="each", foreach=Foreach(source="l.json"), body=body, kind="shell", reads=("done.txt",), writes=("**",)
+    )
+    last = stage("last", ("**/*.log", "made"), ("done.txt",), needs=("each",))
+    read, done = Location("p.yaml", 13, 14), Location("p.yaml", 9, 14)
+    one = Pipeline(
+        name="p",
+        file="p.yaml",
+        stages=(each, replace(last, needs=())),
+        locations={"stages/last/inputs/0": read, "stages/each/inputs/0": done},
+    )
+    _, (problem,) = build_plan(one)
+    assert problem.message == "cycle: each -> last -> each"
+    assert [(r.message, r.location) for r in problem.related] == [
+        ("`last` comes after `each`: it reads `**/*.log`, which may be `${{ item }}.log` of `each`", read),
+        ("`each` comes after `last`: it reads `done.txt`", done),
+    ]
+    assert str(problem.hint).startswith("`${{ item }}.log` may turn out to be any path: put a folder in front of it")
+    each = replace(each, needs=("last",), reads=())
+    needed = replace(one, stages=(each, replace(last, inputs=())), locations={"stages/last/needs/0": read})
+    _, (problem,) = build_plan(needed)
+    assert (problem.related[0].message, problem.related[0].location) == (
+        "`last` comes after `each`: it needs `each`",
+        read,
+    )
+    assert problem.hint == "remove one of these inputs, outputs or needs"
+
+
+def test_a_list_that_an_item_may_write_is_told_by_its_name():
+    body = {"outputs": ["${{ item }}.a"]}
+    one = ForeachStage(
+        name="one", foreach=Foreach(source="l.json"), body=body, kind="shell", needs=("two",), writes=("**",)
+    )
+    two = ForeachStage(
+        name="two", foreach=Foreach(source="m.json"), body={"outputs": ["c/x"]}, kind="shell", writes=("c/x",)
+    )
+    place = Location("p.yaml", 5, 5)
+    pipeline = Pipeline(name="p", file="p.yaml", stages=(one, two), locations={"stages/two/foreach/from": place})
+    _, (problem,) = build_plan(pipeline)
+    (edge,) = [r for r in problem.related if r.message.startswith("`two`")]
+    assert (edge.message, edge.location) == (
+        "`two` comes after `one`: it reads `m.json`, which may be `${{ item }}.a` of `one`",
+        place,
+    )
+    assert "**" not in str(problem)
 
 
 @pytest.mark.parametrize("need", ["a", "a[*]"])

@@ -53,8 +53,8 @@ def test_a_stage_between_two_members_is_named_with_both_edges_and_a_way_out() ->
     assert problem.location == Location("p.yaml", 7, 1)
     assert problem.hint == "write `promote: g` at `middle` too, or remove one of these edges"
     assert [one.message for one in problem.related] == [
-        "`middle` comes after `a` by a.out",
-        "`z` comes after `middle` by middle.out",
+        "`middle` comes after `a`: it reads `a.out`",
+        "`z` comes after `middle`: it reads `middle.out`",
     ]
 
 
@@ -84,7 +84,10 @@ def test_two_groups_that_wait_for_each_other_are_told_once() -> None:
     )
     assert problem.message.endswith("`b` and `c` of group `h` come between `a` and `d`")
     assert problem.hint == "give the stages of these groups one name, or remove one of these edges"
-    assert [one.message for one in problem.related] == ["`b` comes after `a` by a.out", "`d` comes after `c` by c.out"]
+    assert [one.message for one in problem.related] == [
+        "`b` comes after `a`: it reads `a.out`",
+        "`d` comes after `c`: it reads `c.out`",
+    ]
 
 
 def test_two_groups_one_after_the_other_are_fine() -> None:

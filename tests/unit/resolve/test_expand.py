@@ -64,7 +64,7 @@ def test_good_keys(key):
     assert [s.name for s in expanded([{"id": key}]).stages] == [f"code@{key}"]
 
 
-@pytest.mark.parametrize("key", ["", "a b", "a/b", "a@b", "x" * 65, ".", "..", "ä", "a\n", None, True, 1.5, ["a"], {}])
+@pytest.mark.parametrize("key", ["", "a b", "a/b", "a@b", "x" * 65, ".", "..", "ä", "a\n", None, True, 1e30, ["a"], {}])
 def test_bad_keys_are_complained_of_one_by_one(key):
     assert codes(expanded([{"id": key}, {"id": "good"}, {"id": key}])) == ["E825", "E825"]
 
@@ -151,3 +151,41 @@ def test_a_slice_named_by_an_item_is_resolved_by_its_section():
     body = {"inputs": ["spec.md#${{ task.section }}"], "outputs": ["out/${{ task.id }}"], "shell": ["x"]}
     found = expanded([{"id": "a", "section": "Storage and files"}], foreach(body))
     assert found.stages[0].inputs == (SliceInput("spec.md", "Storage and files"),)
+
+
+@pytest.mark.parametrize(
+    ("items", "keys"),
+    [([0.1, 0.5], ["0.1", "0.5"]), ([1, 2.5, "x"], ["1", "2.5", "x"]), ([1e-7, -3, 100.0], ["1e-07", "-3", "100.0"])],
+)
+def test_a_number_is_its_own_key_and_the_text_that_an_expression_gives(items, keys):
+    found = expanded(items, foreach({"outputs": ["out/x${{ task }}"], "shell": ["x"]}, key=None))
+    assert found.problems == ()
+    assert [s.name for s in found.stages] == [f"code@{key}" for key in keys]
+    assert [s.outputs for s in found.stages] == [(f"out/x{key}",) for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("item", "key", "hint", "followed", "followed_key"),
+    [
+        (True, None, 'write it as a text: "true"', "true", None),
+        ("a b", None, "`{id: NAME, value: ...}` and `key: id`", {"id": "NAME", "value": "a b"}, "id"),
+        ([1], None, "`{id: NAME, value: ...}` and `key: id`", {"id": "NAME", "value": [1]}, "id"),
+        (1e30, None, "`{id: NAME, value: ...}` and `key: id`", {"id": "NAME", "value": 1e30}, "id"),
+        ({"a": "b c", "x": "ok"}, None, "`key: x`", {"a": "b c", "x": "ok"}, "x"),
+        ("a", "id", "remove `key: id`", "a", None),
+        ({"id": None}, "id", "give every item a field `id`", {"id": 0.5}, "id"),
+    ],
+)
+def test_an_item_without_a_usable_key_gets_advice_that_helps_when_it_is_followed(
+    item, key, hint, followed, followed_key
+):
+    body = {"outputs": ["out/x"], "shell": ["x"]}
+    (problem,) = expanded([item], foreach(body, key=key)).problems
+    assert problem.code == "E825"
+    assert hint in problem.hint
+    assert expanded([followed], foreach(body, key=followed_key)).problems == ()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_a_number_without_an_end_is_no_key(value):
+    assert codes(expanded([], foreach(source=None, key=None, values=(value,)))) == ["E825"]
