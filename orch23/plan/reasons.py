@@ -84,6 +84,8 @@ _PATTERNS = (GlobInput, ListInput)
 
 
 def _shown(one: Input) -> str:
+    if isinstance(one, GlobInput) and one.folder:
+        return one.pattern.removesuffix("**")
     if isinstance(one, _PATTERNS):
         return one.pattern
     return f"{one.path}#{one.selector}" if isinstance(one, SliceInput) else one.path

@@ -128,3 +128,14 @@ def test_a_file_whose_name_has_signs_can_be_named(project: Project, name: str, p
     written(project, a={**COPY, "inputs": [pattern]})
     built_twice(project)
     assert f"./{name}" in project.read("out").split()
+
+
+def test_a_cycle_through_folders_is_told_as_it_is_written(project: Project) -> None:
+    refused = written(
+        project,
+        a={"inputs": ["src/"], "outputs": ["gen/a"], "shell": "ls src > gen/a"},
+        b={"inputs": ["gen/"], "outputs": ["src/b"], "shell": "ls gen > src/b"},
+    ).build()
+    assert refused.code == 65
+    assert "it reads `gen/`, which may be `gen/a` of `a`" in refused.err
+    assert "**" not in refused.err
