@@ -130,14 +130,16 @@ def _diffs(
 
 def _text(session: Session, path: str, value: Json) -> str | None:
     """Return the text behind a digest in a manifest; None where its bytes are nowhere, or are no text."""
-    sha256 = value.removesuffix("+x") if isinstance(value, str) else ""
+    digest, _, link = value.partition(" -> ") if isinstance(value, str) else ("", "", "")
+    sha256 = digest.removesuffix("+x")
     if not sha256:
         return None
     try:
         data: bytes | None = session.store.contents.read(Digest(sha256, 0))
     except MissingBytesError:
-        entry = session.store.workspace.entry(path)
-        data = session.store.workspace.read(path) if entry is not None and entry.digest.sha256 == sha256 else None
+        place = link or path
+        entry = session.store.workspace.entry(place)
+        data = session.store.workspace.read(place) if entry is not None and entry.digest.sha256 == sha256 else None
     if data is None or len(data) > _TEXT_LIMIT or b"\0" in data:
         return None
     return data.decode("utf-8", errors="replace")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 IGNORE_FILE = ".gitignore"
+_MOST_KEPT = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +29,38 @@ class _Rule:
 
 
 class IgnoreRules:
-    """The rules of the `.gitignore` files from the root down to a folder. The nearest file decides first, as in git."""
+    """The rules of the `.gitignore` files from the root down to a folder. The nearest file decides first, as in git.
 
-    __slots__ = ("_levels",)
+    Rules and answers are kept, since many patterns list the same folders.
+    """
+
+    __slots__ = ("_answers", "_below", "_levels")
 
     def __init__(self, levels: tuple[tuple[str, tuple[_Rule, ...]], ...] = ()) -> None:
         """Take the folders with such a file (`""` or ending in `/`), the root first, each with its rules."""
         self._levels = levels
+        self._below: dict[tuple[str, bytes], IgnoreRules] = {}
+        self._answers: dict[tuple[str, bool], bool] = {}
 
     def with_file(self, folder: str, data: bytes) -> "IgnoreRules":
         """Return these rules with those of the file in a folder below."""
-        return IgnoreRules((*self._levels, (folder, _parsed(data))))
+        if (folder, data) not in self._below:
+            if len(self._below) >= _MOST_KEPT:
+                self._below.clear()
+            self._below[folder, data] = IgnoreRules((*self._levels, (folder, _parsed(data))))
+        return self._below[folder, data]
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
         """Return whether the rules ignore a path itself; whether a folder above it is ignored is for the caller."""
+        if not self._levels:
+            return False
+        if (path, is_folder) not in self._answers:
+            if len(self._answers) >= _MOST_KEPT:
+                self._answers.clear()
+            self._answers[path, is_folder] = self._answer(path, is_folder=is_folder)
+        return self._answers[path, is_folder]
+
+    def _answer(self, path: str, *, is_folder: bool) -> bool:
         for folder, rules in reversed(self._levels):
             below = path.removeprefix(folder)
             for rule in reversed(rules):

@@ -111,9 +111,9 @@ def brief_value(value: Json) -> str:
     if value is None:
         return "nothing"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=plain_value)
-    digits = text.removesuffix("+x")
+    digits = text.partition(" -> ")[0].removesuffix("+x")
     if len(digits) == _DIGEST_DIGITS and all(c in "0123456789abcdef" for c in digits):
-        return digits[:12] + text[len(digits) :]
+        return visible(digits[:12] + text[len(digits) :])
     text = visible(text).replace("\n", " ")
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 3]}..."
 

@@ -152,3 +152,18 @@ def test_no_pattern_shows_a_secret_behind_a_link_to_a_model(project: Project) ->
     explained = project.run("explain", "a", "--json").out
     assert "docs/a.md" in explained
     assert "docs/b.md" not in explained
+
+
+def test_explain_shows_where_a_link_leads_and_what_changed_behind_it(project: Project) -> None:
+    project.write({"d/one": "first\n", "d/two": "first\n"})
+    linked(project, {"l": "d/one"})
+    written(project, a={"inputs": ["l"], "outputs": ["out"], "shell": "cat l > out"})
+    green(project.build())
+    assert "-> d/one" in project.run("explain", "a").out
+    project.edit("d/one", "second\n")
+    assert "+second" in project.run("explain", "a").out
+    (project.root / "l").unlink()
+    linked(project, {"l": "d/two"})
+    explained = project.run("explain", "a").out
+    assert "-> d/one" in explained
+    assert "-> d/two" in explained
