@@ -845,7 +845,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S4-54": (
-        M(RUNNING, 'return command_failed("exception", command,', 'return command_failed("verify_failed", command,'),
+        M(
+            RUNNING,
+            'failed = command_failed("exception", command,',
+            'failed = command_failed("verify_failed", command,',
+        ),
         M(RUNNING, 'failed = command_failed("timeout", command,', 'failed = command_failed("verify_failed", command,'),
         M(
             PROPOSAL,

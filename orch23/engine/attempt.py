@@ -27,6 +27,7 @@ from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition, LLMStep, PytestStep, RenderStep, ShellStep
 from orch23.model.record import Record
 from orch23.providers.codes import TIMED_OUT
+from orch23.resolve.commands import short_command
 from orch23.resolve.prompts import MAX_PREVIOUS, GivenInput, Round, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
@@ -400,7 +401,7 @@ class Attempts:
     def _end(self, attempt: int, failure: Failure | None) -> None:
         brief = failure.brief if failure else None
         if failure is not None:
-            command = f"$ {failure.brief.command}\n" if failure.brief.command else ""
+            command = f"$ {short_command(failure.brief.command)}\n" if failure.brief.command else ""
             text = f"{failure.summary}\n{command}\n{failure.brief.excerpt}\n"
             self.keep(self.resolved.stage.name, attempt, "failure.txt", text)
         self._tell(

@@ -22,7 +22,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import static_prefix
 from orch23.model.pipeline import PytestStep, ShellStep, Stage
-from orch23.resolve.commands import display_command, pytest_command, shell_command
+from orch23.resolve.commands import display_command, pytest_command, shell_command, short_command
 from orch23.resolve.resolution import Facts
 from orch23.resolve.tree import Tree
 from orch23.resolve.writable import writable_paths
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
 
 _NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
+_LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
 _PATH = "check that the program exists: PATH is set by orch23, not inherited"
 
 
@@ -120,9 +121,12 @@ class Runner:
                 raise MissingBytesError(", ".join(paths))
             case EngineUnavailable(diagnostic=Diagnostic() as barred):
                 raise ConfigurationError(replace(barred, subject=self.stage.name))
-            case EngineUnavailable(reason=reason):
-                problem = Diagnostic("E309", f"`{command}` could not be started: {reason}", hint=_PATH)
-                return command_failed("exception", command, exit_code=None, output=reason, diagnostics=(problem,))
+            case EngineUnavailable(reason=reason, kind=kind):
+                hint = _LENGTH if kind == "length" else _PATH
+                problem = Diagnostic("E309", f"`{short_command(command)}` could not be started: {reason}", hint=hint)
+                text = f"the command could not be started: {reason}"
+                failed = command_failed("exception", command, exit_code=None, output=text, diagnostics=(problem,))
+                return replace(failed, reason=text)
             case _ as never:
                 assert_never(never)
 
@@ -230,4 +234,4 @@ def _not_there(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
     """Return the usual reason of the exit codes with which a shell, or a step itself, has not started a program."""
     if exit_code not in _NOT_STARTED:
         return ()
-    return (Diagnostic("E309", f"a program of `{command}` could not be started", hint=_PATH),)
+    return (Diagnostic("E309", f"a program of `{short_command(command)}` could not be started", hint=_PATH),)

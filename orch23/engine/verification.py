@@ -26,6 +26,7 @@ from orch23.model.pipeline import (
 )
 from orch23.model.protected import sealed_reason
 from orch23.resolve.acceptance import steps_of
+from orch23.resolve.commands import short_command
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
 
@@ -113,7 +114,7 @@ class Verifier:
             command, text = (
                 (ran.command, ran.result.output.text) if isinstance(ran, Ran) else (ran.brief.command, ran.printed)
             )
-            printed += f"$ {command}\n{text or ''}\n"
+            printed += f"$ {short_command(command)}\n{text or ''}\n"
             if isinstance(ran, Ran):
                 passed.append(ran)
             elif ran.kind == "verify_failed":
@@ -262,7 +263,9 @@ def _name(step: VerifyStep) -> str:
             return f"check {step.name}"
         case ShellStep():
             return (
-                step.command.strip().splitlines()[0][:60] if isinstance(step.command, str) else " ".join(step.command)
+                step.command.strip().splitlines()[0][:60]
+                if isinstance(step.command, str)
+                else short_command(" ".join(step.command))
             )
         case PytestStep():
             return " ".join(("pytest", *step.args, *step.paths))

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import shutil
 import threading
 from dataclasses import replace
@@ -32,12 +33,16 @@ from orch23.model.action import (
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
-from orch23.resolve.commands import EMPTY_CONFIG, REPORTER_FOLDER, REPORTER_MODULE, WORKING_DIRECTORY
+from orch23.resolve.commands import EMPTY_CONFIG, REPORTER_FOLDER, REPORTER_MODULE, SHELL, WORKING_DIRECTORY
 
 ROOM_NAME = "/room"
 """What stands for the room's path in everything that a process printed: the path itself differs each time."""
 
 _PLUGIN = Path(__file__).parent / "pytest_plugin"
+_SCRIPT = "command.sh"
+_ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
+"""The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB."""
+
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 
 
@@ -174,7 +179,7 @@ class LocalExecutor:
         launcher = self._launcher if action.sandbox else self._unconfined
         seen = launcher.seen(room)
         env = room_environment(seen, interpreter, {**cache_folders(seen, action), **action.env})
-        argv = action.argv
+        argv = _with_script(room, seen, action.argv)
         if argv[0] == "python":
             argv = (str(interpreter), *argv[1:])
         if channel is not None:
@@ -292,6 +297,28 @@ def _lay_reporter(room: Room) -> None:
         shutil.copyfile(_PLUGIN / name, folder / name)
 
 
+def _with_script(room: Room, seen: Room, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the command; a text that is too long for an argument is put beside the tree, and bash reads it there."""
+    *shell, text = argv
+    data = text.encode("utf-8", "surrogateescape")
+    if tuple(shell) != SHELL or len(data) < _ARGUMENT_BYTES:
+        return argv
+    folder = room.own / "reporter"
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / _SCRIPT).write_bytes(data)
+    # Not by `source`: the shell's messages would name the file, which has another path each time.
+    path = shlex.quote(str(seen.own / "reporter" / _SCRIPT))
+    return (*SHELL, f'orch23=$(<{path}); eval "unset orch23; $orch23"')
+
+
+def _too_long(argv: tuple[str, ...]) -> str:
+    sizes = [len(os.fsencode(one)) + 1 for one in argv]
+    return (
+        f"it has {sum(sizes):,} bytes, {max(sizes):,} in one argument; "
+        f"the kernel takes {_ARGUMENT_BYTES:,} in one, and about {_COMMAND_BYTES:,} in all with the environment"
+    )
+
+
 def _not_started(action: Action, problem: OSError) -> ActionOutcome:
     """A program that is not there is the stage's failure, as in a shell; no memory or no processes is not."""
     if problem.errno in (errno.ENOENT, errno.ENOTDIR):
@@ -300,6 +327,8 @@ def _not_started(action: Action, problem: OSError) -> ActionOutcome:
         return Completed(
             replace(_NOTHING, exit_code=_NOT_EXECUTABLE, output=Output(f"{action.argv[0]}: not executable\n"))
         )
+    if problem.errno == errno.E2BIG:
+        return EngineUnavailable(_too_long(action.argv), "length")
     return EngineUnavailable(f"{action.argv[0]} could not be started: {problem.strerror}")
 
 

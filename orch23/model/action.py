@@ -121,7 +121,7 @@ class EngineUnavailable:
     """
 
     reason: str
-    kind: Literal["spawn", "room", "sandbox"] = "spawn"
+    kind: Literal["spawn", "length", "room", "sandbox"] = "spawn"
     diagnostic: Diagnostic | None = None
 
 

@@ -9,6 +9,7 @@ from orch23.report.figures import count
 from orch23.report.marks import Style
 from orch23.report.stage_line import number_of, sign, text_of, texts_of
 from orch23.report.typed import pipeline_words
+from orch23.resolve.commands import short_command
 
 _HEAD_LINES = 6
 _TAIL_LINES = 18
@@ -49,7 +50,7 @@ def _failed(pipeline: Pipeline, event: Event, kind: str, style: Style) -> str:
     command = text_of(data, "command")
     attempts = int(number_of(data, "attempts"))
     tried = f" (attempt {attempts})" if attempts > 1 else ""
-    lines += [f"  $ {visible(command)}{tried}"] if command else []
+    lines += [f"  $ {visible(short_command(command))}{tried}"] if command else []
     excerpt = text_of(data, "failure").strip("\n")
     lines += [f"  | {line}" for line in _cut(visible(excerpt).split("\n"))] if excerpt else []
     why = event.message.partition("\n")[0]

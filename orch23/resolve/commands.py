@@ -12,6 +12,10 @@ REPORTER_FOLDER = "{orch23:reporter}"
 WORKING_DIRECTORY = "{orch23:cwd}"
 """Stands for the absolute working directory of the process."""
 
+SHELL = ("bash", "-euo", "pipefail", "-c")
+"""What runs a command that is one text."""
+
+_MOST_SHOWN, _HEAD, _TAIL = 400, 240, 80
 REPORTER_MODULE = "orch23_reporter"
 EMPTY_CONFIG = "orch23.ini"
 
@@ -27,7 +31,7 @@ class PytestCommand:
 def shell_command(step: ShellStep) -> tuple[str, ...]:
     """Return the argv of a shell step: its own, or bash with every error fatal."""
     if isinstance(step.command, str):
-        return ("bash", "-euo", "pipefail", "-c", step.command)
+        return (*SHELL, step.command)
     return step.command
 
 
@@ -61,6 +65,13 @@ def display_command(argv: tuple[str, ...]) -> str:
         own = argv.index("addopts=") + 1
         return shlex.join(("python", "-m", "pytest", *argv[own:]))
     return shlex.join(argv)
+
+
+def short_command(command: str) -> str:
+    """Return a command as it is printed: of a long one its beginning and its end."""
+    if len(command) <= _MOST_SHOWN:
+        return command
+    return f"{command[:_HEAD]}... {len(command) - _HEAD - _TAIL:,} characters ...{command[-_TAIL:]}"
 
 
 def _below_cwd(path: str) -> str:

@@ -324,3 +324,24 @@ def test_an_edited_scripted_answer_makes_its_stage_stale_and_no_other(project: P
     assert project.read("a.txt") == "three\n"
     project.write(scripted(stages, {"a": ["one"], "b": ["two"]}))
     assert project.plan() == {"a": "restore", "b": "fresh"}
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("'echo made > a.txt #{}'", 0),
+        ("'echo no; exit 3 #{}'", 1),
+        ("'nosuchprogram #{}'", 1),
+        ("[sh, -c, 'exit 3', '{}']", 1),
+    ],
+)
+def test_a_command_of_any_length_is_run_or_refused_and_never_printed_whole(
+    project: Project, command: str, code: int
+) -> None:
+    project.write(pipeline(f"  a: {{outputs: [a.txt], shell: {command.format('x' * 262_144)}}}\n"))
+    outcome = project.build("--verbose")
+    assert outcome.code == code, outcome.err[:2000]
+    assert len(outcome.err) < 3_000
+    assert len(project.run("show", "a").out) < 3_000
+    assert len(project.run("log").out) < 5_000
+    assert code == 1 or project.read("a.txt") == "made\n"
