@@ -214,6 +214,7 @@ class Workspace:
             self._unsettled.discard(path)
             self._dangling.discard(path)
             for folder in _with_above(path.rpartition("/")[0]):
+                self._dangling.discard(folder)
                 if f"{folder}/" in self._walked:
                     self._walked[f"{folder}/"] = ""  # what it is now is found when it is listed again
             if "" in self._walked:
