@@ -49,17 +49,28 @@ def open_wanted(
 
     """
     path, stages = split_arguments(wanted.arguments, console.here)
-    if most_stages is not None and len(stages) > most_stages:
-        takes = "no stage" if most_stages == 0 else f"{most_stages} stage"
-        names = ", ".join(f"`{name}`" for name in stages)
-        hint = "a pipeline's name ends in .yaml or .yml and comes first"
-        raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
+    check_number(stages, most_stages)
     project = open_noted(console, settings_of(console, wanted, path, part))
     strange = (strange_store(project.store.folder),) if project.store.is_strange else ()
     told = render((*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color)
     if told:
         console.tell(told)
     return project, stages
+
+
+def check_number(stages: Sequence[str], most: int | None) -> None:
+    """Do nothing if a command takes so many stages.
+
+    Raises:
+        UsageError: it takes `most` at most.
+
+    """
+    if most is None or len(stages) <= most:
+        return
+    takes = "no stage" if most == 0 else f"{most} stage"
+    names = ", ".join(f"`{name}`" for name in stages)
+    hint = "a pipeline's name ends in .yaml or .yml and comes first"
+    raise UsageError(Diagnostic("E641", f"the command takes {takes}; {names} is too much", hint=hint))
 
 
 def open_noted(console: Console, settings: Settings) -> Project:

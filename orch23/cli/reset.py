@@ -22,7 +22,7 @@ def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:
     accepted edits. Keeps exchanges, transcripts, logs and specs too. Finishes an interrupted promotion first. Journals
     that cannot be read are set aside. A further build pays for no answer again.
     """
-    from orch23.cli.opening import open_wanted, project_root  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import check_number, open_wanted, project_root  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_unmodified  # noqa: PLC0415 - heavy
     from orch23.cli.project import split_arguments  # noqa: PLC0415 - heavy
     from orch23.cli.resetting import forget, locks_of, retain, set_journals_aside  # noqa: PLC0415 - heavy
@@ -34,7 +34,8 @@ def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:
     project = None
     if outputs:
         project, _ = open_wanted(console, wanted, most_stages=0)
-    named = split_arguments(wanted.arguments, console.here)[0] if wanted.arguments else None
+    named, stages = split_arguments(wanted.arguments, console.here) if wanted.arguments else (None, ())
+    check_number(stages, 0)
     with BuildLock(root / FOLDER / "lock"):
         if project is not None:
             project.store.promoter.recover(project.refusal)

@@ -195,6 +195,16 @@ def test_reset_takes_back_no_output_that_somebody_edited(two: Project) -> None:
     assert not two.exists("last.txt")
 
 
+def test_reset_forgets_nothing_where_a_stage_is_named(project: Project) -> None:
+    stage = {"outputs": ["a"], "shell": "echo 1 > a"}
+    project.write({"pipeline.yaml": json.dumps({"version": 1, "stages": {"a": stage}})})
+    assert project.build().code == 0
+    refused = project.run("reset", "a")
+    assert refused.code == 64
+    assert "the command takes no stage; `a` is too much" in refused.err
+    assert project.plan() == {"a": "fresh"}
+
+
 def test_reset_mends_what_a_build_cannot(two: Project) -> None:
     two.build()
     two.write({".orch23/VERSION": "99\n"})
