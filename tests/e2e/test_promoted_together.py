@@ -568,6 +568,8 @@ def test_keeping_a_failed_item_alone_contradicts_it(project: Project, where: str
 def test_it_is_no_change_that_affects_a_stage(project: Project) -> None:
     story(project)
     project.replace("pipeline.yaml", "in: [api, page, store]", "from: list.json")
+    told = "shell: 'test ! -e app/${{ layer }}/bad'"  # the items of a file may be in no text of a command
+    project.replace("pipeline.yaml", told, "shell: [test, '!', -e, 'app/${{ layer }}/bad']")
     making = "  list: {inputs: [names.txt], outputs: [list.json], shell: 'cp names.txt list.json'}\n"
     project.edit("pipeline.yaml", project.read("pipeline.yaml") + making)
     project.write({"names.txt": '["api", "page", "store"]', ".gitignore": ".orch23\nlogs\n"})
