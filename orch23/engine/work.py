@@ -89,13 +89,7 @@ class Worker:
             return self._adopt(resolved, recorded, verify.adopted, attempts)
         failure = attempts.verify_recorded(recorded.outputs, recorded.deleted)
         if failure is None:
-            return Attempted(
-                outputs=recorded.outputs,
-                deleted=recorded.deleted,
-                exchanges=recorded.exchanges,
-                attempts=0,
-                note="verified",
-            )
+            return _verified(recorded)
         base = {path: e for path, e in resolved.base.items() if path not in recorded.deleted}
         return attempts.run(({**base, **recorded.outputs}, failure), recorded.outputs)
 
@@ -338,14 +332,13 @@ def _text_of(tree: StageTree, path: str, entry: FileEntry) -> Callable[[], str]:
     return lambda: tree.read(path, entry).decode("utf-8", errors="replace")
 
 
-def _holds(claim: Record) -> Attempted:
-    """Return how a stage ended of which the result in the lock file passed."""
+def _verified(record: Record) -> Attempted:
+    """Return how a stage ended of which a recorded result passed."""
     return Attempted(
-        outputs=claim.outputs,
-        deleted=claim.deleted,
-        exchanges=claim.exchanges,
-        attempts=0,
-        note="verified",
-        accepted=claim.accepted,
-        claim=claim,
+        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, note="verified"
     )
+
+
+def _holds(claim: Record) -> Attempted:
+    """Return how a stage ended of which the result in the lock file passed: that is kept as it is."""
+    return replace(_verified(claim), accepted=claim.accepted, claim=claim)
