@@ -18,7 +18,7 @@ from tests.shared_files.setup import LENGTH, history
 from tests.shared_files.steps import BrokenError
 
 pytestmark = pytest.mark.slow
-_HISTORIES = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 16
+_HISTORIES = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 6
 _DONE = ("fresh", "restore")
 _TRUSTED, _UNTRUSTED = {"ORCH23_TRUST": "1"}, {"ORCH23_TRUST": "0"}
 
