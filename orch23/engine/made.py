@@ -25,8 +25,11 @@ class Files(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file."""
 
-    def listing(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths of the regular files that a pattern means, sorted."""
+    def found(self, path: str) -> FileEntry | None:
+        """Return what an input of this path is: the file there, or the one that its links lead to, or None."""
+
+    def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the paths of the files that a pattern means, sorted; links that are excluded are not followed."""
 
 
 @dataclass(frozen=True, kw_only=True)

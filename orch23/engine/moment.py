@@ -7,7 +7,7 @@ from typing import TypeAlias
 from orch23.engine.made import Files, Made
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
-from orch23.model.errors import ConfigurationError, InvalidInputError
+from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
 from orch23.model.manifest import Manifest
 from orch23.model.paths import match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -28,22 +28,28 @@ class Moment:
     made: Made
 
     def entry(self, path: str) -> FileEntry | None:
-        """Return what is at a path, or None if that is no regular file."""
-        return (self.made if path in self.made.paths else self.files).entry(path)
+        """Return what an input of this path is, or None."""
+        if path in self.made.paths:
+            return self.made.entry(path)
+        found = self.files.found(path)
+        if found is None or found.link not in self.made.paths:
+            return found
+        made = self.made.entry(found.link)
+        return None if made is None else replace(made, link=found.link)
 
     def read(self, path: str) -> bytes | None:
         """Return the bytes at a path, or None if that is no regular file, or nobody has them."""
         return (self.made if path in self.made.paths else self.files).read(path)
 
-    def listing(self, pattern: str) -> tuple[str, ...]:
+    def listing(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the paths that a pattern may mean, sorted: with made files that are not there."""
         wanted = normal(pattern)
         made = {path for path in self.made.paths if match(wanted, path)}
-        return tuple(sorted({*self.sources(pattern), *made}))
+        return tuple(sorted({*self.sources(pattern, exclude), *made}))
 
-    def sources(self, pattern: str) -> tuple[str, ...]:
+    def sources(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the paths that a pattern means, without what the pipeline makes."""
-        return tuple(path for path in self.files.listing(pattern) if path not in self.made.paths)
+        return tuple(path for path in self.files.listing(pattern, exclude=exclude) if path not in self.made.paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +67,17 @@ class _Seen:
         return None if self._is_own(path) else self._at(path).entry(path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        del exclude
-        return tuple(path for path in self.moment.listing(pattern) if self.entry(path) is not None)
+        return tuple(path for path in self.moment.listing(pattern, exclude) if self.entry(path) is not None)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
-        del exclude
-        return self.moment.sources(pattern)
+        return self.moment.sources(pattern, exclude)
 
     def versions(self) -> dict[str, FileEntry]:
         return {}
 
     def read(self, path: str, entry: FileEntry) -> bytes:
-        del entry
-        return self._at(path).read(path) or b""
+        place = entry.link or path
+        return self._at(place).read(place) or b""
 
     def _at(self, path: str) -> Moment | Made:
         made = self.moment.made
@@ -123,7 +127,7 @@ class Keying:
         """Return the same of a moment that is past; None where it had complaints, or wants what is gone."""
         try:
             return self.keyed(pipeline, moment_of)
-        except (InvalidInputError, ConfigurationError):
+        except (InvalidInputError, ConfigurationError, SafetyError):
             return None
 
     def _expanded(self, pipeline: Pipeline, moment_of: MomentOf) -> Plan:

@@ -4,8 +4,8 @@ import contextlib
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -14,12 +14,16 @@ from orch23.execute.environment import SYSTEM_PATH
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, NotFoundError
-from orch23.model.ignore import IGNORE_FILE, NO_RULES
+from orch23.model.ignore import IGNORE_FILE
 from orch23.model.own_files import is_own
-from orch23.model.paths import is_glob, is_ignored, match, normal, static_prefix
+from orch23.model.paths import is_glob, normal, static_prefix
+from orch23.store.beneath import follow
+from orch23.store.listing import FILE, FOLDER, LINK, Listing
 
 _TIMEOUT_S = 60.0
 _MODES = {"100644": False, "100755": True}  # links and submodules are no regular files
+_LINK_MODE = "120000"
+_NO_ROOT = "//"  # a link to an absolute path led out of a commit, wherever it was checked out
 _CONFIG = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -53,9 +57,11 @@ class Revision:
 
     commit: str
     _blobs: Mapping[str, _Blob]
+    _links: Mapping[str, str]
     _process: "subprocess.Popen[bytes]"
     _entries: dict[str, FileEntry] = field(default_factory=dict)
     _ignore_files: dict[str, bytes | None] = field(default_factory=dict)
+    _folders: dict[str, dict[str, str]] | None = None
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what was at a path, or None if that was no regular file."""
@@ -75,10 +81,11 @@ class Revision:
 
         """
         blob = self._blobs.get(path)
-        if blob is None:
-            return None
+        return None if blob is None else self._bytes_of(path, blob.sha)
+
+    def _bytes_of(self, path: str, sha: str) -> bytes:
         asking, answering = pipes_of(self._process)
-        asking.write(f"{blob.sha}\n".encode())
+        asking.write(f"{sha}\n".encode())
         asking.flush()
         words = answering.readline().split()
         if len(words) != 3 or words[1] != b"blob":  # noqa: PLR2004 - name, kind, size
@@ -88,32 +95,88 @@ class Revision:
         answering.read(1)
         return data
 
-    def listing(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths of the regular files that a pattern means, sorted."""
+    def found(self, path: str) -> FileEntry | None:
+        """Return what an input of this path was: the file there, or the one that its links led to, or None.
+
+        Raises:
+            SafetyError: as for `real`.
+
+        """
+        entry = self.entry(path)
+        real = self.real(path) if entry is None else path
+        if entry is not None or real is None or real == path:
+            return entry
+        entry = self.entry(real)
+        return None if entry is None else replace(entry, link=real)
+
+    def listing(self, pattern: str, *, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the paths of the files that a pattern means, sorted, as those on disk are listed.
+
+        Raises:
+            SafetyError: as for `real`.
+
+        """
         wanted = normal(pattern)
-        found = (p for p in sorted(self._blobs) if match(wanted, p) and not is_ignored(p, wanted))
-        return tuple(p for p in found if not is_glob(wanted) or not self._is_skipped(p, wanted))
+        if not is_glob(wanted):
+            return (wanted,) if self.found(wanted) is not None else ()
+        prefix = static_prefix(wanted)
+        real = self.real(prefix) if prefix else ""
+        if real is None:
+            return ()
+        return tuple(sorted(Listing(self, wanted, exclude=exclude).below(prefix, f"{real}/" if real else "")))
 
-    def _is_skipped(self, path: str, pattern: str) -> bool:
-        """Return whether no wildcard means a file: a `.gitignore` ignores it, or orch23 wrote it for itself."""
-        if is_own(path, lambda: self.read(path) or b""):
-            return True
-        rules, folder, named = NO_RULES, "", static_prefix(pattern)
-        for name in path.split("/"):
-            data = self._ignore_file(folder)
-            rules = rules if data is None else rules.with_file(folder, data)
-            is_folder = folder + name != path
-            if rules.ignores(folder + name, is_folder=is_folder):
-                if not is_folder or not named.startswith(f"{folder}{name}/"):
-                    return True
-                rules = NO_RULES
-            folder += f"{name}/"
-        return False
+    # ---- what a listing looks at --------------------------------------------------------------
 
-    def _ignore_file(self, folder: str) -> bytes | None:
+    def scan(self, folder: str) -> Iterator[tuple[str, str]]:
+        """Give the names of files, links and folders in a folder, each with what it is."""
+        return iter(self._tree.get(folder, {}).items())
+
+    def real(self, path: str) -> str | None:
+        """Return where a path led to, link by link, as a path from the root; None where nothing was there.
+
+        Raises:
+            SafetyError: a link led out of the project, or links led in a circle.
+
+        """
+        return follow(path, _NO_ROOT, self._link)
+
+    def _link(self, path: str) -> str | None:
+        if path in self._links:
+            return self._bytes_of(path, self._links[path]).decode("utf-8", "surrogateescape")
+        return "" if path in self._blobs or self.is_folder(path) else None
+
+    def is_folder(self, path: str) -> bool:
+        """Return whether there was a folder at a path."""
+        return f"{path}/" in self._tree
+
+    def is_file(self, path: str) -> bool:
+        """Return whether there was a regular file at a path."""
+        return path in self._blobs
+
+    def is_own(self, path: str) -> bool:
+        """Return whether orch23 had written a file for itself."""
+        return is_own(path, lambda: self.read(path) or b"")
+
+    def ignore_file(self, folder: str) -> bytes | None:
+        """Return the bytes of the `.gitignore` of a folder, or None."""
         if folder not in self._ignore_files:
             self._ignore_files[folder] = self.read(folder + IGNORE_FILE)
         return self._ignore_files[folder]
+
+    @property
+    def _tree(self) -> dict[str, dict[str, str]]:
+        """Give the names in each folder, `""` or ending in `/`, with what they are."""
+        if self._folders is None:
+            self._folders = {}
+            for paths, kind in ((self._blobs, FILE), (self._links, LINK)):
+                for path in paths:
+                    above, _, name = path.rpartition("/")
+                    self._folders.setdefault(f"{above}/" if above else "", {})[name] = kind
+                    while above:
+                        upper, _, name = above.rpartition("/")
+                        self._folders.setdefault(f"{upper}/" if upper else "", {})[name] = FOLDER
+                        above = upper
+        return self._folders
 
     def __enter__(self) -> Self:
         """Give itself."""
@@ -149,7 +212,9 @@ def open_revision(root: Path, name: str) -> Revision:
         raise _unknown(message, "name a commit, a branch or a tag; a shallow clone may lack it")
     sha = commit.decode().strip()
     listed = run_git(git, "ls-tree", "-r", "-z", "--full-tree", sha) or b""
-    return Revision(commit=sha, _blobs=blobs_of(listed, prefix.removesuffix(b"\n")), _process=read_objects(git))
+    below = prefix.removesuffix(b"\n")
+    links = {path: sha for path, mode, sha in _listed(listed, below) if mode == _LINK_MODE}
+    return Revision(commit=sha, _blobs=blobs_of(listed, below), _links=links, _process=read_objects(git))
 
 
 def git_command(root: Path) -> list[str] | None:
@@ -196,17 +261,17 @@ def run_git(git: list[str], *arguments: str) -> bytes | None:
 
 def blobs_of(listed: bytes, prefix: bytes) -> dict[str, _Blob]:
     """Return the regular files below a folder of a tree; a name that is no UTF-8 cannot be written in a pipeline."""
-    found = {}
+    return {path: _Blob(sha, _MODES[mode]) for path, mode, sha in _listed(listed, prefix) if mode in _MODES}
+
+
+def _listed(listed: bytes, prefix: bytes) -> Iterator[tuple[str, str, str]]:
+    """Give path, mode and object of what is below a folder of a tree."""
     for line in listed.split(b"\0"):
         head, _, path = line.partition(b"\t")
         words = head.decode().split()
-        if not words or words[0] not in _MODES or not path.startswith(prefix):
-            continue
-        try:
-            found[path.removeprefix(prefix).decode()] = _Blob(words[2], _MODES[words[0]])
-        except UnicodeDecodeError:
-            continue
-    return found
+        if words and path.startswith(prefix):
+            with contextlib.suppress(UnicodeDecodeError):
+                yield path.removeprefix(prefix).decode(), words[0], words[2]
 
 
 def pipes_of(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:

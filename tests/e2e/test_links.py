@@ -167,3 +167,24 @@ def test_explain_shows_where_a_link_leads_and_what_changed_behind_it(project: Pr
     explained = project.run("explain", "a").out
     assert "-> d/one" in explained
     assert "-> d/two" in explained
+
+
+def test_affected_sees_what_lies_behind_links_on_both_sides(tmp_path: Path) -> None:
+    project = Repository(tmp_path / "p")
+    project.init()
+    project.write({"d/f": "1\n", "src/a": "1\n", "other/g": "1\n"})
+    linked(project, {"src/l": "../d", "one": "src/l/f", "src/out": "/etc"})
+    inputs = ["src/**", "!src/out"]
+    written(
+        project,
+        folder={"inputs": inputs, "outputs": ["x"], "shell": "ls src > x"},
+        file={"inputs": ["one"], "outputs": ["y"], "shell": "cat one > y"},
+        rest={"inputs": ["other/*"], "outputs": ["z"], "shell": "cat other/g > z"},
+    )
+    project.commit()
+    assert "nothing is affected" in green(project.run("affected", "--since", "HEAD")).out
+    project.edit("d/f", "2\n")
+    told = green(project.run("affected", "--since", "HEAD")).out
+    assert "2 of 3 stages are affected" in told
+    assert "src/l/f changed" in told
+    assert "one changed" in told
