@@ -5,10 +5,11 @@ import os
 import shlex
 import shutil
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from orch23.execute import kinship, supervisor
 from orch23.execute.cleaning import Cleaner

@@ -1,16 +1,16 @@
 """One process fully spelled out, and what came of it: the shapes of Bazel's Remote Execution API v2, as values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_json
 from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Struct, frozen=True, kw_only=True):
     """A process and the tree it starts from. Paths are POSIX and relative to the root of the project.
 
     `argv[0] == "python"` means `interpreter`. `env` is all that is added to the environment that the executor
@@ -53,8 +53,7 @@ class Action:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """What a process printed: `text` is the first and the last part of it, `log` the whole (up to a cap) in the store.
 
     `log` is None where `text` is all there was.
@@ -65,8 +64,7 @@ class Output:
     log: Digest | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionResult:
+class ActionResult(Struct, frozen=True, kw_only=True):
     """What a finished process left. `written` and `removed` are the difference of its tree to what it started from.
 
     The bytes of everything in `written` are in the store. `violations` are things that no result may hold:
@@ -84,15 +82,13 @@ class ActionResult:
     touched: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Struct, frozen=True):
     """The process ended by itself."""
 
     result: ActionResult
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOut:
+class TimedOut(Struct, frozen=True):
     """The process was killed, with all of its children, when its time was up. It left `written` and `removed`."""
 
     output: Output
@@ -101,20 +97,17 @@ class TimedOut:
     removed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(Struct, frozen=True):
     """The build was asked to stop; the process and its children were killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class InputsChanged:
+class InputsChanged(Struct, frozen=True):
     """These inputs no longer had the promised bytes when they were copied into the room; nothing was run."""
 
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineUnavailable:
+class EngineUnavailable(Struct, frozen=True):
     """The process could not be started, for a reason that is no fault of the stage's inputs.
 
     `diagnostic` is what there is to tell of a sandbox that could not be had, which stops the build.

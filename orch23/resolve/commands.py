@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.model.pipeline import PytestStep, ShellStep
 
@@ -20,8 +21,7 @@ REPORTER_MODULE = "orch23_reporter"
 EMPTY_CONFIG = "orch23.ini"
 
 
-@dataclass(frozen=True, slots=True)
-class PytestCommand:
+class PytestCommand(Struct, frozen=True):
     """The argv and environment of a pytest step; the placeholders in it are filled in by the executor."""
 
     argv: tuple[str, ...]

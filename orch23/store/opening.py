@@ -5,9 +5,10 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, SafetyError
@@ -49,8 +50,7 @@ DEFAULT_CAP_BYTES = 10_000_000_000
 _NOTED = "writing.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class Store(Struct, frozen=True, kw_only=True):
     """The parts of a project's store. Each makes its folder when it first writes.
 
     If it is strange, it is not the user's: the parts are empty, and its lock cannot be taken.
