@@ -17,9 +17,11 @@ from pathlib import Path
 
 from orch23.model.digest import FileEntry
 from orch23.store.clone import hash_file
+from orch23.store.index import Index
 from orch23.store.meter import silent
 from orch23.store.opening import Store, open_store
-from orch23.store.stat_cache import load_seen, save_seen
+from orch23.store.stat_rows import to_bytes
+from orch23.store.workspace import TABLE
 
 SIZE_MB, FILES, ROUNDS = 1024, 100_000, 5
 PER_FOLDER = 1000
@@ -79,11 +81,12 @@ def _many(root: Path, files: int, rounds: int) -> None:
     paths = store.workspace.listing("data/**")
     _once("hashed for the first time", lambda: [store.workspace.entry(path) for path in paths])
     _once("put into the store", lambda: [store.contents.put_file(root / path) for path in paths])
-    remembered = store.workspace._loaded()  # noqa: SLF001 - files this young are not written otherwise
-    seen = {path: remembered[path] for path in paths}
-    cache = root / "stat.json"
-    _once("stat cache, saved", lambda: save_seen(cache, seen))
-    _once("stat cache, loaded", lambda: load_seen(cache))
+    found = {path: store.workspace._known(path) for path in paths}  # noqa: SLF001 - files this young are not written
+    rows = {path.encode(): to_bytes(seen) for path, seen in found.items() if seen is not None}
+    index = Index(root / "index.sqlite")
+    _once("index of files, written", lambda: index.write({TABLE: rows}))
+    index.close()
+    _once("index of files, read", lambda: dict(index.rows(TABLE)))
     _once("looked at again", lambda: [store.workspace.entry(path) for path in paths])
     print(f"  peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
 

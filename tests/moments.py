@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orch23.cli.part import part_of
+from orch23.cli.partial_build import partial_build
 from orch23.cli.resting import Rest
-from orch23.engine.second_look import look_again
+from orch23.engine.preview import replan
 from orch23.entry import main
 from orch23.load.pipeline import load_pipeline
 from orch23.model.digest import FileEntry
@@ -38,7 +38,7 @@ class Moments:
 
     The kinds are `event` and each type of event, `look` (before each look at a file or folder), `read` (before the
     pipeline and the file of vars are opened), `loaded`, `compared` (after the comparison with a snapshot), `part`
-    (after the stages that an edit reaches were found), `end` (before the end of a build is recorded), `second look`
+    (after the stages that an edit reaches were found), `end` (before the end of a build is recorded), `replan`
     (after everything was decided again there).
     """
 
@@ -132,15 +132,15 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
 
     changed: Mapping[str, Any] = {
         "orch23.snapshot.looks.RACY_NS": RACY_NS,
-        "orch23.cli.tying.FEWEST": fewest,
+        "orch23.cli.partial_build.FEWEST": fewest,
         "orch23.store.opening.Workspace": Watched,
         "orch23.cli.wiring.Fanout": Told,
         "orch23.cli.wiring.load_pipeline": after("loaded", load_pipeline),
         "orch23.load.pipeline.open_file": before("read", open_file),
         "orch23.snapshot.looks.Looks.differ": after("compared", Looks.differ),
-        "orch23.cli.part.part_of": after("part", part_of),
+        "orch23.cli.wiring.partial_build": after("part", partial_build),
         "orch23.cli.resting.Rest.end": before("end", Rest.end),
-        "orch23.cli.resting.look_again": after("second look", look_again),
+        "orch23.cli.resting.replan": after("replan", replan),
     }
     with contextlib.ExitStack() as patches:
         for name, value in changed.items():

@@ -28,12 +28,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, Orch23Error, UsageError
 
 if TYPE_CHECKING:
-    from orch23.cli.part import Part
     from orch23.cli.wiring import BuildRequest, Project
     from orch23.engine.build import Build
     from orch23.model.event import Observer
     from orch23.model.pipeline import Pipeline
     from orch23.report.text import TextScreen
+    from orch23.snapshot.reply import Unrest
 
 _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 
@@ -89,7 +89,6 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     """
     from orch23.cli.consent import asked_consent  # noqa: PLC0415 - heavy
     from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy
-    from orch23.cli.part import part_of  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest  # noqa: PLC0415 - heavy
     from orch23.plan.graph import build_plan  # noqa: PLC0415 - heavy
 
@@ -108,7 +107,6 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     shown = "jsonl" if as_json else "quiet" if quiet else output
     console.progress.is_quiet = shown in ("jsonl", "quiet")
     known = console.unrest if shown in ("auto", "plain", "quiet") and not verbose else None
-    part = part_of(known) if known is not None else None
     asked = partial(
         BuildRequest,
         jobs=jobs,
@@ -122,8 +120,8 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         allow_unsandboxed=allow_unsandboxed,
         ask=partial(asked_consent, console),
     )
-    if part is not None:
-        code = _build_part(console, wanted, part, asked, shown)
+    if known is not None:
+        code = _build_part(console, wanted, known, asked, shown)
         if code is not None:
             return code
     project, stages = open_wanted(console, wanted)
@@ -136,13 +134,16 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 
 
 def _build_part(
-    console: Console, wanted: Wanted, part: "Part", asked: Callable[..., "BuildRequest"], shown: str
+    console: Console, wanted: Wanted, unrest: "Unrest", asked: Callable[..., "BuildRequest"], shown: str
 ) -> int | None:
     """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
-    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
-    from orch23.cli.part import OutdatedError  # noqa: PLC0415 - heavy
-    from orch23.plan.select import Selection  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_edited  # noqa: PLC0415 - heavy
+    from orch23.engine.dependency_index import OutdatedIndexError  # noqa: PLC0415 - heavy
 
+    found = open_edited(console, wanted, unrest)
+    if found is None:
+        return None
+    project, selection = found
     begun = False
 
     def begin() -> None:
@@ -150,10 +151,8 @@ def _build_part(
         begun = True
 
     try:
-        project, _ = open_wanted(console, wanted, part=part)
-        request = asked(selection=Selection(only=part.reach.names))
-        return _run(console, project, request, shown, begin=begin)
-    except OutdatedError:
+        return _run(console, project, asked(selection=selection), shown, begin=begin)
+    except OutdatedIndexError:
         return None
     except ConsentError:  # the user was asked: not twice
         raise

@@ -9,21 +9,21 @@ import click
 from orch23.cli.console import Console
 from orch23.cli.memory import nothing_collected
 from orch23.cli.options import Wanted
-from orch23.cli.part import Part
 from orch23.cli.project import find_root, split_arguments
-from orch23.cli.wiring import Project, Settings, open_project
+from orch23.cli.wiring import Project, Settings, open_part, open_project
 from orch23.load.pipeline import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import UsageError
+from orch23.model.errors import Orch23Error, UsageError
 from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.report.diagnostics import render
 from orch23.resolve.fields import decimal_of
+from orch23.snapshot.reply import Unrest
 from orch23.store.standing import strange_store
 
 
-def settings_of(console: Console, wanted: Wanted, path: Path, part: Part | None = None) -> Settings:
-    """Return the settings of a command on one pipeline file, or on a part of it."""
+def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
+    """Return the settings of a command on one pipeline file."""
     return Settings(
         root=project_root(console.here),
         pipeline_path=path,
@@ -33,13 +33,23 @@ def settings_of(console: Console, wanted: Wanted, path: Path, part: Part | None 
         provider=_named("--provider", wanted.provider),
         model=_named("--model", wanted.model),
         meter=console.progress,
-        part=part,
     )
 
 
-def open_wanted(
-    console: Console, wanted: Wanted, *, most_stages: int | None = None, part: Part | None = None
-) -> tuple[Project, tuple[str, ...]]:
+def open_edited(console: Console, wanted: Wanted, unrest: Unrest) -> tuple[Project, Selection] | None:
+    """Return the part of the project that an edit reaches, and a selection of it; None where all is to be decided."""
+    try:
+        path, _ = split_arguments(wanted.arguments, console.here)
+        project = open_part(settings_of(console, wanted, path), unrest)
+    except Orch23Error:  # what is wrong is reported of the whole
+        return None
+    if project is None or project.part is None:
+        return None
+    _register(console, project)
+    return project, Selection(only=project.part.names)
+
+
+def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = None) -> tuple[Project, tuple[str, ...]]:
     """Return the project and the stages that are named. Warnings of the pipeline go to stderr. Writes nothing.
 
     Raises:
@@ -50,7 +60,7 @@ def open_wanted(
     """
     path, stages = split_arguments(wanted.arguments, console.here)
     check_number(stages, most_stages)
-    project = open_noted(console, settings_of(console, wanted, path, part))
+    project = open_noted(console, settings_of(console, wanted, path))
     strange = (strange_store(project.store.folder),) if project.store.is_strange else ()
     told = render((*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color)
     if told:
@@ -88,10 +98,15 @@ def open_noted(console: Console, settings: Settings) -> Project:
         if invalid.parsed is not None and invalid.parsed.partial is not None:
             console.exit_codes.update(invalid.parsed.partial.exit_codes)
         raise
+    _register(console, project)
+    return project
+
+
+def _register(console: Console, project: Project) -> None:
+    """Let the console know the exit codes of a pipeline, and close what the project has opened at the end."""
     console.exit_codes.update(project.pipeline.exit_codes)
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(project.git.close)
-    return project
 
 
 def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:

@@ -138,26 +138,25 @@ def _view(
 def _view_of_part(console: Console, wanted: Wanted) -> "PlanView | None":
     """Return what would be done, from what an edit reaches; None where all has to be decided for that."""
     from orch23.cli.author_data import check_input_schemas  # noqa: PLC0415 - heavy
-    from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
+    from orch23.cli.opening import open_edited  # noqa: PLC0415 - heavy
     from orch23.cli.outlooks import estimates_of, view_of  # noqa: PLC0415 - heavy
-    from orch23.cli.part import OutdatedError, part_of  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import open_reading  # noqa: PLC0415 - heavy
+    from orch23.engine.dependency_index import OutdatedIndexError  # noqa: PLC0415 - heavy
     from orch23.engine.preview import preview  # noqa: PLC0415 - heavy
-    from orch23.plan.select import Selection  # noqa: PLC0415 - heavy
 
-    part = part_of(console.unrest) if console.unrest is not None else None
-    if part is None:
+    found = open_edited(console, wanted, console.unrest) if console.unrest is not None else None
+    if found is None or (part := found[0].part) is None:
         return None
+    project, selection = found
     try:
-        project, _ = open_wanted(console, wanted, part=part)
         session = open_reading(project)
         check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
-        seen = preview(session, Selection(only=part.reach.names))
+        seen = preview(session, selection)
         view = view_of(seen, estimates_of(project, seen))
-        part.check_age(project.settings.root)
-    except (OutdatedError, Orch23Error):  # what is wrong is told of the whole
+        part.check_age(project.store)
+    except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
         return None
-    rest, order = part.at_rest, {name: number for number, name in enumerate(part.reach.names)}
+    rest, order = part.at_rest, {name: number for number, name in enumerate(part.names)}
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),

@@ -37,7 +37,7 @@ def release(console: Console, *, wanted: Wanted) -> int:
         drop(str(project.settings.root), project.pipeline.file)
         lock = lock.without(stages)
         project.memory.write(lock, project.pipeline.name)
-        project.store.workspace.save_cache()
+        project.store.save_index()
     for stage, files in found.items():
         console.answer("".join(f"released {visible(path)}\n" for path in files))
         if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):

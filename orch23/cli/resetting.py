@@ -26,7 +26,9 @@ _FOLDERS = {
     "snapshots": "what builds with nothing to do had looked at",
 }
 _FILES = {
-    "stat.json": "the cache of file states",
+    "index.sqlite": "the index",
+    "generation": "the state that the index is of",
+    "stat.json": "the file states of an earlier version",
     "size.json": "the size of the store",
     "promote.json": "an unfinished promotion",
     "VERSION": "the store's version",

@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
-from orch23.cli.part import keep_tied
-from orch23.cli.tying import ties_of
+from orch23.cli.partial_build import AtRest, keep_at_rest
 from orch23.cli.wiring import Project, spec_hash
 from orch23.engine.build import Build
 from orch23.engine.ledger import spent_nothing
-from orch23.engine.second_look import look_again
+from orch23.engine.preview import replan
+from orch23.engine.world import World
 from orch23.model.decision import Decision, Fresh
 from orch23.model.digest import Json, digest_bytes
 from orch23.model.errors import SafetyError
@@ -70,14 +71,13 @@ class Rest(Struct, kw_only=True):
         ended = self._events.get("run_finished")
         if ended is None or ended.data.get("exit_code") != 0 or self.console.argv[:1] != ("build",):
             return  # with options before the command it is not asked like this again
-        part = self.project.settings.part
+        part = self.project.part
         rest = self._after(build) if self._moved else self._as_it_was(build)
         if rest is None or "\x1b" in rest.told or (part is not None and self.project.loaded.warnings):
             return
         looks = Looks(self.console.began_ns)
         root, here = self.project.settings.root, Path.cwd()
         workspace = self.project.store.workspace
-        workspace.ask_for("")
         read_once = self._read_once(build)
         if any(not _is_still(workspace, file, sha256) for file, sha256 in read_once.items()):
             return
@@ -100,13 +100,28 @@ class Rest(Struct, kw_only=True):
                 **self._plans(build, rest.decisions),
                 **_journal(rest.began, rest.ended),
             }
-        records = {name: decision.record for name, decision in rest.decisions.items() if isinstance(decision, Fresh)}
-        ties = ties_of(self.project, build, records, rest.began.data)
+        found = None if self.project.loaded.warnings else self._at_rest(build, rest, looks)
         os.chdir(root)
         try:
-            keep_tied(looks, ties)
+            keep_at_rest(looks, self.project.store, found, part)
         finally:
             os.chdir(here)
+
+    def _at_rest(self, build: Build, rest: "_AtRest", looks: Looks) -> AtRest:
+        plan, ends = build.session.world.plan, rest.ended.data["stages"]
+        file = self.project.pipeline.file
+        return AtRest(
+            question=looks.facts["question"],
+            plan=plan,
+            wanted=build.options.selection.nodes(plan),
+            lock=build.committer.left,
+            text=self.project.loaded.sources.get(file, ""),
+            read=tuple(self.project.loaded.digests),
+            reads=rest.world.reads,
+            records={name: one.record for name, one in rest.decisions.items() if isinstance(one, Fresh)},
+            began=rest.began.data,
+            ends=cast("Mapping[str, int]", ends),
+        )
 
     def _as_it_was(self, build: Build) -> "_AtRest | None":
         """Return what this build said and decided: the next one does the same, unless git has a say in it."""
@@ -115,7 +130,7 @@ class Rest(Struct, kw_only=True):
         world, selection = build.session.world, build.options.selection
         wanted = selection.nodes(world.plan)
         fresh: dict[str, Decision] = {name: Fresh(world.results[name]) for name in world.plan.order if name in wanted}
-        return _AtRest("".join(self.console.told), fresh, *self._events_at_rest(build))
+        return _AtRest("".join(self.console.told), fresh, *self._events_at_rest(build), world)
 
     def _after(self, build: Build) -> "_AtRest | None":
         """Return what the next build will say and decide; None where it has something to do, or that is not known."""
@@ -124,8 +139,7 @@ class Rest(Struct, kw_only=True):
         git = build.session.world.git
         git.was_asked = False
         self.project.store.contents.read_from.clear()
-        self.project.store.workspace.forget_askers()  # threads of stages looked for whom they did not know
-        decisions = look_again(build.session, build.committer.left, build.options.selection)
+        decisions, world = replan(build.session, build.committer.left, build.options.selection)
         if git.was_asked or not all(isinstance(decision, Fresh) for decision in decisions.values()):
             return None  # what git has may be another thing without a change of any file that is looked at
         began, ended = self._events_at_rest(build)
@@ -133,7 +147,7 @@ class Rest(Struct, kw_only=True):
         screen = self.screen_at_rest(told.append)
         screen.notice(replace(began, data={**began.data, "at_rest": ended.data["stages"]}))
         screen.notice(ended)
-        return _AtRest(self.console.plain("".join(told)), decisions, began, ended)
+        return _AtRest(self.console.plain("".join(told)), decisions, began, ended, world)
 
     def _read_once(self, build: Build) -> dict[str, str]:
         """Return the sha256, in hex, of the files that were read or written outside of `Workspace`, by their path.
@@ -151,7 +165,7 @@ class Rest(Struct, kw_only=True):
         lock: Json = build.committer.left_sha256
         spec = self._spec_hash(str(began.data["spec_file"]))
         data = {name: value for name, value in began.data.items() if name != "at_rest"}
-        selection, plan, part = build.options.selection, build.session.world.plan, self.project.settings.part
+        selection, plan, part = build.options.selection, build.session.world.plan, self.project.part
         counts = Counter(part.at_rest if part is not None else {})
         counts.update(fresh=len(selection.nodes(plan)), skipped=len(selection.skipped(plan)))
         stages: Json = {status: number for status, number in counts.items() if number}
@@ -163,7 +177,7 @@ class Rest(Struct, kw_only=True):
 
     def _spec_hash(self, file: str) -> Json:
         """Return the digest of the spec on which the stages were decided."""
-        part = self.project.settings.part
+        part = self.project.part
         if part is None or file in part.unrest.difference.changed or file in self.project.store.workspace.written_paths:
             return spec_hash(self.project.store, file)
         return part.began["spec_hash"]
@@ -208,12 +222,13 @@ class Rest(Struct, kw_only=True):
 
 
 class _AtRest(Struct, frozen=True):
-    """A build that has nothing to do: what it tells, what it decides, its first and its last event."""
+    """A build that has nothing to do: what it tells, what it decides and where, its first and its last event."""
 
     told: str
     decisions: Mapping[str, Decision]
     began: Event
     ended: Event
+    world: World
 
 
 def _journal(began: Event, ended: Event) -> dict[str, str]:

@@ -18,7 +18,7 @@ from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, check_schema, read_answers, validate_answer
 from orch23.cli.consent import Consent
 from orch23.cli.families import strange_families
-from orch23.cli.part import Part
+from orch23.cli.partial_build import PartialBuild, partial_build
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
@@ -61,6 +61,7 @@ from orch23.providers.registry import check, unfit_fields
 from orch23.report.fanout import Fanout
 from orch23.report.redacted import Redacted
 from orch23.snapshot.registry import TRUST
+from orch23.snapshot.reply import Unrest
 from orch23.store.artifacts import Artifacts
 from orch23.store.author_files import AuthorFiles
 from orch23.store.durable import sweep_temps
@@ -92,13 +93,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     model: str | None = None
     clock: Callable[[], datetime] = wall_clock
     meter: Meter = silent
-    part: Part | None = None
 
 
 class Project(Struct, frozen=True, kw_only=True):
     """A loaded pipeline with the store of its project: all that reading commands need.
 
-    With a part of it in the settings, that is all that is loaded. `git` may have started a process: close it after use.
+    With a `part`, the pipeline is the part that an edit reaches. `git` may have started a process: close it after use.
     """
 
     settings: Settings
@@ -107,6 +107,7 @@ class Project(Struct, frozen=True, kw_only=True):
     machinery: Machinery
     facts: FactFinder
     git: Repository
+    part: PartialBuild | None = None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -122,8 +123,8 @@ class Project(Struct, frozen=True, kw_only=True):
     def memory(self) -> Memory:
         """Give what earlier builds left."""
         root, file = self.settings.root, self.pipeline.file
-        if self.settings.part is not None:
-            return PartialMemory(root, file, self.settings.part.stages, self.settings.part.lock_sha256)
+        if self.part is not None:
+            return PartialMemory(root, file, self.part.plan.order, self.part.lock_sha256)
         return WholeMemory(root, self.store.logs, file)
 
 
@@ -135,8 +136,56 @@ def open_project(settings: Settings) -> Project:
         NotFoundError: there is no such file.
 
     """
-    part = settings.part
-    store = open_store(settings.root, settings.meter, part.records if part is not None else None)
+    store = open_store(settings.root, settings.meter)
+    machinery, facts = _machinery(settings, store)
+    try:
+        loaded = _load(settings)
+    except InvalidPipelineError as error:
+        raise _with_the_rest(error, store, machinery) from None
+    loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
+    git = Repository(root=settings.root)
+    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
+
+
+def open_part(settings: Settings, unrest: Unrest) -> Project | None:
+    """Return the part of a project that an edit reaches, given what the last build left and what has changed.
+
+    None where that is not known, or is nearly everything. Writes nothing.
+    """
+    store = open_store(settings.root, settings.meter)
+    part = partial_build(unrest, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+    if part is None:
+        return None
+    machinery, facts = _machinery(settings, store)
+    sources = {part.plan.pipeline.file: part.text} if part.text else {}
+    loaded = Loaded(part.plan.pipeline, (), {}, sources, part.digests)
+    git = Repository(root=settings.root)
+    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git, part=part)
+
+
+def _declared(settings: Settings, text: str) -> Mapping[str, Stage] | None:
+    """Return the stages of a text of the pipeline, by name; None where there is an error or a warning."""
+    try:
+        loaded = _load(settings, text=text)
+    except Orch23Error:
+        return None
+    stages = {stage.name: stage for stage in loaded.pipeline.stages if isinstance(stage, Stage)}
+    sound = not (loaded.warnings or loaded.pipeline.skipped or strange_families(loaded.pipeline))
+    return stages if sound and len(stages) == len(loaded.pipeline.stages) else None
+
+
+def _load(settings: Settings, text: str | None = None) -> Loaded:
+    return load_pipeline(
+        settings.pipeline_path,
+        settings.root,
+        sets=settings.sets,
+        vars_file=settings.vars_file,
+        swap=swap_of(settings),
+        text=text,
+    )
+
+
+def _machinery(settings: Settings, store: Store) -> tuple[Machinery, FactFinder]:
     facts = FactFinder(settings.root, settings.environ)
     files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
 
@@ -144,24 +193,7 @@ def open_project(settings: Settings) -> Project:
         return (*check(step, settings.environ, settings.root), *check_schema(files, step.schema))
 
     machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
-    load = partial(
-        load_pipeline,
-        settings.pipeline_path,
-        settings.root,
-        sets=settings.sets,
-        vars_file=settings.vars_file,
-        swap=swap_of(settings),
-    )
-    try:
-        loaded = load(narrowed=part.reach.without_the_rest) if part is not None else load()
-    except InvalidPipelineError as error:
-        raise _with_the_rest(error, store, machinery) from None
-    if part is not None:
-        part.check_text(loaded.sources[loaded.pipeline.file])
-        part.check_stages(loaded.pipeline, lambda text: load(narrowed=lambda _: text).pipeline)
-    loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
-    git = Repository(root=settings.root)
-    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
+    return machinery, facts
 
 
 def swap_of(settings: Settings) -> Swap:
@@ -214,6 +246,7 @@ def open_reading(project: Project, *, forced: Sequence[str] = (), overwrite_edit
         git=project.git,
         claims=claims_of(project),
         trusts_lock=project.settings.environ.get(TRUST) == "1",
+        plan=project.part.plan if project.part is not None else None,
     )
 
 
@@ -266,8 +299,8 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
     store, pipeline, sources = project.store, project.pipeline, project.machinery.sources
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
-        if project.settings.part is not None:
-            project.settings.part.check_age(project.settings.root)
+        if project.part is not None:
+            project.part.check_age(store)
         sandbox = Sandbox(choose_once, closed=closed_places(project), allowed=request.allow_unsandboxed)
         if any(may_have_process(node) or may_run_program(node) for node in pipeline.stages):
             sandbox.begin()  # it takes a while, and so does what follows
@@ -387,7 +420,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         left = recovered.foreign if recovered else ()
         for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event("healed", line, level="warning"))
-        stack.callback(store.workspace.save_cache)
+        stack.callback(store.save_index)
         yield build
 
 
@@ -491,7 +524,7 @@ def run_build(
         on_ready(build)
         result = build.run()
         tell_of_growth(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
-        part = project.settings.part
+        part = project.part
         counts = Counter(end.status for end in result.stages.values())
         counts.update(part.at_rest if part is not None else {})
         build.observer.notice(
@@ -514,7 +547,7 @@ def run_build(
 def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> Event:
     pipeline, plan = project.pipeline, session.world.plan
     key = run_id.split("-")[1]
-    if (part := project.settings.part) is not None:
+    if (part := project.part) is not None:
         own: dict[str, Json] = {"run_id": run_id, "key": key, "lock": part.lock_sha256, "jobs": jobs}
         own["at_rest"] = part.at_rest
         own["spec_hash"] = spec_hash(project.store, str(part.began["spec_file"]))

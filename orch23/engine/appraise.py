@@ -27,6 +27,7 @@ from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Facts, Resolved, resolve_stage
 from orch23.resolve.slices import YamlReader
+from orch23.store.workspace import reads_into
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
 
@@ -59,7 +60,6 @@ class Appraiser(Struct, dict=True):
     def resolve(self, name: str) -> Resolved:
         """Return a stage with its manifest, as the world stands now."""
         stage = self.world.stage(name)
-        self.world.store.workspace.ask_for(name)
         tree = _LossyTree(self.world, name)
         resolved = resolve_stage(
             stage,
@@ -88,7 +88,14 @@ class Appraiser(Struct, dict=True):
         return None
 
     def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
-        """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19)."""
+        """Return a stage's manifest and the decision on it, on the base that it has now (ADR 19).
+
+        What is looked at for that is noted in the `reads` of the world.
+        """
+        with reads_into(self.world.reads.setdefault(name, set())):
+            return self._appraise(name, need_intermediate=need_intermediate)
+
+    def _appraise(self, name: str, *, need_intermediate: bool) -> Appraised:
         world = self.world
         in_force = self._bases.in_force(name)
         world.starts[name] = in_force

@@ -13,8 +13,7 @@ from orch23.model.record import LockFile
 from orch23.store.beneath import read_regular
 from orch23.store.codes import E_LOCK_DAMAGED
 from orch23.store.history import History, read_history
-from orch23.store.lock_file import Written, lock_digest, read_lock, write_lock
-from orch23.store.lock_part import read_part, write_part
+from orch23.store.lock_file import Written, lock_digest, read_lock, read_some, write_lock, write_some
 
 
 class Memory(Protocol):
@@ -104,7 +103,7 @@ class PartialMemory(Struct):
             message = "the lock file was changed since the last build"
             hint = "build again: the whole of it is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
-        return read_part(place, self.stages, self._data), History()
+        return read_some(place, self.stages, self._data), History()
 
     def write(self, lock: LockFile, pipeline_name: str) -> Written:
         """Let these be the records of the stages; those of others stay.
@@ -116,4 +115,4 @@ class PartialMemory(Struct):
 
         """
         place = self.lock_path.relative_to(self.root).as_posix()
-        return write_part(self.root, place, lock, pipeline_name, self._data)
+        return write_some(self.root, place, lock, pipeline_name, self._data)

@@ -15,6 +15,7 @@ from orch23.plan.graph import extend, reads_of
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.plan.writers import writes_of
 from orch23.resolve.expand import Expansion, expand
+from orch23.store.workspace import reads_into
 
 
 class Outlook(Struct):
@@ -180,6 +181,11 @@ def predict(appraiser: Appraiser, name: str) -> None:
 
 def expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
     """Expand a foreach from what its source holds now; None where that cannot be read yet."""
+    with reads_into(appraiser.world.reads.setdefault(node.name, set())):
+        return _expand_now(appraiser, node)
+
+
+def _expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
     world = appraiser.world
     place = world.plan.pipeline.locate("stages", node.name, "foreach")
     text = None

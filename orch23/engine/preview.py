@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.engine.appraise import Appraised
+from orch23.engine.appraise import Appraised, Appraiser
 from orch23.engine.declared import DeclaredByPlan
 from orch23.engine.outlook import Outlook
 from orch23.engine.session import Session
+from orch23.engine.world import World
 from orch23.model.decision import Decision, Fresh
 from orch23.model.errors import InvalidInputError
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Plan
+from orch23.model.record import LockFile
 from orch23.plan.select import EVERYTHING, Selection
 
 
@@ -76,6 +78,26 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
     plan = session.world.plan
     skipped = selection.skipped(plan)
     return Preview(plan=plan, decisions=decisions, appraised=appraised, dead=dead, released=released, skipped=skipped)
+
+
+def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], World]:
+    """Return what the next build of a selection would decide, and the world that it decides in.
+
+    `lock` is what a build left as its lock file. Nothing that this build was told to force is forced again.
+    """
+    before = session.appraiser
+    old = before.world
+    world = World(old.plan, session.store, lock, git=old.git, claims=old.claims, trusts_lock=old.trusts_lock)
+    world.reads.update((node, reads) for node, reads in old.reads.items() if node in old.plan.expansions)
+    appraiser = Appraiser(
+        world,
+        before.facts_of,
+        before.sources,
+        before.read_yaml,
+        forced=before.forced,
+        overwrite_edited=before.overwrite_edited,
+    )
+    return Outlook(appraiser, selection).look(), world
 
 
 def _removable(session: Session) -> tuple[str, ...]:

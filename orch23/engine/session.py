@@ -73,18 +73,24 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     git: Git | None = None,
     claims: Claims | None = None,
     trusts_lock: bool = False,
+    plan: Plan | None = None,
 ) -> Session:
     """Return the pipeline opened on the store's records and what earlier builds left.
 
     `git` is what git has of the project, `claims` what its other pipelines own; without them there is nothing.
-    With `trusts_lock`, results that only the lock file has are not verified first.
+    With `trusts_lock`, results that only the lock file has are not verified first. `plan` is the part of the plan that
+    an edit reaches, with all of its items.
 
     Raises:
         InvalidInputError: the graph has complaints, an input is made by nobody, a provider or check is unknown.
         CorruptStateError: the lock file or the journal is damaged.
 
     """
-    plan = check_plan(pipeline, store, machinery)
+    part = plan
+    if plan is None:
+        plan = check_plan(pipeline, store, machinery)
+    elif problems := _without_plan(pipeline, machinery):
+        raise InvalidInputError(*problems)
     lock, history = memory.read()
     lock = bounded(_with_interrupted(lock, history, store), plan, store.records)
     world = World(
@@ -105,7 +111,8 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
         overwrite_edited=overwrite_edited,
         failed_before=history.failed,
     )
-    _expand_sources(appraiser, machinery.check_provider)
+    if part is None:
+        _expand_sources(appraiser, machinery.check_provider)
     return Session(pipeline=pipeline, store=store, memory=memory, lock=lock, history=history, appraiser=appraiser)
 
 
@@ -116,7 +123,7 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
         InvalidInputError: with every complaint.
 
     """
-    problems = [*_unknown_checks(pipeline), *_prompt_files(pipeline, machinery), *_providers(pipeline, machinery)]
+    problems = _without_plan(pipeline, machinery)
     plan, found = build_plan(pipeline)
     problems += found
     if plan is None:
@@ -137,7 +144,7 @@ def sound_part(
 
     `names` are all stages that are declared. Of an input that a text of the unsound ones might make nothing is said.
     """
-    problems = [*_unknown_checks(pipeline), *_prompt_files(pipeline, machinery), *_providers(pipeline, machinery)]
+    problems = _without_plan(pipeline, machinery)
     problems += unknown_needs(pipeline, names)
     made = tuple(text for text in unread if text and not text.isspace())
 
@@ -147,6 +154,11 @@ def sound_part(
         return any(path in text or (text.endswith("/") and path.startswith(text)) for text in made)
 
     return (*problems, *inputs_of_nobody(pipeline, may_exist, store.workspace.is_folder))
+
+
+def _without_plan(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
+    """Return what is wrong with the stages of a pipeline, each by itself."""
+    return [*_unknown_checks(pipeline), *_prompt_files(pipeline, machinery), *_providers(pipeline, machinery)]
 
 
 def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:

@@ -206,7 +206,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             tree,
             self.secrets.redact,
             trust.refused,
-            lambda pattern: bool(Writers(plan.nodes).meeting(pattern)),
+            lambda pattern: bool(Writers(plan.all_nodes).meeting(pattern)),
         )
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(

@@ -35,7 +35,8 @@ class World(Struct, dict=True):
     will be on the disk: in a dry-run by restored stages, in a build by those that are held. `starts` are the bases that
     have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the version of
     an earlier item. `ran` are the stages that ran in this build. `edited` are paths that a user edited and that nothing
-    writes in this build. With `trusts_lock`, results that only the lock file has count as proven.
+    writes in this build. `reads` is what was looked at to decide a stage or to expand a foreach: files by path, folders
+    that were listed by their whole path. With `trusts_lock`, results that only the lock file has count as proven.
     """
 
     plan: Plan
@@ -48,6 +49,7 @@ class World(Struct, dict=True):
     starts: dict[str, Mapping[str, FileEntry]] = field(default_factory=dict)
     edited: set[str] = field(default_factory=set)
     ran: set[str] = field(default_factory=set)
+    reads: dict[str, set[str]] = field(default_factory=dict)
     git: Git = field(default_factory=NoGit)
     claims: Claims | None = None
     trusts_lock: bool = False
@@ -223,7 +225,7 @@ class World(Struct, dict=True):
         if any(self._is_switched_off(record.stage) for record in self.locked.owning(path)):
             return ()
         if self._sources is None:
-            nodes = self.plan.nodes.values()
+            nodes = self.plan.all_nodes.values()
             self._sources = frozenset(normal(read) for node in nodes for read in reads_of(node) if not is_glob(read))
         return self._sources
 
@@ -348,7 +350,7 @@ class World(Struct, dict=True):
         if not self._declared_outputs().holds(real):
             return
         before = {name, *self.plan.upstream[name], *self.plan.earlier_items(name)}
-        makers = [one for one in Writers(self.plan.nodes).meeting(real) if one not in before]
+        makers = [one for one in Writers(self.plan.all_nodes).meeting(real) if one not in before]
         if makers:
             message = f"input {path!r} of stage `{name}` is a link to {real!r}, which stage `{makers[0]}` makes"
             raise SafetyError(Diagnostic("E691", message, hint=f"name {real!r} in `inputs` instead of the link"))
@@ -537,12 +539,12 @@ class World(Struct, dict=True):
 
     def _written_paths(self) -> WrittenPaths:
         if self._written is None:
-            self._written = WrittenPaths(self.plan.nodes)
+            self._written = WrittenPaths(self.plan.all_nodes)
         return self._written
 
     def _declared_outputs(self) -> Outputs:
         if self._outputs is None:
-            self._outputs = Outputs(self.plan.nodes)
+            self._outputs = Outputs(self.plan.all_nodes)
         return self._outputs
 
     def _of_a_chain(self, path: str) -> bool:

@@ -1,6 +1,6 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -73,19 +73,20 @@ def load_pipeline(
     sets: Mapping[str, str] | None = None,
     vars_file: Path | None = None,
     swap: Swap = NO_SWAP,
-    narrowed: Callable[[str], str] = str,
+    text: str | None = None,
 ) -> Loaded:
     """Read a pipeline of the project at `root`. `swap` says who is asked in place of what it says itself.
 
-    `narrowed` gives the text that is parsed in the place of the file's, line for line.
+    `text` is parsed in the place of the file's.
 
     Raises:
         NotFoundError: there is no such file, or the file of vars is missing.
         InvalidInputError: everything that is wrong with the pipeline (an InvalidPipelineError, with the texts).
 
     """
-    file, text, digest, refused = _read(path, root)
-    sources, digests = {file: text}, {file: digest}
+    file, found, digest, refused = _read(path, root)
+    text = found if text is None else text
+    sources, digests = {file: found}, {file: digest}
     vars_name, vars_text = "", None
     vars_refused: tuple[Diagnostic, ...] = ()
     if vars_file is not None:
@@ -93,16 +94,10 @@ def load_pipeline(
         sources[vars_name], digests[vars_name] = vars_text, vars_digest
     if refused or vars_refused:
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
-    parsed = parse_pipeline(narrowed(text), file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
+    parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
-
-
-def document_keys(pipeline: Pipeline) -> dict[str, Location]:
-    """Return the keys that the text of a pipeline has besides those below them, and where they are."""
-    places = {key: pipeline.locations.get(key) for key in relaxed_schema()["properties"]}
-    return {key: place for key, place in places.items() if place is not None}
 
 
 def _read(path: Path, root: Path) -> tuple[str, str, Digest, tuple[Diagnostic, ...]]:

@@ -40,7 +40,7 @@ DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
 # ---- inputs: a closed union -------------------------------------------------------------------
 
 
-class PathInput(Struct, frozen=True):
+class PathInput(Struct, frozen=True, tag=True):
     """A literal file. Missing is an error unless `optional`; `schema` is checked before anything runs."""
 
     path: str
@@ -48,7 +48,7 @@ class PathInput(Struct, frozen=True):
     schema: str | None = None
 
 
-class GlobInput(Struct, frozen=True):
+class GlobInput(Struct, frozen=True, tag=True):
     """Every file that a pattern matches, without those that `exclude` matches.
 
     A pattern may match nothing. With `folder` it was written as a directory, `d/` for `d/**`: that has to be there.
@@ -59,7 +59,7 @@ class GlobInput(Struct, frozen=True):
     folder: bool = False
 
 
-class ListInput(Struct, frozen=True):
+class ListInput(Struct, frozen=True, tag=True):
     """A listing: the sorted paths that a pattern matches, without what this pipeline made and what `exclude` matches.
 
     It has no content.
@@ -69,7 +69,7 @@ class ListInput(Struct, frozen=True):
     exclude: tuple[str, ...] = ()
 
 
-class SliceInput(Struct, frozen=True):
+class SliceInput(Struct, frozen=True, tag=True):
     """A part of a file: `#Heading` of a Markdown file, or `#/pointer` of a JSON or YAML file."""
 
     path: str
@@ -98,7 +98,7 @@ class OnTruncated(Struct, frozen=True):
     factor: int = 2
 
 
-class LLMStep(Struct, frozen=True, kw_only=True):
+class LLMStep(Struct, frozen=True, tag=True, kw_only=True):
     """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
 
     `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
@@ -138,13 +138,13 @@ class LLMStep(Struct, frozen=True, kw_only=True):
     structured_output: bool = True
 
 
-class ShellStep(Struct, frozen=True):
+class ShellStep(Struct, frozen=True, tag=True):
     """Run a program: a tuple is argv without a shell, a string is `bash -euo pipefail -c`."""
 
     command: tuple[str, ...] | str
 
 
-class PytestStep(Struct, frozen=True, kw_only=True):
+class PytestStep(Struct, frozen=True, tag=True, kw_only=True):
     """Run pytest and take its own report as the verdict, never its exit code alone.
 
     With `must_fail` it passes if every test fails, as a new test has to without the code that it tests.
@@ -161,7 +161,7 @@ class PytestStep(Struct, frozen=True, kw_only=True):
     must_fail: bool = False
 
 
-class RenderStep(Struct, frozen=True):
+class RenderStep(Struct, frozen=True, tag=True):
     """Render a Jinja2 file to the stage's one output, with no model and no process."""
 
     template: str
@@ -181,20 +181,20 @@ class Condition(Struct, frozen=True):
     path: str
 
 
-class CheckStep(Struct, frozen=True):
+class CheckStep(Struct, frozen=True, tag=True):
     """Run a validator of `orch23/checks/` by name on the stage's outputs."""
 
     name: str
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
-class EnsuresStep(Struct, frozen=True):
+class EnsuresStep(Struct, frozen=True, tag=True):
     """Hold the frozen result to conditions."""
 
     conditions: tuple[Condition, ...]
 
 
-class CommandsStep(Struct, frozen=True, kw_only=True):
+class CommandsStep(Struct, frozen=True, tag=True, kw_only=True):
     """Run commands that a model wrote, without a shell: only programs of `allow`, each named plainly.
 
     With a `source` the commands are what it says, and are known once the stage is resolved.
@@ -291,7 +291,7 @@ class Item(Struct, frozen=True, kw_only=True):
     value: Json
 
 
-class Stage(Struct, frozen=True, kw_only=True):
+class Stage(Struct, frozen=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `promote` names the promotion group of the stage: None where it is promoted by itself, or its foreach says it.
@@ -363,7 +363,7 @@ class Foreach(Struct, frozen=True, kw_only=True):
     together: bool = False
 
 
-class ForeachStage(Struct, frozen=True, kw_only=True):
+class ForeachStage(Struct, frozen=True, tag=True, kw_only=True):
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong

@@ -1,6 +1,6 @@
 """The stages as a graph in a fixed order. Extending a plan gives a new plan."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -24,6 +24,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
     `groups` are the promotion groups, name -> nodes: a name that the pipeline gives, or that of an expanded foreach
     that is promoted together (`NAME[*]` where a group has the same name). `unexpanded` are the foreach among the nodes.
+    With `whole`, these nodes are the part of a pipeline that an edit reaches, and `whole` gives all of its nodes.
     """
 
     pipeline: Pipeline
@@ -37,6 +38,12 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     above: Mapping[str, frozenset[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
+    whole: Callable[[], Mapping[str, Stage | ForeachStage]] | None = None
+
+    @cached_property
+    def all_nodes(self) -> Mapping[str, Stage | ForeachStage]:
+        """Return the nodes of the whole pipeline, of which these may be a part."""
+        return self.nodes if self.whole is None else self.whole()
 
     @cached_property
     def unexpanded(self) -> tuple[ForeachStage, ...]:

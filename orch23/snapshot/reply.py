@@ -25,7 +25,6 @@ LOGS = "logs"
 ENVIRONMENT = ("HOME", "PATH", "VIRTUAL_ENV")
 """What decisions take from the environment, besides every variable of `OPTIONS`."""
 OPTIONS = "ORCH23_"
-TIES = ".ties"
 _COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -257,14 +256,10 @@ def drop(root: str, pipeline: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
-        if name.endswith(TIES):
-            continue
         with open(f"{folder}/{name}", "rb") as stream:
             looks = looks_from(stream.read())
         if looks is None or looks.facts["pipeline"] == pipeline:
             os.unlink(f"{folder}/{name}")
-            if f"{name}{TIES}" in names:
-                os.unlink(f"{folder}/{name}{TIES}")
 
 
 def _note(looks: Looks) -> None:

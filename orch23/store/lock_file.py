@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ from orch23.store.strict_json import fields, mapping, parse, text
 LOCK_VERSION = 1
 _END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone
 _RETAINED = "retained"  # sorts after `records`: what reads a part of the file relies on it
+_NEXT = b'\n  "'  # begins a record, and the end mark: all within a record is indented by more
+_LAST = b'\n  "~": null\n'
+_EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _WAY_OUT = "take the file from version control again, or delete it and build: the store holds the same records"
 
@@ -95,6 +98,61 @@ def lock_text(lock: LockFile, pipeline_name: str) -> str:
     if lock.retained:
         document[_RETAINED] = {name: _block(record, failed=True) for name, record in lock.retained.items()}
     return indented(document, sort_keys=True) + "\n"
+
+
+def read_some(path: Path, stages: Collection[str], data: bytes) -> LockFile:
+    """Return the records of these stages out of the bytes of a lock file that orch23 wrote, and no other.
+
+    Raises:
+        CorruptStateError: the file does not hold each of them once, as it was written.
+
+    """
+    spans = _spans(data, stages, str(path))
+    return parse_lock(_EMPTY % b"".join(data[start:end] for start, end in spans.values()), str(path))
+
+
+def write_some(root: Path, path: str, lock: LockFile, pipeline_name: str, read: bytes) -> Written:
+    """Put these records in the place of those that the file has of their stages.
+
+    `read` is the file as it was read before. If it is another one now, the sha256 is empty: the records of the other
+    stages are then not those that were known.
+
+    Raises:
+        CorruptStateError: the file does not hold each of them once, as it was written.
+        SafetyError: a directory of its path is a link.
+
+    """
+    source = open_file(root, path)
+    before = read_all(source) if source is not None else b""
+    text = lock_text(lock, pipeline_name).encode("utf-8")
+    fresh = _spans(text, lock.records, path)
+    pieces, at = [], 0
+    for name, (start, end) in sorted(_spans(before, lock.records, path).items(), key=lambda one: one[1]):
+        first, last = fresh[name]
+        pieces += [before[at:start], text[first:last]]
+        at = end
+    data = b"".join((*pieces, before[at:]))
+    sha256 = digest_bytes(data).sha256 if before == read else ""
+    if data == before:
+        return Written(changed=False, sha256=sha256)
+    replace_file(root, path, data, 0o644)
+    return Written(changed=True, sha256=sha256)
+
+
+def _spans(data: bytes, stages: Collection[str], origin: str) -> Mapping[str, tuple[int, int]]:
+    """Return where the record of each stage is: from the line break before it up to that at its end."""
+    last = data.rfind(_LAST)
+    spans = {}
+    for stage in stages:
+        head = b"\n  %b: {\n" % json.dumps(stage, ensure_ascii=False).encode("utf-8")
+        start = data.find(head)
+        end = data.find(_NEXT, start + len(head))
+        if not 0 <= start < end <= last or data.find(head, start + 1) >= 0:
+            message = f"the record of `{stage}` is not where it was written"
+            hint = "build again: the whole of it is read then"
+            raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(origin, 1, 1), hint))
+        spans[stage] = start, end
+    return spans
 
 
 def parse_lock(data: bytes, origin: str) -> LockFile:

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,18 @@ from orch23.store.durable import (
     write_atomic,
 )
 from orch23.store.exchanges import Exchanges
+from orch23.store.index import FILE as INDEX_FILE
+from orch23.store.index import Index
+from orch23.store.index_place import index_folder
 from orch23.store.meter import Meter, silent
 from orch23.store.promote import Promoter
-from orch23.store.records import Records, RecordsPart
+from orch23.store.records import TABLE as RECORDS_TABLE
+from orch23.store.records import Records
 from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
 from orch23.store.standing import Standing, standing
 from orch23.store.strict_json import texts
+from orch23.store.workspace import TABLE as FILES_TABLE
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -66,6 +71,7 @@ class Store(Struct, frozen=True, kw_only=True):
     workspace: Workspace
     sources: Sources
     promoter: Promoter
+    index: Index
     is_strange: bool = False
     mended: list[str] = field(default_factory=list)
 
@@ -125,6 +131,30 @@ class Store(Struct, frozen=True, kw_only=True):
                             os.unlink(name, dir_fd=place)
         discard(self.folder / _NOTED)
 
+    def save_index(
+        self,
+        fresh: Mapping[str, Mapping[bytes, bytes]] | None = None,
+        changed: Mapping[str, Mapping[bytes, bytes | None]] | None = None,
+        dropped: tuple[str, ...] = (),
+    ) -> None:
+        """Bring the index up to date with the records, and with what was seen of files, and write further tables.
+
+        Only for the holder of the build lock.
+        """
+        tables, edits = dict(fresh or {}), dict(changed or {})
+        rows, some = self.records.index_rows()
+        files = self.workspace.index_rows()
+        if rows is not None:
+            tables[RECORDS_TABLE] = rows
+        elif some:
+            edits[RECORDS_TABLE] = some
+        if not self.index.holds(FILES_TABLE):
+            tables[FILES_TABLE] = {path: row for path, row in files.items() if row is not None}
+        elif files:
+            edits[FILES_TABLE] = files
+        if tables or edits or dropped:
+            self.index.write(tables, edits, dropped)
+
     def tier_shown(self) -> str:
         """Return the tier of the sandbox that the user of this project was last warned about."""
         return (read_regular(self.folder / TIER_SHOWN) or b"").decode("ascii", "replace").strip()
@@ -139,11 +169,8 @@ class Store(Struct, frozen=True, kw_only=True):
         return tuple(line for part in parts for line in part)
 
 
-def open_store(root: Path, meter: Meter = silent, part: RecordsPart | None = None) -> Store:
-    """Return the store of the project at `root`, there or not; long work on files is told to the meter.
-
-    With a part of the records only that is read; and all files that are asked for are hashed, since what is remembered
-    of them is of the whole project, and takes longer to read.
+def open_store(root: Path, meter: Meter = silent) -> Store:
+    """Return the store of the project at `root`, there or not; long work on files is reported to the meter.
 
     Raises:
         CorruptStateError: it is of a version that this orch23 does not know, or what lies in its place is no folder.
@@ -160,18 +187,20 @@ def open_store(root: Path, meter: Meter = silent, part: RecordsPart | None = Non
     place = folder if not is_strange else root / f"{FOLDER}-{os.urandom(8).hex()}"  # there is no such folder
     _check_version(place / "VERSION")
     contents = Contents(place / "cas", meter)
-    workspace = Workspace(root, place / "stat.json" if part is None else None, meter=meter)
+    index = Index(index_folder(place) / INDEX_FILE)
+    workspace = Workspace(root, index, meter=meter)
     return Store(
         root=root,
         folder=folder,
         logs=root / LOGS,
         rooms=place / "rooms",
         contents=contents,
-        records=Records(place / "records", part),
+        records=Records(place / "records", index),
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
         sources=Sources(contents, workspace, meter),
         promoter=Promoter(root, place / "promote.json", contents, meter),
+        index=index,
         is_strange=is_strange,
     )
 

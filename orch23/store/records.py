@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -26,10 +26,17 @@ from orch23.store.durable import (
     write_all,
     write_atomic,
 )
+from orch23.store.index import Index, IndexFaultError
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.strict_json import fields, parse, text, whole
 
+GENERATION = "generation"
+"""The file beside the records whose text is another one whenever a process has changed them."""
+TABLE = "records"
+"""The table of the index that leads to records: `KIND NUL VALUE` to the keys of their files, one a line."""
+_STATE = b"state"
 _SPARE_LINES = 16
+_TOKEN_BYTES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -59,34 +66,30 @@ class _Shelf(Struct):
     damaged: bool = False
 
 
-class RecordsPart(Struct, frozen=True):
-    """Some of the records: their keys, and the number of the newest of all."""
-
-    keys: set[str]
-    newest: int
-
-
 class Records:
-    """All records of a project, indexed in memory at first use. Safe for calls from several threads.
+    """All records of a project. Safe for calls from several threads.
 
     A line holds a record, or says that a record above it is the newest again. Each line is sealed by itself, so a
-    torn append costs nothing that was there before. What is damaged is dropped, told in `healed`, and gone from the
-    disk with the next put.
+    torn append costs nothing that was there before. What is damaged is dropped, reported in `healed`, and gone from
+    the disk with the next put.
+
+    With an index that matches the records, only the files that a question leads to are read; without one, all of them
+    are read at the first question.
     """
 
-    def __init__(self, folder: Path, part: "RecordsPart | None" = None) -> None:
-        """Take the folder; nothing is read before the first question, nothing written before the first put.
-
-        With a part, only that is read, and each key that is asked for.
-        """
+    def __init__(self, folder: Path, index: Index | None = None) -> None:
+        """Take the folder; nothing is read before the first question, nothing written before the first put."""
         self._folder = folder
         self._base = str(folder)
-        self._part = part
+        self._source = index
         self._lock = threading.RLock()
         self._shelves: dict[str, _Shelf] | None = None
         self._index: dict[str, dict[str, tuple[_Kept, ...]]] = {}
+        self._found: set[tuple[str, str]] | None = None
         self._number = 0
         self._damaged: list[str] = []
+        self._has_changed = False
+        self._changed: set[tuple[str, str]] = set()
         self.healed: list[str] = []
 
     @property
@@ -94,24 +97,24 @@ class Records:
         """Give the folder of all records."""
         return self._folder
 
-    @property
-    def newest(self) -> int:
-        """Give the number of the newest record."""
-        with self._lock:
-            self._load()
-            return self._number
-
-    def shelves(self) -> dict[str, int]:
-        """Return when the folders that the records lie in last changed, in ns, by name."""
+    def generation(self) -> str:
+        """Return what tells whether the records were changed: by an orch23 that knows this, or as folders show it."""
+        token = open_regular(self._folder.parent / GENERATION)
+        text = "" if token is None else read_all(token, 2 * _TOKEN_BYTES).decode("ascii", "replace")
         try:
-            return {group.name: group.stat(follow_symlinks=False).st_mtime_ns for group in os.scandir(self._folder)}
+            with os.scandir(self._folder) as groups:
+                shelves = sorted((one.name, one.stat(follow_symlinks=False).st_mtime_ns) for one in groups)
         except (FileNotFoundError, NotADirectoryError):
-            return {}
+            shelves = []
+        return f"{text} {hashlib.sha256(repr(shelves).encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+    def is_indexed(self) -> bool:
+        """Return whether the index is of the records as they are on the disk."""
+        with self._lock:
+            return self._has_index()
 
     def by_key(self, key: str) -> tuple[Record, ...]:
         """Return the records of a stage key, newest first, without kept failures."""
-        if self._part is not None:
-            self._read_besides(key, self._part)
         return tuple(record for record in self._newest("key", key) if not record.failed)
 
     def by_core(self, core: str) -> tuple[Record, ...]:
@@ -149,6 +152,8 @@ class Records:
     def _put(self, record: Record, *, durable: bool) -> None:
         body = canonical_json(record_to_json(record))
         with self._lock:
+            self._load()
+            self._find("key", record.key)
             self._notice_strangers(record.key)
             shelves = self._load()
             self._mend(shelves)
@@ -163,11 +168,16 @@ class Records:
             if known is not None:
                 line = canonical_json({"n": kept.number, "again": kept.digest})
             try:
+                self._begin_change()
                 self._write(record.key, shelf, kept, seal_canonical(line), durable=durable and known is None)
             except BaseException:
                 self._forget_index()  # what the disk holds now is unknown: read it again
                 raise
+            places = tuple(_places(kept.record))
+            for kind, value in places:
+                self._find(kind, value)
             self._enter(kept)
+            self._changed.update(places)
 
     def use(self, record: Record) -> None:
         """Note that a record was used; nothing is written but the time of its file, and a failure does not matter."""
@@ -178,7 +188,7 @@ class Records:
         """Return all records, the least recently used first."""
         with self._lock:
             held = []
-            for key, shelf in self._load().items():
+            for key, shelf in self._load(whole=True).items():
                 try:
                     used_ns = self._path(key).stat().st_mtime_ns
                 except FileNotFoundError:
@@ -190,7 +200,8 @@ class Records:
     def drop(self, digests: Collection[str]) -> None:
         """Forget some records, durably: those that stay in a file are written anew beside it and renamed."""
         with self._lock:
-            shelves = self._load()
+            self._begin_change()
+            shelves = self._load(whole=True)
             folders = set()
             for key, shelf in list(shelves.items()):
                 gone = [digest for digest in shelf.kept if digest in digests]
@@ -212,6 +223,7 @@ class Records:
     def delete_all(self) -> None:
         """Forget all records."""
         with self._lock:
+            self._begin_change()
             self._forget_index()
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self._folder)
@@ -220,13 +232,36 @@ class Records:
         """Remove what killed processes left. Only for the holder of the build lock."""
         sweep_temps(self._folder)
 
+    def index_rows(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
+        """Return the rows of the index: all of them, or None and those that have changed since they were read.
+
+        The last of either are those of the state that they are of. Only for the holder of the build lock.
+        """
+        with self._lock:
+            self._load()
+            state = {_STATE: f"{self.generation()} {self._number}".encode()}
+            if self._found is None:
+                rows = {
+                    _row(kind, value): _keys(kept)
+                    for kind, there in self._index.items()
+                    for value, kept in there.items()
+                }
+                return {**rows, **state}, {}
+            changed = {
+                _row(kind, value): _keys(self._index[kind][value]) for kind, value in self._changed if kind != "key"
+            }
+            return None, {**changed, **(state if self._has_changed else {})}
+
     def _newest(self, kind: str, value: str) -> tuple[Record, ...]:
         with self._lock:
             self._load()
+            self._find(kind, value)
             return tuple(kept.record for kept in reversed(self._index.get(kind, {}).get(value, ())))
 
     def _is_newest(self, kept: _Kept) -> bool:
-        """Say whether no question would be answered differently if the record were moved to the front."""
+        """Return whether no question would be answered differently if the record were moved to the front."""
+        for kind, value in _places(kept.record):
+            self._find(kind, value)
         return all(self._index[kind][value][-1].digest == kept.digest for kind, value in _places(kept.record))
 
     # ---- the index -------------------------------------------------------------------------------
@@ -234,46 +269,73 @@ class Records:
     def _forget_index(self) -> None:
         self._shelves = None
         self._index.clear()
+        self._found = None
+        self._source = None  # what the disk holds may be more than the index knows
         self._number = 0
         self._damaged = []
 
-    def _load(self) -> dict[str, _Shelf]:
+    def _load(self, *, whole: bool = False) -> dict[str, _Shelf]:
+        """Return the files that are read so far: all of them, unless an index leads to each when it is needed."""
+        if self._shelves is not None and self._found is not None and whole:
+            self._forget_index()
+        if self._shelves is None and not whole and self._has_index():
+            self._shelves, self._found = {}, set()
         if self._shelves is None:
             self._shelves = {}
             for key, data in self._files():
-                self._shelves[key] = self._read_shelf(key, data)
-                self._damaged += [key] if self._shelves[key].damaged else []
+                self._read_file(key, data, self._shelves)
             everything = [kept for shelf in self._shelves.values() for kept in shelf.kept.values()]
             for kept in sorted(everything, key=lambda one: (one.number, one.digest)):
                 self._enter(kept)
-            self._number = max(self._number, self._part.newest if self._part is not None else 0)
         return self._shelves
 
-    def _read_besides(self, key: str, part: RecordsPart) -> None:
-        """Add a key to the part that is read, each of its records where its number puts it."""
-        with self._lock:
-            shelves = self._load()
-            if key in part.keys:
-                return
-            part.keys.add(key)
-            source = open_regular(self._path(key))
-            if source is None:
-                return
-            shelf = shelves[key] = self._read_shelf(key, read_all(source))
-            self._damaged += [key] if shelf.damaged else []
-            for kept in shelf.kept.values():
-                self._enter(kept)
-                for kind, value in _places(kept.record):
-                    there = sorted(self._index[kind][value], key=lambda one: (one.number, one.digest))
-                    self._index[kind][value] = tuple(there)
+    def _has_index(self) -> bool:
+        """Return whether the index is of the records as they are."""
+        if self._source is None:
+            return False
+        try:
+            state = (self._source.get(TABLE, _STATE) or b"").decode("ascii", "replace")
+        except IndexFaultError:
+            return False
+        generation, _, number = state.rpartition(" ")
+        if not number.isdigit() or generation != self.generation():
+            return False
+        self._number = int(number)
+        return True
 
-    def _enter(self, kept: _Kept) -> None:
-        """Put a record at the newest end of every place at which it is looked for."""
+    def _find(self, kind: str, value: str) -> None:
+        """Read the files of the records that are looked for at a place, if an index leads to them."""
+        if self._found is None or (kind, value) in self._found or self._source is None:
+            return
+        try:
+            found = value if kind == "key" else (self._source.get(TABLE, _row(kind, value)) or b"").decode()
+        except IndexFaultError:
+            self._forget_index()
+            self._load()
+            return
+        self._found.add((kind, value))
+        shelves = self._load()
+        for key in found.split("\n") if found else ():
+            source = open_regular(self._path(key)) if key not in shelves else None
+            if source is not None:
+                for kept in self._read_file(key, read_all(source), shelves).kept.values():
+                    self._enter(kept, in_order=True)
+
+    def _enter(self, kept: _Kept, *, in_order: bool = False) -> None:
+        """Put a record at every place at which it is looked for: at the newest end, or where its number puts it."""
         self._number = max(self._number, kept.number)
         for kind, value in _places(kept.record):
             there = self._index.setdefault(kind, {})
-            others = (one for one in there.get(value, ()) if one.digest != kept.digest)
-            there[value] = (*others, kept)
+            both = (*(one for one in there.get(value, ()) if one.digest != kept.digest), kept)
+            there[value] = tuple(sorted(both, key=lambda one: (one.number, one.digest))) if in_order else both
+
+    def _begin_change(self) -> None:
+        """Let an index be of other records from now on, before the first of them is changed."""
+        if not self._has_changed:
+            make_folder(self._folder, PRIVATE_FOLDER)
+            token = os.urandom(_TOKEN_BYTES).hex().encode()
+            write_atomic(self._folder.parent / GENERATION, token, mode=PRIVATE_FILE)
+            self._has_changed = True
 
     # ---- the disk --------------------------------------------------------------------------------
 
@@ -281,12 +343,6 @@ class Records:
         return self._folder / key[:2] / key
 
     def _files(self) -> Iterator[tuple[str, bytes]]:
-        if self._part is not None:
-            for key in sorted(self._part.keys):
-                source = open_regular(self._path(key))
-                if source is not None:
-                    yield key, read_all(source)
-            return
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for group in sorted(self._folder.iterdir()):
                 if group.is_symlink() or not group.is_dir():
@@ -296,8 +352,8 @@ class Records:
                     if source is not None:
                         yield path.name, read_all(source)
 
-    def _read_shelf(self, key: str, data: bytes) -> _Shelf:
-        shelf = _Shelf(size_bytes=len(data))
+    def _read_file(self, key: str, data: bytes, shelves: dict[str, _Shelf]) -> _Shelf:
+        shelf = shelves[key] = _Shelf(size_bytes=len(data))
         for line in data.splitlines(keepends=True):
             shelf.lines += 1
             try:
@@ -312,6 +368,7 @@ class Records:
                 shelf.kept.pop(kept.digest, None)
                 shelf.kept[kept.digest] = kept
         shelf.damaged = shelf.damaged or not shelf.kept
+        self._damaged += [key] if shelf.damaged else []
         return shelf
 
     def _notice_strangers(self, key: str) -> None:
@@ -378,6 +435,14 @@ def _places(record: Record) -> Iterator[tuple[str, str]]:
     yield "stage", record.stage
     for path in record.outputs:
         yield "path", path
+
+
+def _row(kind: str, value: str) -> bytes:
+    return f"{kind}\0{value}".encode("utf-8", "surrogatepass")
+
+
+def _keys(kept: Collection[_Kept]) -> bytes:
+    return "\n".join(dict.fromkeys(one.record.key for one in kept)).encode()
 
 
 def _read_line(line: bytes, shelf: _Shelf) -> _Kept:

@@ -12,7 +12,7 @@ from orch23.store.durable import is_temp
 TIER_SHOWN = "sandbox"
 """The tier of the sandbox that the user was last warned about."""
 
-_FILES = ("VERSION", ".gitignore", "stat.json", "promote.json", "writing.json", TIER_SHOWN)
+_FILES = ("VERSION", ".gitignore", "index.sqlite", "generation", "promote.json", "writing.json", TIER_SHOWN)
 _FOLDERS = ("cas", "records", "exchanges", "rooms")
 _SHELVED = ("cas", "records", "exchanges")
 

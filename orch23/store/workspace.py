@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -20,11 +21,25 @@ from orch23.snapshot.looks import LEADS, NOTHING, YOUNG, Detail, Looks, is_racy,
 from orch23.store.beneath import follow, leaves, open_file, read_all, split
 from orch23.store.clone import hash_file
 from orch23.store.durable import is_temp
+from orch23.store.index import Index, IndexFaultError
 from orch23.store.listing import FILE, FOLDER, LINK, Declared, Listing
 from orch23.store.meter import Meter, silent
-from orch23.store.stat_cache import Seen, Stamp, entry_of, load_seen, save_seen
+from orch23.store.stat_rows import Seen, Stamp, entry_of, seen_from, to_bytes
 
+TABLE = "files"
+"""The table of the index with what files were when they were hashed, by their path."""
 _TRIES = 8
+_READS: ContextVar[set[str] | None] = ContextVar("reads", default=None)
+
+
+@contextlib.contextmanager
+def reads_into(found: set[str]) -> Iterator[None]:
+    """Note in a set what this thread looks at meanwhile: files by path, folders that are listed by their whole path."""
+    token = _READS.set(found)
+    try:
+        yield
+    finally:
+        _READS.reset(token)
 
 
 class Workspace:
@@ -35,17 +50,18 @@ class Workspace:
     """
 
     def __init__(
-        self, root: Path, cache: Path | None, now_ns: Callable[[], int] = time.time_ns, meter: Meter = silent
+        self, root: Path, index: Index | None, now_ns: Callable[[], int] = time.time_ns, meter: Meter = silent
     ) -> None:
-        """Take the root and the file of the cache; None means that nothing is remembered between processes."""
+        """Take the root and the index; without one nothing is remembered between processes."""
         self._root = root
         self._base = f"{root}/"
-        self._cache = cache
+        self._index = index
+        self._is_indexed = True
         self._now_ns = now_ns
         self._meter = meter
-        self._seen: dict[str, Seen] | None = None
+        self._seen: dict[str, Seen | None] = {}
         self._lock = threading.Lock()
-        self._changed = False
+        self._changed: set[str] = set()
         self._there: dict[str, bool] = {}
         self._entries: dict[str, FileEntry] = {}
         self._opened: dict[str, Stamp | None] = {}
@@ -55,8 +71,6 @@ class Workspace:
         self._dangling: set[str] = set()
         self._unsettled: set[str] = set()
         self._written: set[str] = set()
-        self._asker = ""
-        self._askers: dict[str, set[str]] = {}
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path, or None if that is no regular file.
@@ -68,7 +82,7 @@ class Workspace:
         stamp = self._stamp(path)
         if stamp is None:
             return None
-        seen = (self._seen if self._seen is not None else self._loaded()).get(path)
+        seen = self._known(path)
         if seen is None or seen.stamp != stamp or self._is_racy(seen):
             seen = self._hash(path)
         if seen is None:
@@ -108,7 +122,7 @@ class Workspace:
     def _link(self, path: str) -> str | None:
         """Return where a link leads to; empty for what is none, None where nothing is."""
         whole = self._whole(path)
-        self._askers.setdefault(self._asker, set()).add(whole)
+        _note_read(whole)
         try:
             text = os.readlink(whole)
         except (FileNotFoundError, NotADirectoryError):
@@ -139,7 +153,7 @@ class Workspace:
             SafetyError: as for `entry`.
 
         """
-        self._askers.setdefault(self._asker, set()).add(path)
+        _note_read(path)
         descriptor = open_file(self._root, path)
         stamp = None if descriptor is None else _stamp_of(os.fstat(descriptor))
         self._note_presence(path, is_there=stamp is not None)
@@ -194,11 +208,11 @@ class Workspace:
 
     def invalidate(self, paths: Iterable[str]) -> None:
         """Forget what was seen at these paths; the next look hashes them again."""
-        seen = self._loaded()
-        with self._lock:
-            for path in paths:
-                if seen.pop(path, None) is not None:
-                    self._changed = True
+        for path in paths:
+            if self._known(path) is not None:
+                with self._lock:
+                    self._seen[path] = None
+                    self._changed.add(path)
 
     def announce(self, paths: Iterable[str]) -> None:
         """Count these paths among `written_paths` from now on: the build is about to write them."""
@@ -227,27 +241,16 @@ class Workspace:
         """Return the paths that were passed to `written` or `announce` so far."""
         return self._written
 
-    def save_cache(self) -> None:
-        """Write what was seen and may be believed by a later process. Read-only commands do not call this."""
-        if self._cache is None or not self._changed:
-            return
+    def index_rows(self) -> Mapping[bytes, bytes | None]:
+        """Return the rows of the index that have changed: what a later process may believe; None where nothing."""
         with self._lock:
             now = self._now_ns()
-            files = {path: seen for path, seen in (self._seen or {}).items() if not _is_racy(seen, now)}
-            self._changed = False
-        save_seen(self._cache, files)
-
-    def ask_for(self, stage: str) -> None:
-        """Note that what is looked at from now on is looked at for a stage; for nobody with an empty name."""
-        self._asker = stage
-
-    def forget_askers(self) -> None:
-        """Let what was looked at so far have been for nobody."""
-        self._askers.clear()
-
-    def asked_for(self) -> Mapping[str, Collection[str]]:
-        """Return what was looked at for each stage: files by path, folders that were listed by their whole path."""
-        return self._askers
+            changed, self._changed = self._changed, set()
+            found = {path: self._seen.get(path) for path in changed}
+        return {
+            path.encode("utf-8", "surrogateescape"): None if seen is None or _is_racy(seen, now) else to_bytes(seen)
+            for path, seen in found.items()
+        }
 
     def look_back(self, looks: Looks) -> bool:
         """Add all that was looked at since this process began to `looks`; return False if some of it changed since.
@@ -257,7 +260,6 @@ class Workspace:
         A file that was only read must be the one that was opened, and at rest since before the time that the looks
         began at. A folder that was listed and is not the same any more is added as changed.
         """
-        self.ask_for("")
         self._missing.clear()  # some may have been made since; those that are still missing are found again
         try:
             return self._add_files(looks) and self._add_folders(looks)
@@ -265,7 +267,7 @@ class Workspace:
             return False
 
     def _add_files(self, looks: Looks) -> bool:
-        seen, since = self._loaded(), looks.since_ns
+        since = looks.since_ns
         for path in sorted(self._there):
             stamp = self._stamp(path)
             if path in self._unsettled:
@@ -276,9 +278,9 @@ class Workspace:
             opened = self._opened.get(path)
             if opened is not None and (opened != stamp or is_racy(newest(stamp), since)):
                 return False
-            if opened is not None and (path not in seen or seen[path].stamp != stamp):
-                self._hash(path)
-            known = seen.get(path)
+            known = self._known(path)
+            if opened is not None and (known is None or known.stamp != stamp):
+                known = self._hash(path)
             if known is None or known.stamp != stamp or self._entries.get(path, known.entry) != known.entry:
                 return False
             looks.paths.append(path)
@@ -308,7 +310,7 @@ class Workspace:
     def _stamp(self, path: str) -> Stamp | None:
         stamp = self._look(path)
         self._note_presence(path, is_there=stamp is not None)
-        self._askers.setdefault(self._asker, set()).add(path)
+        _note_read(path)
         return stamp
 
     def _note_presence(self, path: str, *, is_there: bool) -> None:
@@ -333,7 +335,7 @@ class Workspace:
         except FileNotFoundError:
             if above and not above.endswith("/"):  # a link that is put there later is an error, wherever it leads to
                 self._missing.add(above)
-                self._askers.setdefault(self._asker, set()).add(self._whole(above))
+                _note_read(self._whole(above))
             return None
         except NotADirectoryError:
             return None
@@ -357,10 +359,10 @@ class Workspace:
                 os.close(descriptor)
             if before == after and size == after.size_bytes:
                 seen = Seen(after, entry_of(after, sha256), began)
-                loaded = self._loaded()
                 with self._lock:
-                    self._changed = self._changed or loaded.get(path) != seen
-                    loaded[path] = seen
+                    if self._seen.get(path) != seen:
+                        self._changed.add(path)
+                    self._seen[path] = seen
                 return seen
         raise OSError(errno.EBUSY, "the file changes faster than it can be read", path)
 
@@ -371,7 +373,7 @@ class Workspace:
         whole = self._whole(folder)
         if not self._walked.get(folder):
             self._walked[folder] = signature(whole)  # before it is listed: a file that comes meanwhile changes it
-        self._askers.setdefault(self._asker, set()).add(whole)
+        _note_read(whole)
         try:
             entries = os.scandir(self._base + folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -408,20 +410,27 @@ class Workspace:
 
     # ---- the cache -------------------------------------------------------------------------------
 
-    def _loaded(self) -> dict[str, Seen]:
-        with self._lock:
-            if self._seen is None:
-                self._seen = self._load()
-            return self._seen
-
-    def _load(self) -> dict[str, Seen]:
-        if self._cache is None:
-            return {}
+    def _known(self, path: str) -> Seen | None:
+        """Return what a file was when it was hashed last, by this process or an earlier one."""
         try:
-            return load_seen(self._cache)
-        except (OSError, ValueError):
-            self._changed = True  # the next save replaces it
-            return {}
+            return self._seen[path]
+        except KeyError:
+            pass
+        data = None
+        if self._index is not None and self._is_indexed:
+            try:
+                data = self._index.get(TABLE, path.encode("utf-8", "surrogateescape"))
+            except IndexFaultError:
+                self._is_indexed = False
+        seen = None if data is None else seen_from(data)
+        with self._lock:
+            return self._seen.setdefault(path, seen)
+
+
+def _note_read(path: str) -> None:
+    reads = _READS.get()
+    if reads is not None:
+        reads.add(path)
 
 
 def _stamp_of(found: os.stat_result) -> Stamp:

@@ -17,7 +17,7 @@ from orch23.model.digest import FileEntry
 from orch23.store import beneath, promote, workspace
 from orch23.store.beneath import Directories
 from orch23.store.promote import Promoter
-from orch23.store.stat_cache import Seen, Stamp
+from orch23.store.stat_rows import Seen, Stamp
 
 
 def in_place() -> None:

@@ -46,7 +46,7 @@ stages:
 """
 READ_ONCE = {"in.txt": "new\n", "vars.yaml": "word: new\n", "t.j2": "{{ vars.word }}\n", "spec.md": "x\n"}
 MANY = 70
-DURING_A_BUILD = ("read", "loaded", "stage_decided", "run_finished", "second look")
+DURING_A_BUILD = ("read", "loaded", "stage_decided", "run_finished", "replan")
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_the_pipeline(two: Moments, moment: str, idle: bool) -> None:
         age()
     two.at(moment, replace("pipeline.yaml", "OLD", "NEW"))
     assert run(two, "build", "pipeline.yaml").code == 0
-    assert not two.forget() or (idle and moment == "second look")
+    assert not two.forget() or (idle and moment == "replan")
     check_nothing_is_missed(two, "pipeline.yaml")
 
 
@@ -195,7 +195,7 @@ def test_a_listed_folder_that_is_swapped_for_an_older_one(two: Moments, moment: 
     check_nothing_is_missed(two, "pipeline.yaml")
 
 
-PARTIAL = ("compared", "part", "loaded", "stage_decided", "run_finished", "second look")
+PARTIAL = ("compared", "part", "loaded", "stage_decided", "run_finished", "replan")
 
 
 @pytest.mark.parametrize("moment", PARTIAL)

@@ -300,7 +300,7 @@ def project(kind: str) -> Iterator[Moments]:
             yield moments
 
 
-KINDS = ("look", "look", "look", "event", "event", "read", "loaded", "compared", "part", "end", "second look")
+KINDS = ("look", "look", "look", "event", "event", "read", "loaded", "compared", "part", "end", "replan")
 NAMED = ("run_started", "stage_decided", "attempt_started", "attempt_finished", "promoted", "stage_finished")
 
 

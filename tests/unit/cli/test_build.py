@@ -12,8 +12,11 @@ from orch23.model.errors import ConfigurationError, ConsentError, Orch23Error
 
 def built(stopped: Orch23Error) -> int | None:
     nothing: Any = None
-    with patch("orch23.cli.opening.open_wanted", side_effect=stopped):
-        return _build_part(nothing, nothing, nothing, nothing, "plain")
+    with (
+        patch("orch23.cli.opening.open_edited", return_value=(nothing, nothing)),
+        patch("orch23.cli.build._run", side_effect=stopped),
+    ):
+        return _build_part(nothing, nothing, nothing, lambda **_: nothing, "plain")
 
 
 def test_what_is_wrong_with_a_part_is_found_again_in_the_whole() -> None:

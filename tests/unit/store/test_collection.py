@@ -1,15 +1,13 @@
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.manifest import key_of
 from orch23.model.record import Record
 from orch23.store.collection import Chosen, Needs, Wish, blobs_of, counted, stored_bytes
 from orch23.store.opening import Store, open_store
-from orch23.store.stat_cache import Seen, Stamp, entry_of, load_seen, save_seen
 
 EVERYTHING = Wish(most_bytes=0)
 
@@ -150,20 +148,3 @@ def test_what_has_no_name_of_a_blob_is_none(store: Store) -> None:
     (store.contents.folder / "zz").mkdir()
     (store.contents.folder / "zz" / digest.sha256).write_text("x")
     assert [found for found, _ in blobs_of(store.contents.folder)] == [digest]
-
-
-# ---- the stat cache --------------------------------------------------------------------------------------
-
-
-def seen(number: int) -> Seen:
-    stamp = Stamp(1, number, 10 * number, -number, number, 0o755 if number % 2 else 0o644)
-    return Seen(stamp, entry_of(stamp, f"{number:064x}"), number + 5)
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 50])
-def test_a_cache_comes_back_as_it_was(tmp_path: Path, count: int) -> None:
-    files: Mapping[str, Seen] = {f"d/ü{number}": seen(number) for number in range(count)}
-    save_seen(tmp_path / "stat.json", files)
-    assert load_seen(tmp_path / "stat.json") == files
-    entry = load_seen(tmp_path / "stat.json").get("d/ü1")
-    assert entry is None or entry.entry == FileEntry(Digest(f"{1:064x}", 10), executable=True)

@@ -1,4 +1,5 @@
 import json
+import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,14 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.manifest import core_of, identity_of, key_of
 from orch23.model.record import Record
+from orch23.store.index import Index
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.records import Records, RecordsPart
+from orch23.store.records import GENERATION, TABLE, Records
 from orch23.store.strict_json import parse
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -249,35 +251,129 @@ def test_the_order_is_that_of_the_puts_whatever_is_reopened(steps: list[int | st
             assert records.last("code") == (expected[0] if expected else None)
 
 
-def test_a_part_answers_as_the_whole_does_and_goes_on_numbering_where_it_ended(tmp_path: Path) -> None:
-    whole = Records(tmp_path)
+def indexed(folder: Path) -> Index:
+    """Return an index of the records in a folder, as the store writes it."""
+    index = Index(folder.parent / "index.sqlite")
+    rows, _ = Records(folder).index_rows()
+    assert rows is not None
+    index.write({TABLE: rows})
+    index.close()
+    return index
+
+
+def reads(records: Records) -> set[str]:
+    """Return the keys of the files that were read so far."""
+    return set(records._shelves or ())
+
+
+def test_with_an_index_only_the_files_that_are_asked_for_are_read(tmp_path: Path) -> None:
+    whole = Records(tmp_path / "records")
     for text in ("v1", "v2", "v3"):
         for path in ("a.py", "b.py"):
             whole.put(record(text, path=path))
     whole.put(record("v1", path="a.py"))  # the newest again
-    mine = {record(text, path="a.py").key for text in ("v1", "v2")}
-    part = Records(tmp_path, RecordsPart(set(mine), whole.newest))
-    assert part.shelves() == whole.shelves() != {}
-    assert part.by_key(record("v3", path="a.py").key) == whole.by_key(record("v3", path="a.py").key) != ()
-    assert part.owners("b.py") == ()
+    some = Records(tmp_path / "records", indexed(tmp_path / "records"))
+    wanted = record("v3", path="a.py")
+    assert some.by_key(wanted.key) == whole.by_key(wanted.key) != ()
+    assert reads(some) == {wanted.key}
+    assert some.owners("c.py") == ()
+    assert reads(some) == {wanted.key}
+    assert [one.manifest["command"] for one in some.owners("a.py")] == ["v1", "v3", "v2"]
+    assert some.by_key(record("v9").key) == ()
+    assert len(reads(some)) == 3
     identity = identity_of(record("v1").manifest)
-    assert part.by_identity(identity) == whole.by_identity(identity)
-    assert [one.manifest["command"] for one in part.owners("a.py")] == ["v1", "v3", "v2"]
-    assert part.by_key(record("v9").key) == ()
-    part.put(record("v9"))
-    again = Records(tmp_path)
-    assert [one.manifest["command"] for one in again.owners("a.py")] == ["v9", "v1", "v3", "v2"]
-    assert again.newest == whole.newest + 1
-    assert again.shelves() != whole.shelves() or again.shelves() == part.shelves()
+    assert some.by_identity(identity) == whole.by_identity(identity)
 
 
-def test_a_damaged_file_in_a_part_is_mended_like_any_other(tmp_path: Path) -> None:
-    whole = Records(tmp_path)
+def test_what_is_put_beside_an_index_comes_first_and_makes_the_index_one_of_other_records(tmp_path: Path) -> None:
+    whole = Records(tmp_path / "records")
+    for text in ("v1", "v2"):
+        whole.put(record(text))
+    index = indexed(tmp_path / "records")
+    some = Records(tmp_path / "records", index)
+    assert some.is_indexed()
+    some.put(record("v3"))
+    some.put(record("v1"))
+    assert not Records(tmp_path / "records", index).is_indexed()
+    assert [one.manifest["command"] for one in Records(tmp_path / "records", index).owners("a.py")] == [
+        "v1",
+        "v3",
+        "v2",
+    ]
+    fresh, changed = some.index_rows()
+    assert fresh is None
+    index.write({}, {TABLE: changed})
+    again = Records(tmp_path / "records", index)
+    assert again.is_indexed()
+    assert [one.manifest["command"] for one in again.owners("a.py")] == ["v1", "v3", "v2"]
+    assert again.last("code") == record("v1")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
+@settings(deadline=None)
+def test_any_history_reads_the_same_with_an_index_and_without(steps: list[tuple[int, bool]]) -> None:
+    pool = [record(f"v{number % 2}", path=f"p{number // 2}", stage=f"s{number}") for number in range(4)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "records"
+        index: Index | None = None
+        records = Records(folder, index)
+        for number, is_saved in steps:
+            records.put(pool[number])
+            if is_saved:
+                index = index or Index(Path(name) / "index.sqlite")
+                fresh, changed = records.index_rows()
+                index.write({TABLE: fresh} if fresh is not None else {}, {TABLE: changed} if fresh is None else {})
+                records = Records(folder, index)
+                assert records.is_indexed()
+            whole = Records(folder)
+            for one in pool:
+                assert records.by_key(one.key) == whole.by_key(one.key)
+                assert records.by_core(core_of(one.manifest)) == whole.by_core(core_of(one.manifest))
+                assert records.owners(next(iter(one.outputs))) == whole.owners(next(iter(one.outputs)))
+                assert records.last(one.stage) == whole.last(one.stage)
+
+
+@pytest.mark.parametrize("change", ["a record is removed", "the records are removed", "the state is removed"])
+def test_an_index_of_other_records_is_not_believed(tmp_path: Path, change: str) -> None:
+    whole = Records(tmp_path / "records")
+    for text in ("v1", "v2"):
+        whole.put(record(text))
+    index = indexed(tmp_path / "records")
+    key = record("v2").key
+    if change == "a record is removed":
+        (tmp_path / "records" / key[:2] / key).unlink()
+    elif change == "the records are removed":
+        shutil.rmtree(tmp_path / "records")
+    else:
+        (tmp_path / GENERATION).unlink()
+    some = Records(tmp_path / "records", index)
+    assert not some.is_indexed()
+    assert some.owners("a.py") == Records(tmp_path / "records").owners("a.py")
+
+
+def test_a_damaged_index_costs_nothing_but_time(tmp_path: Path) -> None:
+    whole = Records(tmp_path / "records")
+    for text in ("v1", "v2", "v3"):
+        whole.put(record(text))
+    index = indexed(tmp_path / "records")
+    sound = index.path.read_bytes()
+    wanted = [one.manifest["command"] for one in whole.owners("a.py")]
+    for at in range(0, len(sound), 97):
+        index.close()
+        index.path.write_bytes(sound[:at] + bytes([sound[at] ^ 255]) + sound[at + 1 :])
+        some = Records(tmp_path / "records", Index(index.path))
+        assert [one.manifest["command"] for one in some.owners("a.py")] == wanted
+        assert some.by_key(record("v2").key) == (record("v2"),)
+
+
+def test_a_damaged_file_is_mended_where_an_index_leads_to_it(tmp_path: Path) -> None:
+    whole = Records(tmp_path / "records")
     whole.put(record("v1"))
+    index = indexed(tmp_path / "records")
     key = record("v1").key
-    (tmp_path / key[:2] / key).write_text("no record\n")
-    part = Records(tmp_path, RecordsPart(set(), 9))
-    assert part.by_key(key) == ()
-    assert len(part.healed) == 1
-    part.put(record("v2"))
-    assert not (tmp_path / key[:2] / key).exists()
+    (tmp_path / "records" / key[:2] / key).write_text("no record\n")
+    some = Records(tmp_path / "records", index)
+    assert some.by_key(key) == ()
+    assert len(some.healed) == 1
+    some.put(record("v2"))
+    assert not (tmp_path / "records" / key[:2] / key).exists()

@@ -12,7 +12,8 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_ignored, match
 from orch23.snapshot.looks import RACY_NS, Looks
-from orch23.store.workspace import Workspace
+from orch23.store.index import Index
+from orch23.store.workspace import TABLE, Workspace
 
 
 class Clock:
@@ -96,16 +97,29 @@ def test_the_root_itself_may_be_reached_by_a_link(root: Path, tmp_path: Path) ->
     assert Workspace(tmp_path / "alias", None).listing("**") == ("a",)
 
 
+def save(workspace: Workspace) -> None:
+    """Write what a workspace has seen into its index, as the store does."""
+    index = workspace._index
+    rows = workspace.index_rows()
+    if index is None:
+        return
+    if index.holds(TABLE):
+        index.write({}, {TABLE: rows})
+    else:
+        index.write({TABLE: {path: row for path, row in rows.items() if row is not None}})
+    index.close()
+
+
 def test_a_settled_file_is_hashed_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = put(root, "a")
     clock = Clock(target.stat().st_ctime_ns + 3 * RACY_NS)
-    workspace = Workspace(root, root / "cache", clock)
+    workspace = Workspace(root, Index(root / "cache"), clock)
     seen = hashed(monkeypatch)
     for _ in range(3):
         workspace.entry("a")
     assert seen == ["a"]
-    workspace.save_cache()
-    assert Workspace(root, root / "cache", clock).entry("a") == workspace.entry("a")
+    save(workspace)
+    assert Workspace(root, Index(root / "cache"), clock).entry("a") == workspace.entry("a")
     assert seen == ["a"]
 
 
@@ -115,7 +129,7 @@ def test_a_racy_or_future_file_is_hashed_again_each_time(
 ) -> None:
     target = put(root, "a")
     clock = Clock(target.stat().st_ctime_ns + age_ns)
-    workspace = Workspace(root, root / "cache", clock)
+    workspace = Workspace(root, Index(root / "cache"), clock)
     seen = hashed(monkeypatch)
     workspace.entry("a")
     clock.now_ns += 100 * RACY_NS
@@ -169,48 +183,48 @@ def test_an_invalidated_file_is_hashed_again(root: Path, monkeypatch: pytest.Mon
 
 def test_racy_entries_are_not_saved(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(put(root, "a").stat().st_ctime_ns)
-    workspace = Workspace(root, root / "cache", clock)
+    workspace = Workspace(root, Index(root / "cache"), clock)
     workspace.entry("a")
-    workspace.save_cache()
+    save(workspace)
     clock.now_ns += 100 * RACY_NS
     seen = hashed(monkeypatch)
-    Workspace(root, root / "cache", clock).entry("a")
+    Workspace(root, Index(root / "cache"), clock).entry("a")
     assert seen == ["a"]
 
 
 def test_a_damaged_cache_gives_no_wrong_entry(root: Path, damage: Callable[[Path], None]) -> None:
     clock = Clock(put(root, "a", "truth").stat().st_ctime_ns + 3 * RACY_NS)
-    cache = root / ".orch23" / "stat.json"
-    first = Workspace(root, cache, clock)
+    cache = root / ".orch23" / "index.sqlite"
+    first = Workspace(root, Index(cache), clock)
     first.entry("a")
-    first.save_cache()
+    save(first)
     damage(cache)
-    second = Workspace(root, cache, clock)
+    second = Workspace(root, Index(cache), clock)
     assert second.entry("a") == FileEntry(digest_bytes(b"truth"))
-    second.save_cache()
-    assert Workspace(root, cache, clock).entry("a") == FileEntry(digest_bytes(b"truth"))
+    save(second)
+    assert Workspace(root, Index(cache), clock).entry("a") == FileEntry(digest_bytes(b"truth"))
 
 
 def test_the_cache_of_another_directory_is_not_believed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(put(root, "a").stat().st_ctime_ns + 3 * RACY_NS)
-    first = Workspace(root, tmp_path / "cache", clock)
+    first = Workspace(root, Index(tmp_path / "cache"), clock)
     first.entry("a")
-    first.save_cache()
+    save(first)
     (tmp_path / "other").mkdir()
     seen = hashed(monkeypatch)
-    Workspace(tmp_path / "other", tmp_path / "cache", clock).entry("a")
-    Workspace(root, tmp_path / "cache", clock).entry("a")
+    Workspace(tmp_path / "other", Index(tmp_path / "cache"), clock).entry("a")
+    Workspace(root, Index(tmp_path / "cache"), clock).entry("a")
     assert seen == []  # the one has no such file, the other knows it
     put(tmp_path / "other", "a")
-    Workspace(tmp_path / "other", tmp_path / "cache", clock).entry("a")
+    Workspace(tmp_path / "other", Index(tmp_path / "cache"), clock).entry("a")
     assert seen == ["a"]
 
 
 def test_looking_saves_nothing(root: Path) -> None:
     put(root, "a")
-    workspace = Workspace(root, root / ".orch23" / "stat.json")
+    workspace = Workspace(root, Index(root / ".orch23" / "index.sqlite"))
     workspace.entry("a")
     workspace.listing("**")
     assert not (root / ".orch23").exists()
@@ -344,7 +358,7 @@ def test_names_that_nobody_can_write_and_our_own_temporary_files_are_not_listed(
 def test_many_threads_may_look(root: Path) -> None:
     for number in range(50):
         put(root, f"d{number % 5}/{number}", str(number))
-    workspace = Workspace(root, root / "cache")
+    workspace = Workspace(root, Index(root / "cache"))
     with ThreadPoolExecutor(8) as pool:
         entries = list(pool.map(lambda n: workspace.entry(f"d{n % 5}/{n}"), list(range(50)) * 4))
     assert entries == [FileEntry(digest_bytes(str(n).encode())) for n in range(50)] * 4

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
-from orch23.store.lock_file import lock_text, read_lock, write_lock
-from orch23.store.lock_part import read_part, write_part
+from orch23.store.lock_file import lock_text, read_lock, read_some, write_lock, write_some
 from tests.unit.store.test_lock_file import NAMES, RECORDS, record
 
 
@@ -24,10 +23,12 @@ def test_what_a_part_says_and_gets_is_what_the_whole_would(
     before = LockFile({name: old for name, (old, _, _) in cases.items()})
     part = LockFile({name: new for name, (_, new, is_in) in cases.items() if is_in})
     write_lock(root, "x.lock", before, pipeline)
-    assert read_part(root / "x.lock", part.records).records == {name: before.records[name] for name in part.records}
-    write_part(root, "x.lock", part, pipeline)
+    data = (root / "x.lock").read_bytes()
+    found = read_some(root / "x.lock", part.records, data)
+    assert found.records == {name: before.records[name] for name in part.records}
+    write_some(root, "x.lock", part, pipeline, data)
     assert (root / "x.lock").read_text() == lock_text(LockFile({**before.records, **part.records}), pipeline)
-    assert not write_part(root, "x.lock", part, pipeline)
+    assert not write_some(root, "x.lock", part, pipeline, data)
 
 
 @pytest.mark.parametrize(
@@ -47,16 +48,16 @@ def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path, old: st
     assert old in text
     (tmp_path / "x.lock").write_text(text.replace(old, new))
     with pytest.raises(CorruptStateError):
-        read_part(tmp_path / "x.lock", ["b"])
+        read_some(tmp_path / "x.lock", ["b"], (tmp_path / "x.lock").read_bytes())
 
 
 def test_names_behind_the_end_mark_are_left_to_who_reads_it_all(tmp_path: Path) -> None:
     write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in ("a", "code@\u00e9", "\u00e9")}), "p")
     with pytest.raises(CorruptStateError):
-        read_part(tmp_path / "x.lock", ["a"])
+        read_some(tmp_path / "x.lock", ["a"], (tmp_path / "x.lock").read_bytes())
 
 
 def test_without_the_file_there_is_no_part_of_it(tmp_path: Path) -> None:
     with pytest.raises(CorruptStateError):
-        read_part(tmp_path / "x.lock", ["b"])
+        read_some(tmp_path / "x.lock", ["b"], b"")
     assert read_lock(tmp_path / "x.lock") == LockFile()

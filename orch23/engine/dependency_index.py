@@ -1,0 +1,311 @@
+"""What the stages of a project rest on, where a build had nothing to do; and which of them an edit reaches.
+
+It is a table of the store's index, one for each command line. A path leads to the stages that looked at it, and a stage
+to those that follow it. So what an edit costs does not grow with the number of stages.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import Record
+from orch23.store.index import Index, IndexFaultError
+
+_T = TypeVar("_T")
+_HEAD, _TEXT = b"head", b"text"
+_STAGE, _FAMILY, _READERS, _CHAIN, _ABOVE, _GROUP = b"stage ", b"foreach ", b"reads ", b"chain ", b"above ", b"group "
+_encode = msgspec.msgpack.encode
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One stage: its declaration, its place in the plan, what it looked at, and the files that it makes.
+
+    `looked` are files by their path, and folders that it listed by their whole path.
+    """
+
+    node: Stage
+    number: int
+    upstream: tuple[str, ...]
+    downstream: tuple[str, ...]
+    looked: tuple[str, ...]
+    makes: tuple[str, ...]
+    above: tuple[str, ...] = ()
+    group: str = ""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What is said once for all stages. `token` pairs it with a snapshot; `began` is the event that begins a build.
+
+    `ends` counts the stages by how they end in a build with nothing to do. `read` are the pipeline and the vars file,
+    by their names below the root.
+    """
+
+    token: str
+    pipeline: Pipeline
+    began: dict[str, object]
+    ends: dict[str, int]
+    read: tuple[str, ...]
+
+
+class OutdatedIndexError(Exception):
+    """The index does not say what an edit reaches: everything is to be decided."""
+
+
+class Rows:
+    """The table of one command line.
+
+    Raises:
+        OutdatedIndexError: the table has no answer, or cannot be read. So do all of its methods.
+
+    """
+
+    def __init__(self, index: Index, table: str) -> None:
+        """Take the index and the name of the table, and read the head."""
+        self._index, self._table = index, table
+        self.head = self._value(_HEAD, Head)
+        self.row = cache(self._row)
+
+    def family(self, name: str) -> ForeachStage | None:
+        """Return the foreach of this name, or None."""
+        data = self._get(_FAMILY + _bytes(name))
+        return None if data is None else _decoded(data, ForeachStage)
+
+    def readers(self, path: str) -> tuple[str, ...]:
+        """Return the stages that looked at a path."""
+        return self._names(_READERS, path)
+
+    def chain(self, name: str) -> tuple[str, ...]:
+        """Return the items of a chain, in order."""
+        return self._names(_CHAIN, name)
+
+    def above(self, chain: str) -> tuple[str, ...]:
+        """Return the stages that see the files of a chain as they were before it."""
+        return self._names(_ABOVE, chain)
+
+    def group(self, name: str) -> tuple[str, ...]:
+        """Return the members of a promotion group."""
+        return self._names(_GROUP, name)
+
+    def text(self) -> str:
+        """Return the text of the pipeline."""
+        return self._value(_TEXT, str)
+
+    def nodes(self) -> Mapping[str, Stage]:
+        """Return all stages and items by name, in the order of the plan."""
+        try:
+            rows = [_decoded(data, Row) for key, data in self._index.rows(self._table) if key.startswith(_STAGE)]
+        except IndexFaultError as fault:
+            raise OutdatedIndexError from fault
+        return {row.node.name: row.node for row in sorted(rows, key=lambda one: one.number)}
+
+    def _row(self, name: str) -> Row:
+        return self._value(_STAGE + _bytes(name), Row)
+
+    def _names(self, kind: bytes, name: str) -> tuple[str, ...]:
+        data = self._get(kind + _bytes(name))
+        return () if data is None else tuple(_decoded(data, list[str]))
+
+    def _value(self, key: bytes, kind: type[_T]) -> _T:
+        data = self._get(key)
+        if data is None:
+            raise OutdatedIndexError
+        return _decoded(data, kind)
+
+    def _get(self, key: bytes) -> bytes | None:
+        try:
+            return self._index.get(self._table, key)
+        except IndexFaultError as fault:
+            raise OutdatedIndexError from fault
+
+
+class Reach(Struct, frozen=True):
+    """The stages that an edit may give something to do, and those around them whose results they see; by plan order."""
+
+    rows: Rows
+    reached: tuple[str, ...]
+    around: tuple[str, ...]
+
+    def plan(self, pieces: Mapping[str, Stage] | None = None) -> Plan:
+        """Return the plan of these stages; `pieces` are stages that are declared otherwise by now."""
+        rows = self.rows
+        found = {name: rows.row(name) for name in (*self.reached, *self.around)}
+        order = tuple(sorted(found, key=lambda name: found[name].number))
+        nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
+        reached = frozenset(self.reached)
+        chains = dict.fromkeys(node.chain.chain for node in nodes.values() if node.chain is not None)
+        groups = dict.fromkeys(found[name].group for name in self.reached if found[name].group)
+        families: dict[str, list[Stage]] = {}
+        for node in nodes.values():
+            families.setdefault(node.family, []).append(node)
+        foreach = {name: one for name in families if (one := rows.family(name)) is not None}
+        stages = tuple(foreach.get(name) or nodes[name] for name in families)
+        return Plan(
+            pipeline=msgspec.structs.replace(rows.head.pipeline, stages=stages),
+            nodes=nodes,
+            order=order,
+            upstream={name: found[name].upstream if name in reached else () for name in order},
+            downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
+            expansions={name: tuple(families[name]) for name in foreach},
+            chains={name: rows.chain(name) for name in chains},
+            above={name: frozenset(found[name].above) for name in order if found[name].above},
+            groups={name: rows.group(name) for name in groups},
+            whole=cache(rows.nodes),
+        )
+
+
+def reach(rows: Rows, changed: Iterable[str], is_there: Callable[[str], bool], edited: Collection[str] = ()) -> Reach:
+    """Return what a change of these paths can reach, and of the stages that are declared otherwise.
+
+    A path is a file, or the whole path of a folder that was listed. What it means that a file is gone, only a stage
+    that makes it can tell.
+
+    Raises:
+        OutdatedIndexError: that is not known, or it is more than half of all stages.
+
+    """
+    found = set(edited)
+    for path in changed:
+        readers = rows.readers(path)
+        makes = any(path in rows.row(name).makes for name in readers)
+        if not readers or not (makes or is_there(path)):
+            raise OutdatedIndexError
+        found.update(readers)
+    if not found:
+        raise OutdatedIndexError
+    total, waiting = rows.head.ends.get("fresh", 0), list(found)
+    while waiting:
+        more = _following(rows, waiting.pop()) - found
+        found |= more
+        waiting += more
+        if 2 * len(found) > total:
+            raise OutdatedIndexError
+    around = _around(rows, found)
+    return Reach(rows, _in_order(rows, found), _in_order(rows, around))
+
+
+def _following(rows: Rows, name: str) -> set[str]:
+    """Return what has to be decided if a stage is: what comes after it, its chain, and its promotion group."""
+    row = rows.row(name)
+    more = {*row.downstream, *(rows.group(row.group) if row.group else ())}
+    if row.node.chain is not None:
+        more.update(rows.chain(row.node.chain.chain), rows.above(row.node.chain.chain))
+    return more
+
+
+def _around(rows: Rows, reached: set[str]) -> set[str]:
+    """Return the stages whose files these read, and the chains that these are of, or that the reached stand above."""
+    found = {up for name in reached for up in rows.row(name).upstream} - reached
+    chains = {node.chain.chain for name in found if (node := rows.row(name).node).chain is not None}
+    chains.update(chain for name in reached for chain in rows.row(name).above)
+    return found.union(*(rows.chain(chain) for chain in chains)) - reached
+
+
+def _in_order(rows: Rows, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=lambda name: rows.row(name).number))
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+def all_rows(
+    head: Head,
+    text: str,
+    plan: Plan,
+    wanted: frozenset[str],
+    reads: Mapping[str, Collection[str]],
+    records: Mapping[str, Record],
+) -> Mapping[bytes, bytes] | None:
+    """Return the table of a project with nothing to do; None where its stages cannot be decided apart.
+
+    `wanted` are the stages that were asked for, `reads` what each of them looked at, `records` their results.
+    """
+    chains = {chain: items for chain, items in plan.chains.items() if not wanted.isdisjoint(items)}
+    if plan.unexpanded or not all(wanted.issuperset(items) for items in chains.values()):
+        return None
+    if any(not wanted.issuperset(plan.upstream[name]) for name in wanted):
+        return None
+    rows = {_HEAD: _encode(head), _TEXT: _encode(text)}
+    readers: dict[str, list[str]] = {}
+    above: dict[str, list[str]] = {}
+    for number, name in enumerate(plan.order):
+        node = plan.nodes[name]
+        if name not in wanted or isinstance(node, ForeachStage):
+            continue
+        looked = tuple(sorted(reads.get(name, ())))
+        row = Row(
+            node,
+            number,
+            plan.upstream[name],
+            tuple(one for one in plan.downstream[name] if one in wanted),
+            looked,
+            _makes(node, records[name]),
+            tuple(sorted(plan.above.get(name, ()))),
+            plan.group_of(name) or "",
+        )
+        rows[_STAGE + _bytes(name)] = _encode(row)
+        for path in looked:
+            readers.setdefault(path, []).append(name)
+        for chain in row.above:
+            above.setdefault(chain, []).append(name)
+    for family in (stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)):
+        rows[_FAMILY + _bytes(family.name)] = _encode(family)
+        for path in reads.get(family.name, ()):  # another list makes another plan: no row is of this name
+            readers.setdefault(path, []).append(family.name)
+    groups = {name: [one for one in names if one in wanted] for name, names in plan.groups.items()}
+    for kind, places in ((_READERS, readers), (_CHAIN, chains), (_ABOVE, above), (_GROUP, groups)):
+        rows.update((kind + _bytes(place), _encode(list(names))) for place, names in places.items())
+    return rows
+
+
+def changed_rows(
+    head: Head,
+    text: str | None,
+    reach: Reach,
+    plan: Plan,
+    reads: Mapping[str, Collection[str]],
+    records: Mapping[str, Record],
+) -> Mapping[bytes, bytes | None]:
+    """Return the rows that are others after a build of what an edit reached. `text` is None if it is as it was."""
+    rows: dict[bytes, bytes | None] = {_HEAD: _encode(head)}
+    if text is not None:
+        rows[_TEXT] = _encode(text)
+    readers: dict[str, set[str]] = {}
+
+    def of(path: str) -> set[str]:
+        if path not in readers:
+            readers[path] = set(reach.rows.readers(path))
+        return readers[path]
+
+    for name in reach.reached:
+        before, node = reach.rows.row(name), plan.nodes[name]
+        if isinstance(node, ForeachStage):
+            raise OutdatedIndexError
+        looked = tuple(sorted(reads.get(name, ())))
+        for path in set(before.looked).difference(looked):
+            of(path).discard(name)
+        for path in set(looked).difference(before.looked):
+            of(path).add(name)
+        row = msgspec.structs.replace(before, node=node, looked=looked, makes=_makes(node, records[name]))
+        rows[_STAGE + _bytes(name)] = _encode(row)
+    rows.update((_READERS + _bytes(path), _encode(sorted(names)) if names else None) for path, names in readers.items())
+    return rows
+
+
+def _makes(node: Stage, record: Record) -> tuple[str, ...]:
+    return tuple(sorted({*record.outputs, *record.deleted, *node.outputs}))
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _decoded(data: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeError) as error:  # of another orch23
+        raise OutdatedIndexError from error

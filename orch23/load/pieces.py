@@ -1,0 +1,80 @@
+"""Cut the text of a pipeline into the texts of its stages, so that one that was edited can be read by itself."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from orch23.load.yaml_text import PIPELINE, parse
+
+_STAGES = re.compile(r"stages:[ \t]*(?:#.*)?")
+_KEY = re.compile(r"""( +)(?:([A-Za-z0-9._-]+)|"([A-Za-z0-9._-]+)"|'([A-Za-z0-9._-]+)')[ \t]*:(?:[ \t].*)?""")
+
+
+class Pieces(Struct, frozen=True):
+    """A text in pieces: the lines before and after the stages, and the lines of each stage, in their order."""
+
+    head: tuple[str, ...]
+    stages: Mapping[str, tuple[str, ...]]
+    tail: tuple[str, ...]
+
+    def alone(self, names: tuple[str, ...]) -> str:
+        """Return a text with these stages and no other."""
+        lines = [*self.head, *(line for name in names for line in self.stages[name]), *self.tail]
+        return "\n".join(lines)
+
+
+def cut(text: str) -> Pieces | None:
+    """Return the pieces of a text as far as its lines show them; None where they do not.
+
+    Only lines are looked at, so a scalar of several lines may be cut in two: `are_whole` tells.
+    """
+    lines = text.split("\n")
+    starts = [number for number, line in enumerate(lines) if _STAGES.fullmatch(line)]
+    if len(starts) != 1 or "\r" in text:
+        return None
+    first = starts[0] + 1
+    end = next((n for n in range(first, len(lines)) if lines[n] and lines[n][0] not in " #"), len(lines))
+    indent = next((_indent(line) for line in lines[first:end] if line.strip(" ") and line.lstrip(" ")[0] != "#"), 0)
+    stages: dict[str, tuple[str, ...]] = {}
+    name, begin = "", first
+    for number in range(first, end):
+        line = lines[number]
+        if not line.startswith(" " * indent) or line[indent : indent + 1] in (" ", "", "#"):
+            continue
+        key = _KEY.fullmatch(line)
+        if key is None or len(key[1]) != indent:
+            return None
+        if name:
+            stages[name] = tuple(lines[begin:number])
+            begin = number
+        name = key[2] or key[3] or key[4]
+        if name in stages:
+            return None
+    if not name:
+        return None
+    stages[name] = tuple(lines[begin:end])
+    return Pieces(tuple(lines[:first]), stages, tuple(lines[end:]))
+
+
+def are_whole(pieces: Pieces, names: tuple[str, ...]) -> bool:
+    """Return whether each of these pieces is valid YAML by itself, with the one entry that it is named by."""
+    for name in names:
+        text = "\n".join(("stages:", *pieces.stages[name]))
+        parsed = parse(text, "", PIPELINE)
+        tree = parsed.tree
+        stages = tree.get("stages") if isinstance(tree, Mapping) and len(tree) == 1 else None
+        if parsed.diagnostics or not isinstance(stages, Mapping) or list(stages) != [name]:
+            return False
+    return True
+
+
+def edited(before: Pieces, after: Pieces) -> tuple[str, ...] | None:
+    """Return the stages whose text is another one; None where something else differs too, or their names or order."""
+    if (before.head, before.tail) != (after.head, after.tail) or list(before.stages) != list(after.stages):
+        return None
+    return tuple(name for name, lines in after.stages.items() if lines != before.stages[name])
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))

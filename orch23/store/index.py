@@ -1,0 +1,317 @@
+"""The index of a store: one SQLite file, derived from the other files of the store, that can be deleted at any time.
+
+It holds tables of rows. A row is a key and a value, both bytes. Rows are kept in buckets by the hash of their key. A
+bucket has a checksum over its place and its rows. All buckets of a table are there, so a bucket that is missing is
+damage, and a key that is not in its bucket has no row.
+
+Only the holder of the build lock writes, with a rollback journal. A reader that finds a journal, a damaged bucket, or
+any error of SQLite gets an IndexFaultError; the caller then reads what the index was derived from.
+"""
+
+import contextlib
+import os
+import stat
+import struct
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, discard
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FILE = "index.sqlite"
+FORMAT = 1
+_ROWS_PER_BUCKET = 8
+_LENGTHS = struct.Struct("<II")
+_SUM = struct.Struct("<I")
+_BUSY_S = 2.0
+_FEW_QUESTIONS = 200
+"""After more questions than this, and than half of its buckets, a table is read as a whole."""
+_SCHEMA = """
+CREATE TABLE tables (name TEXT PRIMARY KEY, buckets INTEGER NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE rows (
+    name TEXT NOT NULL, bucket INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (name, bucket)
+) WITHOUT ROWID;
+"""
+
+
+class IndexFaultError(Exception):
+    """The index cannot be read, or is not as it was written: it says nothing."""
+
+
+class Index:
+    """One index file. Safe for calls from several threads; a forked child gets an IndexFaultError."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the place of the file; it is opened at the first question."""
+        self._path = path
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._writes = False
+        self._process = 0
+        self._buckets: dict[str, int] = {}
+        self._asked: dict[str, int] = {}
+        self._whole: dict[str, dict[bytes, bytes]] = {}
+
+    @property
+    def path(self) -> Path:
+        """Give the place of the file."""
+        return self._path
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """Return the value of a row, or None if the table has no such row.
+
+        Raises:
+            IndexFaultError: the table is missing, or the index cannot be read.
+
+        """
+        with self._lock, _faults():
+            whole = self._whole.get(table)
+            if whole is not None:
+                return whole.get(key)
+            count, asked = self._count(table), self._asked.get(table, 0) + 1
+            self._asked[table] = asked
+            if asked > max(_FEW_QUESTIONS, count // 2):
+                self._whole[table] = dict(self.rows(table))
+            return self._bucket(table, count, _number(key, count)).get(key)
+
+    def rows(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+        """Return all rows of a table, in no order.
+
+        Raises:
+            IndexFaultError: the table is missing, or the index cannot be read.
+
+        """
+        with self._lock, _faults():
+            count = self._count(table)
+            found = self._open().execute("SELECT bucket, data FROM rows WHERE name = ?", (table,)).fetchall()
+            if len(found) != count:
+                message = f"table {table} has {len(found)} of {count} buckets"
+                raise IndexFaultError(message)
+            pairs = [pair for number, data in found for pair in _unpack(table, count, number, data).items()]
+        return iter(pairs)
+
+    def holds(self, table: str) -> bool:
+        """Return whether there is such a table, in an index that can be read."""
+        with self._lock, contextlib.suppress(IndexFaultError), _faults():
+            return self._count(table) > 0
+        return False
+
+    def tables(self) -> tuple[str, ...]:
+        """Return the names of all tables; none where the index cannot be read."""
+        with self._lock, contextlib.suppress(IndexFaultError), _faults():
+            return tuple(name for (name,) in self._open().execute("SELECT name FROM tables ORDER BY name"))
+        return ()
+
+    def close(self) -> None:
+        """Close the file. The next question opens it again."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            self._forget()
+            if connection is not None and self._process == os.getpid():
+                connection.close()
+
+    def _forget(self) -> None:
+        self._buckets.clear()
+        self._asked.clear()
+        self._whole.clear()
+
+    # ---- writing: only for the holder of the build lock -------------------------------------------
+
+    def write(
+        self,
+        fresh: Mapping[str, Mapping[bytes, bytes]],
+        changed: Mapping[str, Mapping[bytes, bytes | None]] | None = None,
+        dropped: tuple[str, ...] = (),
+    ) -> None:
+        """Replace tables by `fresh` ones, change rows of others (None removes one), and drop tables, all or nothing.
+
+        What cannot be read is replaced by a new file. It is not made durable: nothing is lost with an index.
+        """
+        with self._lock:
+            try:
+                with _faults():
+                    self._write(fresh, changed or {}, dropped)
+            except IndexFaultError:
+                self.remove()
+                if not changed:
+                    with contextlib.suppress(IndexFaultError), _faults():
+                        self._write(fresh, {}, ())
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.close()
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            discard(f"{self._path}{suffix}")
+
+    def _write(
+        self,
+        fresh: Mapping[str, Mapping[bytes, bytes]],
+        changed: Mapping[str, Mapping[bytes, bytes | None]],
+        dropped: tuple[str, ...],
+    ) -> None:
+        connection = self._open(writing=True)
+        self._forget()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for table in (*dropped, *fresh):
+                connection.execute("DELETE FROM rows WHERE name = ?", (table,))
+                connection.execute("DELETE FROM tables WHERE name = ?", (table,))
+            for table, rows in fresh.items():
+                count = max(1, -(-len(rows) // _ROWS_PER_BUCKET))
+                buckets: list[dict[bytes, bytes]] = [{} for _ in range(count)]
+                for key, value in rows.items():
+                    buckets[_number(key, count)][key] = value
+                connection.execute("INSERT INTO tables VALUES (?, ?, ?)", (table, count, _sum_of(table, count)))
+                packed = ((table, number, _pack(table, count, number, bucket)) for number, bucket in enumerate(buckets))
+                connection.executemany("INSERT INTO rows VALUES (?, ?, ?)", packed)
+                self._buckets[table] = count
+            for table, edits in changed.items():
+                self._change(connection, table, edits)
+            connection.execute("COMMIT")
+        except BaseException:
+            self.close()  # which rolls it back
+            raise
+
+    def _change(self, connection: "sqlite3.Connection", table: str, edits: Mapping[bytes, bytes | None]) -> None:
+        count = self._count(table)
+        by_bucket: dict[int, dict[bytes, bytes | None]] = {}
+        for key, value in edits.items():
+            by_bucket.setdefault(_number(key, count), {})[key] = value
+        for number, some in by_bucket.items():
+            both: dict[bytes, bytes | None] = {**self._bucket(table, count, number), **some}
+            kept = {key: value for key, value in both.items() if value is not None}
+            data = _pack(table, count, number, kept)
+            connection.execute("UPDATE rows SET data = ? WHERE name = ? AND bucket = ?", (data, table, number))
+
+    # ---- the file -----------------------------------------------------------------------------------
+
+    def _open(self, *, writing: bool = False) -> "sqlite3.Connection":
+        if self._connection is not None and self._process != os.getpid():
+            message = "the index was opened by another process"  # POSIX locks: a child must not even close it
+            raise IndexFaultError(message)
+        if self._connection is None:
+            self._connection = _connect(self._path, writing=writing)
+            self._process = os.getpid()
+            self._writes = writing
+        elif writing and not self._writes:
+            self.close()
+            return self._open(writing=True)
+        return self._connection
+
+    def _count(self, table: str) -> int:
+        known = self._buckets.get(table)
+        if known is None:
+            row = self._open().execute("SELECT buckets, sum FROM tables WHERE name = ?", (table,)).fetchone()
+            if row is None:
+                raise KeyError(table)
+            known, checksum = row
+            if not isinstance(known, int) or known < 1 or checksum != _sum_of(table, known):
+                message = f"table {table} is damaged"
+                raise IndexFaultError(message)
+            self._buckets[table] = known
+        return known
+
+    def _bucket(self, table: str, count: int, number: int) -> dict[bytes, bytes]:
+        query = "SELECT data FROM rows WHERE name = ? AND bucket = ?"
+        row = self._open().execute(query, (table, number)).fetchone()
+        if row is None:
+            message = f"bucket {number} of table {table} is missing"
+            raise IndexFaultError(message)
+        return _unpack(table, count, number, row[0])
+
+
+@contextlib.contextmanager
+def _faults() -> Iterator[None]:
+    try:
+        yield
+    except IndexFaultError:
+        raise
+    except Exception as error:  # whatever SQLite stumbles over in a damaged file
+        message = f"the index cannot be read: {error}"
+        raise IndexFaultError(message) from error
+
+
+def _connect(path: Path, *, writing: bool) -> "sqlite3.Connection":
+    """Open the file. A reader changes nothing, and does not wait for the recovery that a journal calls for."""
+    import sqlite3  # noqa: PLC0415 - some Pythons lack it: then there is no index
+
+    if not writing:
+        if os.path.lexists(f"{path}-journal"):
+            message = "a write was interrupted"
+            raise IndexFaultError(message)
+        _check_regular(path)
+        url = f"file:{_escaped(path)}?mode=ro"
+        return sqlite3.connect(url, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    if os.path.lexists(f"{path}-journal"):  # what was interrupted is not worth a recovery
+        discard(path)
+        discard(f"{path}-journal")
+    if not path.parent.is_dir():
+        path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True)
+    if not os.path.lexists(path):
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(path, flags, PRIVATE_FILE))
+    _check_regular(path)
+    url = f"file:{_escaped(path)}?mode=rw"
+    connection = sqlite3.connect(url, uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA synchronous = OFF")
+        if connection.execute("PRAGMA user_version").fetchone()[0] != FORMAT:
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse what is no regular file. It is not opened for that: to close it would drop SQLite's locks."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        message = f"{path.name} is not a regular file"
+        raise IndexFaultError(message)
+
+
+def _escaped(path: Path) -> str:
+    """Return a path as the path of a URI."""
+    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _number(key: bytes, count: int) -> int:
+    return zlib.crc32(key) % count
+
+
+def _sum_of(table: str, count: int, number: int = -1, body: bytes | memoryview = b"") -> int:
+    """Return the checksum of a bucket, or of the entry of its table.
+
+    The number of buckets is part of it: a reader that knows the number from before a write must not look for a key in
+    a bucket from after it.
+    """
+    return zlib.crc32(body, zlib.crc32(f"{table} {count} {number}".encode()))
+
+
+def _pack(table: str, count: int, number: int, rows: Mapping[bytes, bytes]) -> bytes:
+    body = b"".join(b"".join((_LENGTHS.pack(len(key), len(value)), key, value)) for key, value in rows.items())
+    return _SUM.pack(_sum_of(table, count, number, body)) + body
+
+
+def _unpack(table: str, count: int, number: int, data: object) -> dict[bytes, bytes]:
+    if not isinstance(data, bytes) or not _is_sound(data, table, count, number):
+        message = f"bucket {number} of table {table} is damaged"
+        raise IndexFaultError(message)
+    rows: dict[bytes, bytes] = {}
+    at = _SUM.size
+    while at < len(data):
+        key_bytes, value_bytes = _LENGTHS.unpack_from(data, at)
+        at += _LENGTHS.size
+        rows[data[at : at + key_bytes]] = data[at + key_bytes : at + key_bytes + value_bytes]
+        at += key_bytes + value_bytes
+    return rows
+
+
+def _is_sound(data: bytes, table: str, count: int, number: int) -> bool:
+    return data[: _SUM.size] == _SUM.pack(_sum_of(table, count, number, memoryview(data)[_SUM.size :]))
