@@ -126,7 +126,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
             return code
     project, stages = open_wanted(console, wanted)
     selection = selection_of(wanted, stages)
-    plan, _ = build_plan(project.pipeline)
+    plan, _ = build_plan(project.pipeline, compiled=project.store.plans)
     if plan is not None:
         check_forced(plan, (*forced, *resample))
         selection.nodes(plan)

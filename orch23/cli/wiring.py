@@ -52,6 +52,7 @@ from orch23.model.errors import Orch23Error
 from orch23.model.event import Event, Observer
 from orch23.model.paths import match_any
 from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage, StopConditions
+from orch23.model.plan import Compiled
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.plan.writers import writes_of
 from orch23.providers.adapter import Setting
@@ -139,7 +140,7 @@ def open_project(settings: Settings) -> Project:
     store = open_store(settings.root, settings.meter)
     machinery, facts = _machinery(settings, store)
     try:
-        loaded = _load(settings)
+        loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
@@ -174,7 +175,7 @@ def _declared(settings: Settings, text: str) -> Mapping[str, Stage] | None:
     return stages if sound and len(stages) == len(loaded.pipeline.stages) else None
 
 
-def _load(settings: Settings, text: str | None = None) -> Loaded:
+def _load(settings: Settings, text: str | None = None, compiled: Compiled | None = None) -> Loaded:
     return load_pipeline(
         settings.pipeline_path,
         settings.root,
@@ -182,6 +183,7 @@ def _load(settings: Settings, text: str | None = None) -> Loaded:
         vars_file=settings.vars_file,
         swap=swap_of(settings),
         text=text,
+        compiled=compiled,
     )
 
 

@@ -9,7 +9,7 @@ from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import same_result
-from orch23.plan.graph import may_read, reads_of
+from orch23.plan.reads import may_read, reads_of
 from orch23.plan.writers import writes_of
 
 Node = Stage | ForeachStage

@@ -22,7 +22,7 @@ from orch23.model.paths import is_glob, match_any, meets
 from orch23.model.pipeline import Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record, retained_key, same_result
-from orch23.plan.graph import may_read, reads_of
+from orch23.plan.reads import may_read, reads_of
 from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Facts, Resolved, resolve_stage

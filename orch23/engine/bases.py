@@ -9,7 +9,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record, same_result
-from orch23.plan.graph import reads_of
+from orch23.plan.reads import reads_of
 
 
 class Bases(Struct, frozen=True):

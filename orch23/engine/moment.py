@@ -14,7 +14,8 @@ from orch23.model.manifest import Manifest
 from orch23.model.paths import match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
-from orch23.plan.graph import build_plan, extend, reads_of
+from orch23.plan.graph import build_plan, extend
+from orch23.plan.reads import reads_of
 from orch23.plan.writers import writes_of
 from orch23.resolve.expand import expand
 from orch23.resolve.prompts import Sources

@@ -11,7 +11,8 @@ from orch23.model.errors import InvalidInputError, MissingBytesError
 from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.plan.graph import extend, reads_of
+from orch23.plan.graph import extend
+from orch23.plan.reads import reads_of
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.plan.writers import writes_of
 from orch23.resolve.expand import Expansion, expand

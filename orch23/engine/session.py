@@ -124,7 +124,7 @@ def check_plan(pipeline: Pipeline, store: Store, machinery: Machinery) -> Plan:
 
     """
     problems = _without_plan(pipeline, machinery)
-    plan, found = build_plan(pipeline)
+    plan, found = build_plan(pipeline, compiled=store.plans)
     problems += found
     if plan is None:
         problems += inputs_of_nobody(

@@ -22,7 +22,7 @@ from orch23.model.paths import is_glob, match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import reads_of
+from orch23.plan.reads import reads_of
 from orch23.plan.writers import Outputs, Writers, WrittenPaths, writes_of
 from orch23.store.opening import Store
 

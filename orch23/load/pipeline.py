@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
+from orch23.model.plan import Compiled
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
 from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
@@ -56,6 +58,13 @@ class Loaded(Struct, frozen=True):
     digests: Mapping[str, Digest]
 
 
+class _Stored(Struct, frozen=True, array_like=True):
+    """A sound pipeline without the places of its nodes, and where each var came from."""
+
+    pipeline: Pipeline
+    origins: Mapping[str, str]
+
+
 class InvalidPipelineError(InvalidInputError):
     """The pipeline is not valid; `sources` are the texts that the diagnostics point into, `parsed` is what is sound."""
 
@@ -74,10 +83,11 @@ def load_pipeline(
     vars_file: Path | None = None,
     swap: Swap = NO_SWAP,
     text: str | None = None,
+    compiled: Compiled | None = None,
 ) -> Loaded:
     """Read a pipeline of the project at `root`. `swap` says who is asked in place of what it says itself.
 
-    `text` is parsed in the place of the file's.
+    `text` is parsed in the place of the file's. `compiled` are pipelines that were parsed before.
 
     Raises:
         NotFoundError: there is no such file, or the file of vars is missing.
@@ -94,10 +104,28 @@ def load_pipeline(
         sources[vars_name], digests[vars_name] = vars_text, vars_digest
     if refused or vars_refused:
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
+    made_of = _made_of(text, sets or {}, vars_name, vars_text, swap) if compiled is not None else b""
+    known = compiled.get(file, made_of) if compiled is not None and made_of else None
+    if known is not None:
+        stored = msgspec.msgpack.decode(known, type=_Stored)
+        pipeline = replace(stored.pipeline, locations=UpperPlaces(text, file))
+        return Loaded(pipeline, (), stored.origins, sources, digests)
     parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
+    if compiled is not None and made_of and not parsed.diagnostics:
+        stored = _Stored(replace(parsed.pipeline, locations={}), parsed.origins)
+        compiled.put(file, made_of, msgspec.msgpack.encode(stored))
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
+
+
+def _made_of(text: str, sets: Mapping[str, str], vars_name: str, vars_text: str | None, swap: Swap) -> bytes:
+    """Return all that a pipeline follows from; nothing where it cannot be written."""
+    parts = (text, sorted(sets.items()), vars_name, vars_text, swap.provider, swap.model, sorted(swap.unfit))
+    try:
+        return msgspec.msgpack.encode(parts)
+    except UnicodeError:  # an argument that is not UTF-8
+        return b""
 
 
 def _read(path: Path, root: Path) -> tuple[str, str, Digest, tuple[Diagnostic, ...]]:

@@ -12,3 +12,9 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     from difflib import get_close_matches  # noqa: PLC0415 - only for who mistyped
 
     return get_close_matches(word, list(known), n=1)
+
+
+def closest(name: str, known: list[str], otherwise: str) -> str:
+    """Return a did-you-mean, or another hint where nothing is near."""
+    close = nearest(name, known)
+    return f"did you mean `{close[0]}`?" if close else otherwise

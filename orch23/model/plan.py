@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -16,6 +17,16 @@ class Edge(Struct, frozen=True):
     why: str
 
 
+class Compiled(Protocol):
+    """Plans as they were compiled, each under a name with what it is made of."""
+
+    def get(self, name: str, made_of: bytes) -> bytes | None:
+        """Return the value under a name if it is made of these bytes, or None."""
+
+    def put(self, name: str, made_of: bytes, value: bytes) -> None:
+        """Keep a value in the place of the one under its name."""
+
+
 class Plan(Struct, frozen=True, kw_only=True, dict=True):
     """The graph. `order` is the lexicographically smallest topological order of the node names.
 
@@ -24,7 +35,8 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     those as they were before (version 0). `skipped` are the stages and items that their `if` switches off: no nodes.
     `groups` are the promotion groups, name -> nodes: a name that the pipeline gives, or that of an expanded foreach
     that is promoted together (`NAME[*]` where a group has the same name). `unexpanded` are the foreach among the nodes.
-    With `whole`, these nodes are the part of a pipeline that an edit reaches, and `whole` gives all of its nodes.
+    `compiled` are the stored plans, of which an expansion may be one. With `whole`, these nodes are the part of a
+    pipeline that an edit reaches, and `whole` gives all of its nodes.
     """
 
     pipeline: Pipeline
@@ -39,6 +51,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
     whole: Callable[[], Mapping[str, Stage | ForeachStage]] | None = None
+    compiled: Compiled | None = None
 
     @cached_property
     def all_nodes(self) -> Mapping[str, Stage | ForeachStage]:

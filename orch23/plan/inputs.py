@@ -6,10 +6,10 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.nearest import closest
 from orch23.model.paths import escaped, is_glob, match, meets
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
-from orch23.plan.graph import closest
 from orch23.plan.writers import Writers, writes_of
 
 IsFolder: TypeAlias = Callable[[str], bool]

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
-from orch23.plan.network import Network
+from orch23.plan.network import Graph, connect, graph_of, ordered, reason
 from orch23.plan.reasons import because
 
 _MOST_NAMES = 4
 
 
 def between_members(
-    pipeline: Pipeline, nodes: Mapping[str, Stage | ForeachStage], graph: Network, groups: Mapping[str, tuple[str, ...]]
+    pipeline: Pipeline, nodes: Mapping[str, Stage | ForeachStage], graph: Graph, groups: Mapping[str, tuple[str, ...]]
 ) -> list[Diagnostic]:
     """Return an error for each of these promotion groups that would wait for a stage that waits for the group.
 
@@ -22,12 +22,12 @@ def between_members(
     group_of = {name: group for group, names in groups.items() for name in names}
     if not group_of:
         return []
-    merged = Network(dict.fromkeys(_node(name, group_of) for name in graph.edges))
-    for before, after in ((a, b) for a, many in graph.edges.items() for b in many):
+    merged = graph_of(_node(name, group_of) for name in graph)
+    for before, after in graph.edges:
         one, other = _node(before, group_of), _node(after, group_of)
         if one != other:
-            merged.add(one, other, "")
-    if len(merged.order()) == len(merged.edges) or len(graph.order()) < len(graph.edges):
+            connect(merged, one, other, "")
+    if len(ordered(merged)) == len(merged) or len(ordered(graph)) < len(graph):
         return []  # no cycle, or one that has nothing to do with groups and is reported as such
     found: dict[frozenset[str], Diagnostic] = {}
     for group in sorted(groups):
@@ -43,7 +43,7 @@ def _node(name: str, group_of: Mapping[str, str]) -> str:
     return f"group {group_of[name]}" if name in group_of else name
 
 
-def _way_back(graph: Network, groups: Mapping[str, tuple[str, ...]], group: str) -> list[str]:
+def _way_back(graph: Graph, groups: Mapping[str, tuple[str, ...]], group: str) -> list[str]:
     """Return the shortest way from a member over stages outside of the group to a member; empty if there is none.
 
     On the way, from one member of another group every member of that group is reached.
@@ -55,7 +55,7 @@ def _way_back(graph: Network, groups: Mapping[str, tuple[str, ...]], group: str)
     while todo:
         following: list[str] = []
         for name in todo:
-            for after in sorted(graph.after(name)):
+            for after in sorted(graph.successors(name)):
                 if after in members:
                     if name not in members:
                         return _walked(came_from, name, after)
@@ -84,7 +84,7 @@ def _walked(came_from: Mapping[str, str | None], last: str, member: str) -> list
 def _refusal(
     pipeline: Pipeline,
     nodes: Mapping[str, Stage | ForeachStage],
-    graph: Network,
+    graph: Graph,
     group: str,
     path: list[str],
     group_of: Mapping[str, str],
@@ -105,8 +105,8 @@ def _refusal(
         pipeline.locate("stages", inner[0]),
         f"{way_out}, or remove one of these edges",
         related=tuple(
-            because(pipeline, nodes[a], nodes[b], graph.edges[a][b])
+            because(pipeline, nodes[a], nodes[b], reason(graph, a, b))
             for a, b in itertools.pairwise(path)
-            if b in graph.edges[a]
+            if graph.has_edge(a, b)
         ),
     )

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from orch23.model.diagnostic import Location, Related
+from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
+from orch23.model.nearest import closest
 from orch23.model.paths import meets, normal
 from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SliceInput, Stage
 
@@ -104,3 +105,14 @@ def _texts(pipeline: Pipeline, stage: str, at: tuple[str | int, ...], value: Jso
     elif isinstance(value, Sequence):
         for position, below in enumerate(value):
             yield from _texts(pipeline, stage, (*at, position), below)
+
+
+def no_such_stage(pipeline: Pipeline, name: str, position: int, need: str, known: list[str]) -> Diagnostic:
+    """Return the error about an entry of `needs` that is not the name of a stage."""
+    wanted = need.removesuffix("[*]")
+    return Diagnostic(
+        "E827" if "@" in wanted else "E823",
+        f"stage `{name}` needs `{wanted}`, which is no stage of this pipeline",
+        pipeline.locate("stages", name, "needs", position),
+        closest(wanted, known, "`needs` names stages"),
+    )

@@ -16,6 +16,7 @@ from orch23.model.own_files import LOGS
 from orch23.store.beneath import directory, leaves, read_regular, split
 from orch23.store.build_lock import BuildLock, check_folder
 from orch23.store.codes import E_STORE_VERSION
+from orch23.store.compiled import Compiled
 from orch23.store.contents import Contents
 from orch23.store.durable import (
     PRIVATE_FILE,
@@ -72,6 +73,8 @@ class Store(Struct, frozen=True, kw_only=True):
     sources: Sources
     promoter: Promoter
     index: Index
+    pipelines: Compiled
+    plans: Compiled
     is_strange: bool = False
     mended: list[str] = field(default_factory=list)
 
@@ -148,6 +151,12 @@ class Store(Struct, frozen=True, kw_only=True):
             tables[RECORDS_TABLE] = rows
         elif some:
             edits[RECORDS_TABLE] = some
+        for compiled in (self.pipelines, self.plans):
+            whole, new = compiled.changes()
+            if whole is not None:
+                tables[compiled.table] = whole
+            elif new:
+                edits[compiled.table] = new
         if not self.index.holds(FILES_TABLE):
             tables[FILES_TABLE] = {path: row for path, row in files.items() if row is not None}
         elif files:
@@ -201,6 +210,8 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
         sources=Sources(contents, workspace, meter),
         promoter=Promoter(root, place / "promote.json", contents, meter),
         index=index,
+        pipelines=Compiled(index, "pipelines", ("load", "model", "resolve", "checks")),
+        plans=Compiled(index, "plans", ("plan", "model")),
         is_strange=is_strange,
     )
 

@@ -21,8 +21,9 @@ from orch23.model.pipeline import (
     Stage,
     Verify,
 )
-from orch23.plan.graph import build_plan, extend, may_read, reads_of, unknown_needs
+from orch23.plan.graph import build_plan, extend, unknown_needs
 from orch23.plan.inputs import literal_reads, missing_inputs
+from orch23.plan.reads import may_read, reads_of
 from orch23.plan.writers import writes_of
 
 

@@ -1,48 +1,57 @@
-"""The order of a network is the library's, and only what is in a cycle, or after one, is not in it."""
+"""The order of a graph, what leads to what, and the reasons of edges."""
 
 import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.plan.network import Network
+from orch23.plan.network import Graph, connect, cycles, descendants, graph_of, leading_to, ordered, reason
 
 NAMES = "abcdefgh"
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=20)
 
 
-def made(pairs: list[tuple[str, str]]) -> tuple[Network, "nx.DiGraph[str]"]:
-    network = Network(NAMES)
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    graph.add_nodes_from(NAMES)
+def made(pairs: list[tuple[str, str]]) -> Graph:
+    graph = graph_of(NAMES)
     for before, after in pairs:
-        network.add(before, after, f"{before}{after}")
-        graph.add_edge(before, after)
-    return network, graph
+        if before != after:
+            connect(graph, before, after, f"{before}{after}")
+    return graph
 
 
 @given(PAIRS)
-def test_an_order_is_the_smallest_by_name(pairs: list[tuple[str, str]]) -> None:
-    network, graph = made([(a, b) for a, b in pairs if a != b])
-    if nx.is_directed_acyclic_graph(graph):
-        assert network.order() == tuple(nx.lexicographical_topological_sort(graph))
-    else:
-        stuck = {one for part in nx.strongly_connected_components(graph) if len(part) > 1 for one in part}
-        stuck |= {after for one in stuck for after in nx.descendants(graph, one)}
-        assert set(network.order()) == set(NAMES) - stuck
+def test_an_order_is_the_smallest_by_name_and_there_is_none_with_a_cycle(pairs: list[tuple[str, str]]) -> None:
+    graph = made(pairs)
+    waiting = {name: set(graph.predecessors(name)) for name in NAMES}
+    wanted: list[str] = []
+    while ready := sorted(name for name, before in waiting.items() if not before - set(wanted) and name not in wanted):
+        wanted.append(ready[0])
+    assert ordered(graph) == (tuple(wanted) if len(wanted) == len(NAMES) else ())
 
 
-@given(PAIRS)
-def test_who_comes_after_and_before_is_what_was_added(pairs: list[tuple[str, str]]) -> None:
-    network, graph = made([(a, b) for a, b in pairs if a != b])
+@given(PAIRS, st.lists(st.sampled_from(NAMES), unique=True))
+def test_what_leads_to_a_goal_is_found_also_in_cycles(pairs: list[tuple[str, str]], goals: list[str]) -> None:
+    graph = made(pairs)
+    leads = leading_to(graph, goals)
     for name in NAMES:
-        assert set(network.after(name)) == set(graph.successors(name))
-        assert sorted(network.before(name)) == sorted(graph.predecessors(name))
-        assert network.descendants(name) - {name} == nx.descendants(graph, name)
+        found = {goal for number, goal in enumerate(goals) if leads[name] >> number & 1}
+        after = {one for up in graph.successors(name) for one in (up, *nx.descendants(graph, up))}
+        assert found == after & set(goals)
+        assert descendants(graph, [name]) == {name} | nx.descendants(graph, name)
+
+
+@given(PAIRS)
+def test_each_part_with_a_cycle_has_one_named_by_its_edges(pairs: list[tuple[str, str]]) -> None:
+    graph = made(pairs)
+    parts = [part for part in nx.strongly_connected_components(graph) if len(part) > 1]
+    found = list(cycles(graph))
+    assert len(found) == len(parts)
+    for edges in found:
+        assert all(graph.has_edge(a, b) and why == f"{a}{b}" for a, b, why in edges)
+        assert [b for _, b, _ in edges] == [a for a, _, _ in (*edges[1:], edges[0])]
 
 
 def test_the_first_reason_of_an_edge_stays() -> None:
-    network = Network("ab")
-    network.add("a", "b", "first")
-    network.add("a", "b", "second")
-    assert network.edges["a"] == {"b": "first"}
-    assert list(network.before("b")) == ["a"]
+    graph = graph_of("ab")
+    connect(graph, "a", "b", "first")
+    connect(graph, "a", "b", "second")
+    assert reason(graph, "a", "b") == "first"

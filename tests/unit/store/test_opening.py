@@ -77,7 +77,8 @@ def test_a_file_in_the_place_of_the_store_is_told_and_left(tmp_path: Path, folde
 
 
 @pytest.mark.parametrize(
-    "place", ["index.sqlite", "generation", "promote.json", "VERSION", "cas/ab/blob", "records/ab/key", "exchanges/ab/x.json"]
+    "place",
+    ["index.sqlite", "generation", "promote.json", "VERSION", "cas/ab/blob", "records/ab/key", "exchanges/ab/x.json"],
 )
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
 def test_what_is_no_file_in_a_files_place_is_removed_and_told(tmp_path: Path, place: str, kind: str) -> None:

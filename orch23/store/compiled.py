@@ -1,0 +1,63 @@
+"""Values that are made of others at some cost, kept in the index by what they are made of: pipelines and plans."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from orch23.store.index import Index, IndexFaultError
+
+_DIGEST = hashlib.sha256().digest_size
+_MOST = 64
+_PROGRAM = Path(__file__).parent.parent
+
+
+class Compiled:
+    """One table of the index: under each name the value that was made last, with the digest of what it is made of.
+
+    What is put is in the index once `changes` are written.
+    """
+
+    def __init__(self, index: Index, table: str, folders: Iterable[str]) -> None:
+        """Take the index, the name of the table, and the folders of the program whose code makes the values."""
+        self._index = index
+        self.table = table
+        self._version = _version(folders)
+        self._new: dict[bytes, bytes] = {}
+
+    def get(self, name: str, made_of: bytes) -> bytes | None:
+        """Return the value under a name if it is made of these bytes, or None."""
+        key = name.encode("utf-8", "surrogateescape")
+        try:
+            found = self._new.get(key) or self._index.get(self.table, key)
+        except IndexFaultError:
+            return None
+        return found[_DIGEST:] if found is not None and found[:_DIGEST] == self._digest(made_of) else None
+
+    def put(self, name: str, made_of: bytes, value: bytes) -> None:
+        """Keep a value in the place of the one under its name."""
+        self._new[name.encode("utf-8", "surrogateescape")] = self._digest(made_of) + value
+
+    def changes(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
+        """Return the whole table where it has to be written anew, or None and the rows that are new."""
+        if not self._new:
+            return None, {}
+        try:
+            known = dict(self._index.rows(self.table))
+        except IndexFaultError:
+            return dict(self._new), {}
+        if len(known.keys() | self._new.keys()) > _MOST:
+            return dict(self._new), {}
+        return None, dict(self._new)
+
+    def _digest(self, made_of: bytes) -> bytes:
+        return hashlib.sha256(self._version + made_of).digest()
+
+
+def _version(folders: Iterable[str]) -> bytes:
+    """Return what is another one if the code in some folders is: another code may make other values."""
+    stamps = []
+    for folder in folders:
+        with os.scandir(_PROGRAM / folder) as entries:
+            stamps += [(one.path, (found := one.stat()).st_mtime_ns, found.st_size) for one in entries if one.is_file()]
+    return hashlib.sha256(repr(sorted(stamps)).encode("utf-8", "surrogateescape")).digest()
