@@ -135,7 +135,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
         "orch23.cli.partial_build.FEWEST": fewest,
         "orch23.store.opening.Workspace": Watched,
         "orch23.cli.wiring.Fanout": Told,
-        "orch23.cli.wiring.load_pipeline": after("loaded", load_pipeline),
+        "orch23.load.pipeline.load_pipeline": after("loaded", load_pipeline),
         "orch23.load.pipeline.open_file": before("read", open_file),
         "orch23.snapshot.looks.Looks.differ": after("compared", Looks.differ),
         "orch23.cli.wiring.partial_build": after("part", partial_build),

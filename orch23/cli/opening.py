@@ -11,7 +11,7 @@ from orch23.cli.memory import nothing_collected
 from orch23.cli.options import Wanted
 from orch23.cli.project import find_root, split_arguments
 from orch23.cli.wiring import Project, Settings, open_part, open_project
-from orch23.load.pipeline import InvalidPipelineError
+from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import Orch23Error, UsageError
 from orch23.model.plan import Plan

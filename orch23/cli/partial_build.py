@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -27,7 +27,7 @@ from orch23.snapshot.looks import Detail, Looks, detail_from
 from orch23.snapshot.reply import FOLDER as SNAPSHOTS
 from orch23.snapshot.reply import Unrest, keep, place
 from orch23.store.beneath import read_regular
-from orch23.store.opening import Store
+from orch23.store.opening import Store, texts_of
 
 FEWEST = 64
 """Of fewer stages all are decided each time: that is quick, and each is reported."""
@@ -173,14 +173,25 @@ class AtRest(Struct, frozen=True, kw_only=True):
     ends: Mapping[str, int]
 
 
-def keep_at_rest(looks: Looks, store: Store, found: AtRest | None, part: PartialBuild | None) -> None:
-    """Write a snapshot, and into the index what its stages rest on; from the root, for the holder of the build lock."""
+def keep_at_rest(
+    looks: Looks,
+    store: Store,
+    found: AtRest | None,
+    part: PartialBuild | None,
+    suspects: Callable[[Iterable[str]], bool],
+) -> None:
+    """Write a snapshot, and into the index what its stages rest on, unless `suspects` finds a secret in it.
+
+    From the root, for the holder of the build lock.
+    """
     looks.facts.pop(_PAIR, None)
     table = _table(looks.facts["question"])
     token = os.urandom(_TOKEN_BYTES).hex()
     try:
         fresh, changed = _rows(found, part, token) if found is not None else (None, None)
     except (OutdatedIndexError, UnicodeError):
+        fresh, changed = None, None
+    if suspects(texts_of(fresh or changed or {})):
         fresh, changed = None, None
     kept = {place(looks.facts["question"])} | _snapshots()
     unused = tuple(name for name in store.index.tables() if name.startswith(_TABLE) and _place(name) not in kept)
@@ -190,6 +201,7 @@ def keep_at_rest(looks: Looks, store: Store, found: AtRest | None, part: Partial
         fresh={table: fresh} if fresh is not None else {},
         changed={table: changed} if changed is not None else {},
         dropped=unused,
+        suspects=suspects,
     )
     keep(looks)
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from orch23.cli.console import Console
 from orch23.cli.partial_build import AtRest, keep_at_rest
 from orch23.cli.wiring import Project, spec_hash
+from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build
 from orch23.engine.ledger import spent_nothing
 from orch23.engine.preview import replan
@@ -103,7 +104,8 @@ class Rest(Struct, kw_only=True):
         found = None if self.project.loaded.warnings else self._at_rest(build, rest, looks)
         os.chdir(root)
         try:
-            keep_at_rest(looks, self.project.store, found, part)
+            suspects = secrets_of(self.project.settings.environ).suspects
+            keep_at_rest(looks, self.project.store, found, part, suspects)
         finally:
             os.chdir(here)
 

@@ -8,7 +8,7 @@ from orch23.cli.opening import open_noted, settings_of
 from orch23.cli.options import Wanted
 from orch23.cli.project import split_arguments
 from orch23.engine.session import check_plan
-from orch23.load.pipeline import InvalidPipelineError
+from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError, UsageError
 

@@ -10,6 +10,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -42,9 +43,7 @@ from orch23.execute.repository import Repository
 from orch23.execute.rooms import Rooms
 from orch23.execute.sandbox.choice import Sandbox, choose_once, no_sandbox, not_allowed
 from orch23.execute.sandbox.restricted import Restricted
-from orch23.load.data import parse_yaml_data
-from orch23.load.pipeline import InvalidPipelineError, Loaded, load_pipeline
-from orch23.load.swap import Swap
+from orch23.load.loaded import InvalidPipelineError, Loaded
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
@@ -75,6 +74,9 @@ from orch23.store.run_state import StateFile
 from orch23.store.sources import Sources
 from orch23.store.user_state import Grants
 from orch23.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from orch23.load.swap import Swap
 
 
 def wall_clock() -> datetime:
@@ -176,6 +178,8 @@ def _declared(settings: Settings, text: str) -> Mapping[str, Stage] | None:
 
 
 def _load(settings: Settings, text: str | None = None, compiled: Compiled | None = None) -> Loaded:
+    from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
+
     return load_pipeline(
         settings.pipeline_path,
         settings.root,
@@ -198,13 +202,15 @@ def _machinery(settings: Settings, store: Store) -> tuple[Machinery, FactFinder]
     return machinery, facts
 
 
-def swap_of(settings: Settings) -> Swap:
+def swap_of(settings: Settings) -> "Swap":
     """Return who is asked in place of what the pipeline says.
 
     Raises:
         InvalidInputError: the command line names a provider that there is not.
 
     """
+    from orch23.load.swap import Swap  # noqa: PLC0415 - loaded with the pipeline
+
     unfit = unfit_fields(settings.provider) if settings.provider is not None else frozenset[str]()
     return Swap(settings.provider, settings.model, unfit)
 
@@ -228,6 +234,8 @@ def read_yaml(text: str) -> Json:
         ValueError: it is not valid, with the reason.
 
     """
+    from orch23.load.data import parse_yaml_data  # noqa: PLC0415 - it loads PyYAML
+
     value, problems = parse_yaml_data(text, "")
     if problems:
         first = problems[0]
@@ -257,6 +265,8 @@ def claims_of(project: Project) -> Claims:
     settings = project.settings
 
     def declares(file: str, stage: str, path: str) -> bool:
+        from orch23.load.pipeline import load_pipeline  # noqa: PLC0415 - it loads PyYAML, and is hardly ever asked
+
         try:
             other = load_pipeline(settings.root / file, settings.root).pipeline
         except Orch23Error:  # a pipeline that cannot be loaded keeps its claims
@@ -422,7 +432,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         left = recovered.foreign if recovered else ()
         for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
             observer.notice(Event("healed", line, level="warning"))
-        stack.callback(store.save_index)
+        stack.callback(partial(store.save_index, suspects=secrets.suspects))
         yield build
 
 

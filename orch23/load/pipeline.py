@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.load.loaded import InvalidPipelineError, Loaded, Parsed
 from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
@@ -15,7 +16,7 @@ from orch23.load.variables import read_variables
 from orch23.load.yaml_text import PIPELINE, ParsedText, UpperPlaces, decode, parse, too_large
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Digest, Json, digest_bytes
-from orch23.model.errors import InvalidInputError, NotFoundError
+from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.model.plan import Compiled
 from orch23.resolve.expressions import render_watched
@@ -31,48 +32,11 @@ _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 _TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
-class Parsed(Struct, frozen=True):
-    """What a text means: the pipeline (None where there are errors), all complaints, and where each var came from.
-
-    Where there are errors, `partial` holds the stages that are sound, so that the rest of their complaints can be told
-    in the same run; `unread` are the texts in the stages that are not.
-    """
-
-    pipeline: Pipeline | None
-    diagnostics: tuple[Diagnostic, ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict)
-    partial: Pipeline | None = None
-    unread: tuple[str, ...] = ()
-
-
-class Loaded(Struct, frozen=True):
-    """A valid pipeline, its warnings, where each var came from, and the texts that were read, by file.
-
-    `digests` are those of the bytes that were read, by the name of the file below the root.
-    """
-
-    pipeline: Pipeline
-    warnings: tuple[Diagnostic, ...]
-    origins: Mapping[str, str]
-    sources: Mapping[str, str]
-    digests: Mapping[str, Digest]
-
-
 class _Stored(Struct, frozen=True, array_like=True):
     """A sound pipeline without the places of its nodes, and where each var came from."""
 
     pipeline: Pipeline
     origins: Mapping[str, str]
-
-
-class InvalidPipelineError(InvalidInputError):
-    """The pipeline is not valid; `sources` are the texts that the diagnostics point into, `parsed` is what is sound."""
-
-    def __init__(self, *diagnostics: Diagnostic, sources: Mapping[str, str], parsed: Parsed | None = None) -> None:
-        """Keep the texts and the sound part beside the diagnostics."""
-        super().__init__(*diagnostics)
-        self.sources = sources
-        self.parsed = parsed
 
 
 def load_pipeline(

@@ -4,15 +4,20 @@ libyaml does the scanning; the values are made here, from its events. So there i
 expand, no tag to construct, and no YAML 1.1 surprise: `on`, `1:30`, `0o17` and `2024-01-01` are strings.
 """
 
+import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import yaml
 from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
+
+if TYPE_CHECKING:
+    import yaml
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
@@ -27,10 +32,15 @@ _UNREADABLE = re.compile(
 # The stubs of PyYAML give events and marks no common shape.
 _Event: TypeAlias = Any
 _Mark: TypeAlias = Any
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 QUOTE_EXPRESSION = 'put the expression in quotes: "${{ … }}"'
 QUOTE_GLOB = 'a pattern that starts with * needs quotes: "*.py"'
+
+
+@cache
+def _yaml() -> ModuleType:
+    """Return PyYAML, loaded with the first text: most commands after an edit read none."""
+    return importlib.import_module("yaml")
 
 
 class Caps(Struct, frozen=True):
@@ -179,7 +189,7 @@ def parse(text: str, file: str, caps: Caps = DATA) -> ParsedText:
         for event in _events(text):
             if not building.take(event):
                 break
-    except yaml.MarkedYAMLError as error:
+    except _yaml().MarkedYAMLError as error:
         building.complaints.append(_syntax(error, text, file))
         building.tree = None
     return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.complaints))
@@ -192,7 +202,8 @@ def parse_scalar(text: str) -> Json:
 
 
 def _events(text: str) -> Iterator[_Event]:
-    loader = _LOADER(text)
+    yaml = _yaml()
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         while loader.check_event():
             yield loader.get_event()
@@ -257,6 +268,7 @@ class _Building:
         self.key_positions = Places(file)
         self.complaints: list[Diagnostic] = []
         self._text = text
+        self._taking = _taking()
         self._file = file
         self._caps = caps
         self._last_line = text.count("\n")
@@ -267,7 +279,7 @@ class _Building:
 
     def take(self, event: _Event) -> bool:
         """Take one event; False means that reading on makes no sense."""
-        act = _TAKING.get(type(event))
+        act = self._taking.get(type(event))
         return act is None or act(self, event)
 
     def _document(self, event: _Event) -> bool:
@@ -325,7 +337,7 @@ class _Building:
             self._complain("E806", "a key may not be a list or a mapping", event, hint)
             self.tree = None
             return False
-        value: list[Json] | dict[str, Json] = {} if isinstance(event, yaml.MappingStartEvent) else []
+        value: list[Json] | dict[str, Json] = {} if isinstance(event, _yaml().MappingStartEvent) else []
         path = self._add(value, event)
         self._frames.append(_Frame(path, value, event.start_mark, bool(event.flow_style)))
         if len(self._frames) > MAX_DEPTH:
@@ -419,15 +431,19 @@ class _Building:
 
 
 # No attribute of the building: a cycle would keep all of it until the collector comes round.
-_TAKING: Mapping[type[yaml.Event], Callable[[_Building, _Event], bool]] = {
-    yaml.ScalarEvent: _Building._scalar,  # noqa: SLF001 - of this module
-    yaml.MappingStartEvent: _Building._start,  # noqa: SLF001
-    yaml.SequenceStartEvent: _Building._start,  # noqa: SLF001
-    yaml.MappingEndEvent: _Building._end,  # noqa: SLF001
-    yaml.SequenceEndEvent: _Building._end,  # noqa: SLF001
-    yaml.AliasEvent: _Building._alias,  # noqa: SLF001
-    yaml.DocumentStartEvent: _Building._document,  # noqa: SLF001
-}
+@cache
+def _taking() -> "Mapping[type[yaml.Event], Callable[[_Building, _Event], bool]]":
+    """Return what takes each kind of event."""
+    yaml = _yaml()
+    return {
+        yaml.ScalarEvent: _Building._scalar,  # noqa: SLF001 - of this module
+        yaml.MappingStartEvent: _Building._start,  # noqa: SLF001
+        yaml.SequenceStartEvent: _Building._start,  # noqa: SLF001
+        yaml.MappingEndEvent: _Building._end,  # noqa: SLF001
+        yaml.SequenceEndEvent: _Building._end,  # noqa: SLF001
+        yaml.AliasEvent: _Building._alias,  # noqa: SLF001
+        yaml.DocumentStartEvent: _Building._document,  # noqa: SLF001
+    }
 
 
 def _below(path: str, name: str) -> str:
@@ -461,7 +477,7 @@ def _index(lines: list[str], where: Location) -> int:
     return sum(len(line) + 1 for line in lines[: where.line - 1]) + where.column - 1
 
 
-def _syntax(error: yaml.MarkedYAMLError, text: str, file: str) -> Diagnostic:
+def _syntax(error: "yaml.MarkedYAMLError", text: str, file: str) -> Diagnostic:
     mark: _Mark = error.problem_mark or error.context_mark
     lines = text.split("\n")
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""

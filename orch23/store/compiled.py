@@ -39,16 +39,15 @@ class Compiled:
         self._new[name.encode("utf-8", "surrogateescape")] = self._digest(made_of) + value
 
     def changes(self) -> tuple[Mapping[bytes, bytes] | None, Mapping[bytes, bytes | None]]:
-        """Return the whole table where it has to be written anew, or None and the rows that are new."""
-        if not self._new:
+        """Return the whole table where it has to be written anew, or None and the rows that are new; each row once."""
+        new, self._new = self._new, {}
+        if not new:
             return None, {}
         try:
             known = dict(self._index.rows(self.table))
         except IndexFaultError:
-            return dict(self._new), {}
-        if len(known.keys() | self._new.keys()) > _MOST:
-            return dict(self._new), {}
-        return None, dict(self._new)
+            return new, {}
+        return (new, {}) if len(known.keys() | new.keys()) > _MOST else (None, dict(new))
 
     def _digest(self, made_of: bytes) -> bytes:
         return hashlib.sha256(self._version + made_of).digest()

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,10 +139,12 @@ class Store(Struct, frozen=True, kw_only=True):
         fresh: Mapping[str, Mapping[bytes, bytes]] | None = None,
         changed: Mapping[str, Mapping[bytes, bytes | None]] | None = None,
         dropped: tuple[str, ...] = (),
+        suspects: Callable[[Iterable[str]], bool] = lambda _texts: True,
     ) -> None:
         """Bring the index up to date with the records, and with what was seen of files, and write further tables.
 
-        Only for the holder of the build lock.
+        What was compiled of pipelines is written too, unless `suspects` finds a secret among the texts of a table. Only
+        for the holder of the build lock.
         """
         tables, edits = dict(fresh or {}), dict(changed or {})
         rows, some = self.records.index_rows()
@@ -153,6 +155,8 @@ class Store(Struct, frozen=True, kw_only=True):
             edits[RECORDS_TABLE] = some
         for compiled in (self.pipelines, self.plans):
             whole, new = compiled.changes()
+            if suspects(texts_of(whole if whole is not None else new)):
+                continue
             if whole is not None:
                 tables[compiled.table] = whole
             elif new:
@@ -214,6 +218,11 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
         plans=Compiled(index, "plans", ("plan", "model")),
         is_strange=is_strange,
     )
+
+
+def texts_of(rows: Mapping[bytes, bytes | None]) -> Iterator[str]:
+    """Return all that can be read in the rows of a table."""
+    return (data.decode("utf-8", "replace") for pair in rows.items() for data in pair if data)
 
 
 def _close_up(folder: Path) -> None:

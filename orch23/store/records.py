@@ -33,10 +33,11 @@ from orch23.store.strict_json import fields, parse, text, whole
 GENERATION = "generation"
 """The file beside the records whose text is another one whenever a process has changed them."""
 TABLE = "records"
-"""The table of the index that leads to records: `KIND NUL VALUE` to the keys of their files, one a line."""
+"""The table of the index that leads to records: from a digest of kind and value to the keys of their files, by line."""
 _STATE = b"state"
 _SPARE_LINES = 16
 _TOKEN_BYTES = 16
+_ROW_BYTES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -438,7 +439,8 @@ def _places(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _row(kind: str, value: str) -> bytes:
-    return f"{kind}\0{value}".encode("utf-8", "surrogatepass")
+    """Return the key of a row: a digest, since a name or a path may be a secret."""
+    return hashlib.blake2b(f"{kind}\0{value}".encode("utf-8", "surrogatepass"), digest_size=_ROW_BYTES).digest()
 
 
 def _keys(kept: Collection[_Kept]) -> bytes:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 import threading
@@ -27,8 +28,9 @@ from orch23.store.meter import Meter, silent
 from orch23.store.stat_rows import Seen, Stamp, entry_of, seen_from, to_bytes
 
 TABLE = "files"
-"""The table of the index with what files were when they were hashed, by their path."""
+"""The table of the index with what files were when they were hashed, by a digest of their path."""
 _TRIES = 8
+_ROW_BYTES = 16
 _READS: ContextVar[set[str] | None] = ContextVar("reads", default=None)
 
 
@@ -248,8 +250,7 @@ class Workspace:
             changed, self._changed = self._changed, set()
             found = {path: self._seen.get(path) for path in changed}
         return {
-            path.encode("utf-8", "surrogateescape"): None if seen is None or _is_racy(seen, now) else to_bytes(seen)
-            for path, seen in found.items()
+            _row(path): None if seen is None or _is_racy(seen, now) else to_bytes(seen) for path, seen in found.items()
         }
 
     def look_back(self, looks: Looks) -> bool:
@@ -419,12 +420,17 @@ class Workspace:
         data = None
         if self._index is not None and self._is_indexed:
             try:
-                data = self._index.get(TABLE, path.encode("utf-8", "surrogateescape"))
+                data = self._index.get(TABLE, _row(path))
             except IndexFaultError:
                 self._is_indexed = False
         seen = None if data is None else seen_from(data)
         with self._lock:
             return self._seen.setdefault(path, seen)
+
+
+def _row(path: str) -> bytes:
+    """Return the key of a row: a digest, since a path may be a secret."""
+    return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_ROW_BYTES).digest()
 
 
 def _note_read(path: str) -> None:

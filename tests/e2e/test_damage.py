@@ -24,7 +24,7 @@ def stored(project: Project, part: str) -> None:
         path.write_bytes(path.read_bytes()[:-5])
 
 
-@pytest.mark.parametrize("part", ["cas", "records", "exchanges", "stat.json"])
+@pytest.mark.parametrize("part", ["cas", "records", "exchanges", "index.sqlite"])
 def test_a_damaged_part_of_the_store_is_made_again(project: Project, part: str) -> None:
     project.write(pipeline(COPY + ASK, FILES))
     green(project.build())

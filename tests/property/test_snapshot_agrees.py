@@ -139,7 +139,7 @@ def remove(chance: random.Random) -> None:
 
 
 def remove_kept(chance: random.Random) -> None:
-    name = chance.choice(["records", "cas", "stat.json", "snapshots", "exchanges"])
+    name = chance.choice(["records", "cas", "index.sqlite", "generation", "snapshots", "exchanges"])
     path = Path(".orch23", name)
     shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):

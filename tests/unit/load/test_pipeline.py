@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from orch23.load.pipeline import InvalidPipelineError, load_pipeline, parse_pipeline
+from orch23.load.loaded import InvalidPipelineError
+from orch23.load.pipeline import load_pipeline, parse_pipeline
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, LLMStep, Price, PytestStep, ShellStep, Stage, StopConditions
