@@ -82,10 +82,13 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
     def renewed(self, looks: Looks, written: Collection[str], **facts: str) -> Looks:
         """Return the last build's snapshot, with what this build decided on or wrote, and with these facts.
 
-        `written` are the paths that it wrote, or that it compared with what it read.
+        `written` are the paths that it wrote, or that it compared with what it read. A folder into which it wrote is
+        as it is now if all stages that list it were decided.
         """
-        before = self.unrest.looks
-        before.renew(looks, self.unrest.difference, written)
+        before, reached = self.unrest.looks, set(self.names)
+        other = (path for path, now in looks.outside.items() if before.outside.get(path, now) != now)
+        listed = {path for path in other if reached.issuperset(self.reach.rows.readers(path) or (path,))}
+        before.renew(looks, self.unrest.difference, {*written, *listed})
         before.environ = looks.environ
         before.facts |= facts
         return before

@@ -16,6 +16,7 @@ from orch23.cli.partial_build import AtRest, keep_at_rest
 from orch23.cli.wiring import Project, spec_hash
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build
+from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.engine.ledger import spent_nothing
 from orch23.engine.preview import replan
 from orch23.engine.world import World
@@ -87,7 +88,10 @@ class Rest(Struct, kw_only=True):
         looks.environ = environment(os.environ)
         if part is not None:
             written = {*read_once, *workspace.written_paths}
-            looks = part.renewed(looks, written, **_journal(rest.began, rest.ended))
+            try:
+                looks = part.renewed(looks, written, **_journal(rest.began, rest.ended))
+            except OutdatedIndexError:  # it was removed meanwhile: nothing is remembered
+                return
         else:
             looks.facts = {
                 "root": str(root),

@@ -40,7 +40,7 @@ DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
 # ---- inputs: a closed union -------------------------------------------------------------------
 
 
-class PathInput(Struct, frozen=True, tag=True):
+class PathInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """A literal file. Missing is an error unless `optional`; `schema` is checked before anything runs."""
 
     path: str
@@ -48,7 +48,7 @@ class PathInput(Struct, frozen=True, tag=True):
     schema: str | None = None
 
 
-class GlobInput(Struct, frozen=True, tag=True):
+class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """Every file that a pattern matches, without those that `exclude` matches.
 
     A pattern may match nothing. With `folder` it was written as a directory, `d/` for `d/**`: that has to be there.
@@ -59,7 +59,7 @@ class GlobInput(Struct, frozen=True, tag=True):
     folder: bool = False
 
 
-class ListInput(Struct, frozen=True, tag=True):
+class ListInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """A listing: the sorted paths that a pattern matches, without what this pipeline made and what `exclude` matches.
 
     It has no content.
@@ -69,7 +69,7 @@ class ListInput(Struct, frozen=True, tag=True):
     exclude: tuple[str, ...] = ()
 
 
-class SliceInput(Struct, frozen=True, tag=True):
+class SliceInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """A part of a file: `#Heading` of a Markdown file, or `#/pointer` of a JSON or YAML file."""
 
     path: str
@@ -83,7 +83,7 @@ Input: TypeAlias = PathInput | GlobInput | ListInput | SliceInput
 # ---- steps: a closed union --------------------------------------------------------------------
 
 
-class BriefLimits(Struct, frozen=True):
+class BriefLimits(Struct, frozen=True, omit_defaults=True):
     """How a failure's text is cut: over `limit` characters, the first `head`, a mark, the last `tail`."""
 
     limit: int = 4000
@@ -91,14 +91,14 @@ class BriefLimits(Struct, frozen=True):
     tail: int = 1000
 
 
-class OnTruncated(Struct, frozen=True):
+class OnTruncated(Struct, frozen=True, omit_defaults=True):
     """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
 
     retries: int = 0
     factor: int = 2
 
 
-class LLMStep(Struct, frozen=True, tag=True, kw_only=True):
+class LLMStep(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
 
     `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
@@ -138,13 +138,13 @@ class LLMStep(Struct, frozen=True, tag=True, kw_only=True):
     structured_output: bool = True
 
 
-class ShellStep(Struct, frozen=True, tag=True):
+class ShellStep(Struct, frozen=True, omit_defaults=True, tag=True):
     """Run a program: a tuple is argv without a shell, a string is `bash -euo pipefail -c`."""
 
     command: tuple[str, ...] | str
 
 
-class PytestStep(Struct, frozen=True, tag=True, kw_only=True):
+class PytestStep(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """Run pytest and take its own report as the verdict, never its exit code alone.
 
     With `must_fail` it passes if every test fails, as a new test has to without the code that it tests.
@@ -161,7 +161,7 @@ class PytestStep(Struct, frozen=True, tag=True, kw_only=True):
     must_fail: bool = False
 
 
-class RenderStep(Struct, frozen=True, tag=True):
+class RenderStep(Struct, frozen=True, omit_defaults=True, tag=True):
     """Render a Jinja2 file to the stage's one output, with no model and no process."""
 
     template: str
@@ -174,27 +174,27 @@ Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
 # ---- conditions and verification --------------------------------------------------------------
 
 
-class Condition(Struct, frozen=True):
+class Condition(Struct, frozen=True, omit_defaults=True):
     """A file that must, or must not, be there."""
 
     kind: Literal["file_exists", "file_absent"]
     path: str
 
 
-class CheckStep(Struct, frozen=True, tag=True):
+class CheckStep(Struct, frozen=True, omit_defaults=True, tag=True):
     """Run a validator of `orch23/checks/` by name on the stage's outputs."""
 
     name: str
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
-class EnsuresStep(Struct, frozen=True, tag=True):
+class EnsuresStep(Struct, frozen=True, omit_defaults=True, tag=True):
     """Hold the frozen result to conditions."""
 
     conditions: tuple[Condition, ...]
 
 
-class CommandsStep(Struct, frozen=True, tag=True, kw_only=True):
+class CommandsStep(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """Run commands that a model wrote, without a shell: only programs of `allow`, each named plainly.
 
     With a `source` the commands are what it says, and are known once the stage is resolved.
@@ -208,7 +208,7 @@ class CommandsStep(Struct, frozen=True, tag=True, kw_only=True):
 VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep | CommandsStep
 
 
-class Verify(Struct, frozen=True):
+class Verify(Struct, frozen=True, omit_defaults=True):
     """What a result must pass. `inputs` are staged for these steps only; no model sees them.
 
     `places` are the positions at which the steps are written: those that their `if` switches off are left out.
@@ -231,7 +231,7 @@ class Verify(Struct, frozen=True):
         return self.steps, self.inputs, self.run_all
 
 
-class Fence(Struct, frozen=True):
+class Fence(Struct, frozen=True, omit_defaults=True):
     """Where a stage may write. `protect` is stronger than `write`; deletes are off unless listed."""
 
     write: tuple[str, ...]
@@ -240,7 +240,7 @@ class Fence(Struct, frozen=True):
     read: tuple[str, ...] = ()
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Attempts after the first (`max`), for which failures, how they are asked, when to give up early."""
 
     max: int = 0
@@ -251,7 +251,7 @@ class Retry(Struct, frozen=True, kw_only=True):
     escalate: tuple[str, ...] = ()
 
 
-class StopConditions(Struct, frozen=True, kw_only=True):
+class StopConditions(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What ends a run, or the attempts of one stage; None means no limit. `max_failed_stages` is of runs alone.
 
     `max_cost_usd` is in US dollars, `max_tokens` counts input and output together.
@@ -264,7 +264,7 @@ class StopConditions(Struct, frozen=True, kw_only=True):
     max_failed_stages: int | None = 1
 
 
-class Price(Struct, frozen=True, kw_only=True):
+class Price(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a model costs, in US dollars for a million tokens; cached input as other input where nothing is said."""
 
     input: Decimal
@@ -276,14 +276,14 @@ class Price(Struct, frozen=True, kw_only=True):
 # ---- stages -----------------------------------------------------------------------------------
 
 
-class ChainLink(Struct, frozen=True, kw_only=True):
+class ChainLink(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A stage's place in a chain: items of one sequential foreach, or a single llm stage as a chain of one."""
 
     chain: str
     index: int
 
 
-class Item(Struct, frozen=True, kw_only=True):
+class Item(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a foreach stage was expanded with: the key, the name it is called by, and the value."""
 
     key: str
@@ -291,7 +291,7 @@ class Item(Struct, frozen=True, kw_only=True):
     value: Json
 
 
-class Stage(Struct, frozen=True, tag=True, kw_only=True):
+class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `promote` names the promotion group of the stage: None where it is promoted by itself, or its foreach says it.
@@ -347,7 +347,7 @@ class Stage(Struct, frozen=True, tag=True, kw_only=True):
         return self.name.partition("@")[0]
 
 
-class Foreach(Struct, frozen=True, kw_only=True):
+class Foreach(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a stage multiplies: over a list in a file (`source` + `pointer`) or a static list (`values`).
 
     With `together`, the results of its items reach the workspace in one transaction or not at all.
@@ -363,7 +363,7 @@ class Foreach(Struct, frozen=True, kw_only=True):
     together: bool = False
 
 
-class ForeachStage(Struct, frozen=True, tag=True, kw_only=True):
+class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
@@ -380,7 +380,7 @@ class ForeachStage(Struct, frozen=True, tag=True, kw_only=True):
     promote: str | None = None
 
 
-class SkippedStage(Struct, frozen=True, kw_only=True):
+class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A stage that its `if`, as it is written, switches off. It is no part of the graph; `writes` is what it would."""
 
     name: str
@@ -395,7 +395,7 @@ class SkippedStage(Struct, frozen=True, kw_only=True):
         return self.name.partition("@")[0]
 
 
-class Pipeline(Struct, frozen=True, kw_only=True):
+class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place."""
 
     name: str

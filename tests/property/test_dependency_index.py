@@ -1,0 +1,208 @@
+"""What the dependency index says an edit reaches is what deciding everything finds, for every form of a stage."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property import test_snapshot_agrees
+from tests.property.test_snapshot_agrees import AHEAD_NS, Play, playing, put, wait_for_the_clock_of_the_files
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+ALONE = "".join(
+    f"  p{n}: {{inputs: [p/{n}.txt], outputs: [q/{n}.txt], shell: [cp, p/{n}.txt, q/{n}.txt]}}\n" for n in range(12)
+)
+PIPELINE = (
+    """\
+version: 1
+name: forms
+vars: {word: one}
+stages:
+  parts:
+    foreach: {in: [a, b, c], as: name}
+    inputs: ["src/${{ name }}.txt"]
+    outputs: ["out/${{ name }}.txt"]
+    shell: [cp, "src/${{ name }}.txt", "out/${{ name }}.txt"]
+  listed:
+    foreach: {from: "names.json#/names", as: name}
+    inputs: [spec.md]
+    outputs: ["made/${{ name }}.txt"]
+    shell: [cp, spec.md, "made/${{ name }}.txt"]
+  chain:
+    foreach: {in: [one, two], order: sequential}
+    inputs: ["steps/${{ item }}.txt"]
+    outputs: [acc.txt]
+    shell: [sh, -c, 'cat steps/$0.txt >> acc.txt', "${{ item }}"]
+  reader: {inputs: [acc.txt], outputs: [out/acc.txt], shell: [cp, acc.txt, out/acc.txt]}
+  folder:
+    inputs: ["src/*.txt"]
+    outputs: [many/]
+    shell: mkdir -p many; for one in src/*.txt; do cp $one many/; done
+  all: {inputs: ["many/*.txt", "out/*.txt"], outputs: [all.txt], shell: 'cat many/*.txt out/*.txt > all.txt'}
+  left: {inputs: [g.txt], outputs: [g1.txt], shell: [cp, g.txt, g1.txt], promote: both}
+  right: {inputs: [h.txt], outputs: [g2.txt], shell: [cp, h.txt, g2.txt], promote: both}
+  names: {inputs: [{list: "src/*.txt"}], outputs: [names.txt], render: {template: names.j2}}
+  off: {if: "${{ vars.word == 'two' }}", inputs: [spec.md], outputs: [off.txt], shell: [cp, spec.md, off.txt]}
+"""
+    + ALONE
+)
+FILES = {
+    "pipeline.yaml": PIPELINE,
+    "spec.md": "# One\n",
+    "names.json": '{"names": ["x", "y"]}\n',
+    "names.j2": "{% for one in inputs %}{{ one.text }}{% endfor %}",
+    "g.txt": "g\n",
+    "h.txt": "h\n",
+    "steps/one.txt": "1\n",
+    "steps/two.txt": "2\n",
+    **{f"src/{name}.txt": f"{name}\n" for name in "abc"},
+    **{f"p/{number}.txt": f"{number}\n" for number in range(12)},
+}
+TEXTS = {
+    "src/a.txt": ("a\n", "other\n"),
+    "src/new.txt": ("new\n",),
+    "steps/one.txt": ("1\n", "one\n"),
+    "steps/two.txt": ("2\n", "two\n"),
+    "names.json": ('{"names": ["x", "y"]}\n', '{"names": ["x"]}\n', '{"names": ["y", "x", "z"]}\n', '{"names": "x"}\n'),
+    "spec.md": ("# One\n", "# Two\n"),
+    "g.txt": ("g\n", "G\n"),
+    "h.txt": ("h\n", "H\n"),
+    "p/3.txt": ("3\n", "three\n"),
+    "p/7.txt": ("7\n", "seven\n"),
+    "names.j2": (FILES["names.j2"], "{{ inputs | length }}"),
+    "pipeline.yaml": (
+        PIPELINE,
+        PIPELINE.replace("[cp, p/3.txt, q/3.txt]", "[cp, --, p/3.txt, q/3.txt]"),
+        PIPELINE.replace("[cp, p/3.txt, q/3.txt]", "[cp, --, p/3.txt, q/3.txt]").replace(
+            "p/5.txt, q/5", "./p/5.txt, q/5"
+        ),
+        PIPELINE.replace("[cp, p/3.txt, q/3.txt]", "[false]"),
+        PIPELINE.replace("outputs: [q/3.txt]", "outputs: [q/33.txt]"),
+        PIPELINE.replace("[cp, g.txt, g1.txt]", "[cp, --, g.txt, g1.txt]"),
+        PIPELINE.replace("for one in src", "for  one in src"),
+        PIPELINE.replace("in: [a, b, c]", "in: [a, b]"),
+        PIPELINE.replace("cat steps/$0.txt", "cat  steps/$0.txt"),
+        PIPELINE.replace("word: one", "word: two"),
+        f"{PIPELINE}  more: {{inputs: [g.txt], outputs: [more.txt], shell: [cp, g.txt, more.txt]}}\n",
+    ),
+}
+MADE = ("acc.txt", "out/a.txt", "out/acc.txt", "made/x.txt", "many/b.txt", "all.txt", "g1.txt", "names.txt", "q/3.txt")
+
+
+@contextmanager
+def forms(selection: tuple[str, ...] = ()) -> Iterator[Play]:
+    """Play with a project that has stages of all forms, and ask for some of them, or for all."""
+    with (
+        patch.object(test_snapshot_agrees, "FILES", FILES),
+        patch.object(test_snapshot_agrees, "BUILD", ["build", "pipeline.yaml", *selection, "-j1"]),
+        patch.object(test_snapshot_agrees, "PLAN", ["plan", "pipeline.yaml", *selection]),
+        playing() as play,
+    ):
+        yield play
+
+
+def edit(chance: random.Random) -> None:
+    path = chance.choice(list(TEXTS))
+    put(path, chance.choice(TEXTS[path]))
+
+
+def by_hand(chance: random.Random) -> None:
+    put(chance.choice(MADE), "by hand\n")
+
+
+def remove(chance: random.Random) -> None:
+    Path(chance.choice([*MADE, "src/new.txt", "p/7.txt"])).unlink(missing_ok=True)
+
+
+def spoil(chance: random.Random) -> None:
+    path = Path(".orch23/index.sqlite")
+    if path.exists():
+        data = bytearray(path.read_bytes())
+        for _ in range(chance.choice([1, 50])):
+            data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+
+
+def remove_index(chance: random.Random) -> None:
+    Path(".orch23", chance.choice(["index.sqlite", "generation"])).unlink(missing_ok=True)
+
+
+CHANGES: tuple[Callable[[random.Random], None], ...] = (edit, edit, edit, edit, remove, by_hand, spoil, remove_index)
+SELECTIONS = ((), (), ("all", "p3", "p4", "p5", "p6", "p7", "left", "right"), ("chain", "p3", "p4", "p7"))
+
+
+@given(st.tuples(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from(SELECTIONS)))
+@settings(max_examples=1000 if THOROUGH else 10, deadline=None)
+def test_what_an_edit_reaches_is_what_deciding_everything_finds(history: tuple[int, int, tuple[str, ...]]) -> None:
+    seed, length, selection = history
+    chance = random.Random(seed)
+    with forms(selection) as play:
+        play.build()
+        play.build()
+        for _ in range(length):
+            wait_for_the_clock_of_the_files()
+            for _ in range(chance.choice([1, 1, 1, 2])):
+                chance.choice(CHANGES)(chance)
+            play.ahead_ns += chance.choice([0, 0, AHEAD_NS])
+            play.compare()
+            play.build()
+            play.build()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("src/a.txt", "other\n"),
+        ("src/new.txt", "new\n"),
+        ("steps/one.txt", "one\n"),
+        ("steps/two.txt", "two\n"),
+        ("spec.md", "# Two\n"),
+        ("g.txt", "G\n"),
+        ("p/3.txt", "three\n"),
+        ("names.j2", "{{ inputs | length }}"),
+        ("pipeline.yaml", TEXTS["pipeline.yaml"][1]),
+        ("pipeline.yaml", TEXTS["pipeline.yaml"][2]),
+        ("pipeline.yaml", TEXTS["pipeline.yaml"][6]),
+    ],
+)
+def test_of_each_form_an_edit_is_built_by_what_it_reaches(path: str, text: str) -> None:
+    with forms() as play:
+        play.build()
+        wait_for_the_clock_of_the_files()
+        put(path, text)
+        play.compare()
+        play.build()
+        assert play.parts == 1
+        play.build()
+        assert play.answered == 1
+
+
+def test_of_some_stages_that_are_named_an_edit_is_built_by_what_it_reaches() -> None:
+    with forms(SELECTIONS[2]) as play:
+        play.build()
+        wait_for_the_clock_of_the_files()
+        put("p/3.txt", "three\n")
+        play.compare()
+        play.build()
+        assert play.parts == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("names.json", '{"names": ["x"]}\n'), ("pipeline.yaml", TEXTS["pipeline.yaml"][7])]
+)
+def test_another_list_makes_another_plan_and_everything_is_decided(path: str, text: str) -> None:
+    with forms() as play:
+        play.build()
+        wait_for_the_clock_of_the_files()
+        put(path, text)
+        play.compare()
+        play.build()
+        assert play.parts == 0
