@@ -34,7 +34,7 @@ from orch23.store.records import Records, RecordsPart
 from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
 from orch23.store.standing import Standing, standing
-from orch23.store.strict_json import texts
+from orch23.store.strict_json import decode
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Store(Struct, frozen=True, kw_only=True):
 
     def _sweep_noted(self) -> None:
         with contextlib.suppress(ValueError):
-            for folder in texts(unseal(read_regular(self.folder / _NOTED) or b"")):
+            for folder in decode(unseal(read_regular(self.folder / _NOTED) or b""), list[str]):
                 with contextlib.suppress(OSError, SafetyError):
                     names, _ = split(f"{folder}/any" if folder else "any")
                     with directory(self.root, names) as place:

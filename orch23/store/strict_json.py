@@ -1,10 +1,27 @@
 """Read JSON that must be exactly what was written: no duplicate key, no NaN, no missing or unknown field."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from sys import intern
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from uuid import UUID
+
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from orch23.model.digest import Json
+
+Object: TypeAlias = dict[str, Any]
+"""A JSON object whose values are not looked into."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+"""A JSON number without a fraction, of zero or more."""
+
+_Value = TypeVar("_Value")
+
+_NOT_JSON: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
+"""Types that msgspec would write as text. They are left as they are, and the writer of JSON refuses them."""
 
 
 def parse(text: str | bytes) -> Json:
@@ -22,103 +39,73 @@ def parse(text: str | bytes) -> Json:
     return value
 
 
-def fields(value: object, names: Collection[str]) -> Mapping[str, Json]:
-    """Return a JSON object that has these fields and no others.
+def decode(value: Json, form: type[_Value]) -> _Value:
+    """Return a parsed value as a Struct, or as another type that msgspec knows.
 
     Raises:
-        ValueError: it has others, or is none.
+        ValueError: a field is missing, unknown or of another type. Only the first error is named.
 
     """
-    found = mapping(value)
+    try:
+        return convert(value, form)
+    except ValidationError as error:
+        message = f"is not valid: {error}"
+        raise ValueError(message) from None
+
+
+def fields(value: Json, names: Collection[str]) -> Mapping[str, Json]:
+    """Return a JSON object that has these fields and no others. For `stat_cache` alone.
+
+    Raises:
+        ValueError: it has others, or is not an object.
+
+    """
+    found = decode(value, Object)
     if found.keys() != set(names):
-        odd = sorted(found.keys() ^ set(names))
-        message = f"missing or unknown field: {', '.join(odd)}"
+        message = f"missing or unknown field: {', '.join(sorted(found.keys() ^ set(names)))}"
         raise ValueError(message)
     return found
 
 
-def mapping(value: object) -> Mapping[str, Json]:
-    """Return a JSON object.
+def texts(value: Json) -> tuple[str, ...]:
+    """Return a JSON list of strings. For `stat_cache` alone.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
 
     """
+    return decode(value, tuple[str, ...])
+
+
+def text(value: Json) -> str:
+    """Return a JSON string. For `stat_cache` alone.
+
+    Raises:
+        ValueError: it is not one.
+
+    """
+    return decode(value, str)
+
+
+def encode(value: Struct) -> Object:
+    """Return a Struct as a JSON object, as `canonical_json` and `indented` take it.
+
+    Raises:
+        TypeError: it holds a value that is not JSON.
+
+    """
+    found: Object = to_builtins(value, builtin_types=_NOT_JSON, enc_hook=_plain)
+    return found
+
+
+def _plain(value: object) -> object:
+    """Return a mapping or sequence that is neither dict nor list as one."""
     if isinstance(value, Mapping):
-        return value
-    raise ValueError(_odd("an object", value))
-
-
-def texts(value: object) -> tuple[str, ...]:
-    """Return a JSON list of strings.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, list):
-        return tuple(text(item) for item in value)
-    raise ValueError(_odd("a list", value))
-
-
-def text(value: object) -> str:
-    """Return a JSON string.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, str):
-        return value
-    raise ValueError(_odd("a string", value))
-
-
-def one_of(value: object, choices: Iterable[str]) -> str:
-    """Return a JSON string that is one of the choices.
-
-    Raises:
-        ValueError: it is none of them.
-
-    """
-    if isinstance(value, str) and value in choices:
-        return value
-    raise ValueError(_odd("a known word", value))
-
-
-def whole(value: object) -> int:
-    """Return a JSON number without a fraction, of zero or more.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    raise ValueError(_odd("a whole number", value))
-
-
-def number(value: object) -> float:
-    """Return a JSON number.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    raise ValueError(_odd("a number", value))
-
-
-def truth(value: object) -> bool:
-    """Return a JSON boolean.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, bool):
-        return value
-    raise ValueError(_odd("true or false", value))
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    message = f"BUG: {type(value).__name__} is not JSON"
+    raise TypeError(message)
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -134,7 +121,3 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def _no_constant(name: str) -> Json:
     message = f"{name} is no JSON number"
     raise ValueError(message)
-
-
-def _odd(wanted: str, value: object) -> str:
-    return f"expected {wanted}, found {type(value).__name__}"
