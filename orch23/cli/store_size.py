@@ -8,10 +8,10 @@ from msgspec import Struct
 from orch23.engine.build import Build
 from orch23.model.errors import Orch23Error
 from orch23.model.event import Event
+from orch23.model.typed import Count, decode, encode
 from orch23.report.figures import size
 from orch23.store.durable import PRIVATE_FILE, seal, unseal, write_atomic
 from orch23.store.opening import DEFAULT_CAP_BYTES, KEEP_VARIABLE, Store
-from orch23.store.strict_json import Count, decode, encode
 
 _FILE = "size.json"
 _DAY_S = 86_400

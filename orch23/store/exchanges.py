@@ -18,11 +18,12 @@ from orch23.model.errors import CorruptStateError
 from orch23.model.hidden import plain_json
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.model.own_files import ORIGINALS
+from orch23.model.typed import Count, Object, decode, encode
 from orch23.store.beneath import open_file, open_regular, read_all, replace_file
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
 from orch23.store.indented import indented
-from orch23.store.strict_json import Count, Object, decode, encode, parse
+from orch23.store.strict_json import parse
 
 EXCHANGE_VERSION = 2
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)

@@ -17,9 +17,10 @@ from orch23.model.errors import CorruptStateError, NotFoundError
 from orch23.model.event import EVENT_VERSION, Event, EventType, Level
 from orch23.model.hidden import plain_json
 from orch23.model.own_files import LOGS, is_of_a_run
+from orch23.model.typed import Count, Object, decode
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
-from orch23.store.strict_json import Count, Object, decode, parse
+from orch23.store.strict_json import parse
 
 INTERRUPTED = "interrupted"
 _SUM_DIGITS = 16

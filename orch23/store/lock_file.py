@@ -14,11 +14,12 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
+from orch23.model.typed import Object, decode, encode
 from orch23.store.beneath import open_file, read_all, read_regular, replace_file
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.indented import indented
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.strict_json import Object, decode, encode, parse
+from orch23.store.strict_json import parse
 
 LOCK_VERSION = 1
 _END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone

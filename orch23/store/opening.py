@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.own_files import LOGS
+from orch23.model.typed import decode
 from orch23.store.beneath import directory, leaves, read_regular, split
 from orch23.store.build_lock import BuildLock, check_folder
 from orch23.store.codes import E_STORE_VERSION
@@ -34,7 +35,6 @@ from orch23.store.records import Records, RecordsPart
 from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
 from orch23.store.standing import Standing, standing
-from orch23.store.strict_json import decode
 from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:

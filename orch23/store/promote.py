@@ -14,6 +14,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.protected import sealed_reason
+from orch23.model.typed import decode, encode
 from orch23.store.beneath import Directories, directory, make_directories, open_regular, read_regular, split
 from orch23.store.clone import hash_file
 from orch23.store.codes import E_PROTECTED
@@ -30,7 +31,6 @@ from orch23.store.durable import (
 from orch23.store.lock_files import is_lock_of_pipeline
 from orch23.store.meter import Meter, silent
 from orch23.store.record_format import EntryText, optional_entry, optional_to_json
-from orch23.store.strict_json import decode, encode
 
 Tree = Mapping[str, FileEntry | None]
 Refusal = Callable[[str], str | None]

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.record import Base, Record
-from orch23.store.strict_json import Object, decode, encode
+from orch23.model.typed import Object, decode, encode
 
 EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0-9]{0,15})(?:\+x)?\Z")]
 """The identity of a file: `<sha256>:<size>`, with `+x` for an executable."""

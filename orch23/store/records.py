@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.record import Record
+from orch23.model.typed import Count, Object, decode, encode
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.durable import (
     PRIVATE_FILE,
@@ -27,7 +28,7 @@ from orch23.store.durable import (
     write_atomic,
 )
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.strict_json import Count, Object, decode, encode, parse
+from orch23.store.strict_json import parse
 
 _SPARE_LINES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

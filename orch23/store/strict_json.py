@@ -1,27 +1,11 @@
 """Read JSON that must be exactly what was written: no duplicate key, no NaN, no missing or unknown field."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Collection, Mapping
 from sys import intern
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
-from uuid import UUID
-
-from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 
 from orch23.model.digest import Json
-
-Object: TypeAlias = dict[str, Any]
-"""A JSON object whose values are not looked into."""
-
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
-"""A JSON number without a fraction, of zero or more."""
-
-_Value = TypeVar("_Value")
-
-_NOT_JSON: Final = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
-"""Types that msgspec would write as text. They are left as they are, and the writer of JSON refuses them."""
+from orch23.model.typed import Object, decode
 
 
 def parse(text: str | bytes) -> Json:
@@ -37,20 +21,6 @@ def parse(text: str | bytes) -> Json:
         message = "nested too deep"
         raise ValueError(message) from error
     return value
-
-
-def decode(value: Json, form: type[_Value]) -> _Value:
-    """Return a parsed value as a Struct, or as another type that msgspec knows.
-
-    Raises:
-        ValueError: a field is missing, unknown or of another type. Only the first error is named.
-
-    """
-    try:
-        return convert(value, form)
-    except ValidationError as error:
-        message = f"is not valid: {error}"
-        raise ValueError(message) from None
 
 
 def fields(value: Json, names: Collection[str]) -> Mapping[str, Json]:
@@ -85,27 +55,6 @@ def text(value: Json) -> str:
 
     """
     return decode(value, str)
-
-
-def encode(value: Struct) -> Object:
-    """Return a Struct as a JSON object, as `canonical_json` and `indented` take it.
-
-    Raises:
-        TypeError: it holds a value that is not JSON.
-
-    """
-    found: Object = to_builtins(value, builtin_types=_NOT_JSON, enc_hook=_plain)
-    return found
-
-
-def _plain(value: object) -> object:
-    """Return a mapping or sequence that is neither dict nor list as one."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    message = f"BUG: {type(value).__name__} is not JSON"
-    raise TypeError(message)
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -4,8 +4,8 @@ import pytest
 from msgspec import Struct
 
 from orch23.model.digest import canonical_json
+from orch23.model.typed import Count, Object, decode, encode
 from orch23.store import strict_json
-from orch23.store.strict_json import Count, Object, decode, encode
 
 BAD = ["", "{", '{"a":1,"a":1}', "NaN", "[Infinity]", "[" * 200_000, '{"a":{"b":1,"b":2}}', "\ud800"]
 WORD: Any = Literal["a", "b"]
