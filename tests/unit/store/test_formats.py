@@ -1,6 +1,8 @@
 """Every file of the store is written byte for byte as before, and the files of earlier versions are read."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,15 +10,18 @@ from typing import Any
 import pytest
 
 from orch23.model.consent import Grant
-from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.digest import FileEntry, digest_bytes, digest_json
+from orch23.model.errors import CorruptStateError
 from orch23.model.event import Event
 from orch23.model.llm import Exchange, Usage
 from orch23.model.record import Base, LockFile, Record
 from orch23.store.contents import Contents
+from orch23.store.durable import seal
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
-from orch23.store.journal import Journal, read_journal
+from orch23.store.journal import Journal, parse_journal, read_journal
 from orch23.store.lock_file import lock_text, parse_lock
 from orch23.store.promote import Promoter
+from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.records import Records
 from orch23.store.run_state import StateFile, read_state
 from orch23.store.user_state import Grants
@@ -204,3 +209,122 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     path.write_bytes((FOLDER / "grants.json").read_bytes())
     path.chmod(0o600)
     assert {one.name: one.keys for one in Grants(path).read()} == {"p": ("K",), "https://é:1": ()}
+
+
+# ---- what is not as it was written ------------------------------------------------------------------
+
+
+def added(body: dict[str, Any]) -> None:
+    body["unknown"] = 1
+
+
+def removed(body: dict[str, Any]) -> None:
+    del body[next(name for name in sorted(body, reverse=True) if name not in ("orch23_exchange", "orch23_lock", "v"))]
+
+
+def mistyped(body: dict[str, Any]) -> None:
+    for name, value in body.items():
+        if name not in ("orch23_exchange", "orch23_lock", "v") and not isinstance(value, dict):
+            body[name] = [value]
+
+
+CHANGES = [added, removed, mistyped]
+
+
+@pytest.mark.parametrize("change", [*CHANGES, lambda body: added(body["usage"]), lambda body: mistyped(body["usage"])])
+def test_an_exchange_of_another_form_is_refused(change: Callable[[dict[str, Any]], None]) -> None:
+    body = json.loads((FOLDER / "exchange.json").read_bytes())
+    del body["sum"]
+    change(body)
+    with pytest.raises(ValueError, match="is not valid"):
+        parse_exchange(json.dumps({**body, "sum": digest_json(body)}).encode())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_line_of_a_journal_of_another_form_is_refused(change: Callable[[dict[str, Any]], None]) -> None:
+    first, second = (FOLDER / "journal.jsonl").read_bytes().splitlines(keepends=True)[:2]
+    body = json.loads(first)
+    del body["sum"]
+    change(body)
+    inner = json.dumps(body).encode()[:-1]
+    line = inner + b',"sum":"%s"}\n' % hashlib.sha256(inner).hexdigest()[:16].encode()
+    with pytest.raises(CorruptStateError, match="is not valid"):
+        parse_journal(line + second, "journal")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_lock_file_of_another_form_is_refused(change: Callable[[dict[str, Any]], None]) -> None:
+    body = json.loads((FOLDER / "lock").read_bytes())
+    change(body)
+    if change is removed:  # of the last fields only `retained` may be missing
+        del body["records"]
+    with pytest.raises(CorruptStateError, match="is not valid"):
+        parse_lock(json.dumps(body).encode(), "lock")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_record_of_another_form_is_refused(change: Callable[[dict[str, Any]], None]) -> None:
+    body = json.loads((FOLDER / "lock").read_bytes())
+    block = body["records"]["code"]
+    del block["sum"]
+    change(block)
+    block["sum"] = digest_json(block)
+    with pytest.raises(CorruptStateError, match="`code` is not valid"):
+        parse_lock(json.dumps(body).encode(), "lock")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0" * 64, f"{'0' * 64}:01", f"{'0' * 64}:1\n", f"{'0' * 64}:1+x+x", f"{'A' * 64}:1"]
+)
+def test_a_file_identity_of_another_form_is_refused(text: str) -> None:
+    body = record_to_json(first_record())
+    body["outputs"]["a.py"] = text
+    with pytest.raises(ValueError, match="is not valid"):
+        record_from_json(body)
+
+
+@pytest.mark.parametrize("blob", ["", "0" * 39, f"{'0' * 40}\n", "g" * 40])
+def test_a_git_id_of_another_form_is_refused(blob: str) -> None:
+    body = record_to_json(full_record())
+    body["git"] = {"00": blob}
+    with pytest.raises(ValueError, match="is not valid"):
+        record_from_json(body)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_redo_record_of_another_form_is_dropped(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+    body = json.loads((FOLDER / "redo.json").read_bytes())["body"]
+    change(body)
+    if change is mistyped:
+        body["new"]["a.txt"] = f"{'0' * 64}:-1"
+    redo = tmp_path / "redo.json"
+    redo.write_bytes(seal(body))
+    promoter = Promoter(tmp_path, redo, Contents(tmp_path / "cas"))
+    assert promoter.pending() == {}
+    assert promoter.recover() is None
+    assert "is not valid" in promoter.healed[0]
+    assert not redo.exists()
+
+
+@pytest.mark.parametrize("change", [*CHANGES, *(lambda body, one=one: one(body["grants"][0]) for one in CHANGES)])
+def test_grants_of_another_form_are_none(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+    body = json.loads((FOLDER / "grants.json").read_bytes())
+    change(body)
+    path = tmp_path / "grants.json"
+    path.write_bytes(json.dumps(body).encode())
+    path.chmod(0o600)
+    assert Grants(path).read() == frozenset()
+
+
+@pytest.mark.parametrize("change", [added, mistyped])
+def test_a_line_of_records_of_another_form_is_dropped(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+    record = full_record()
+    first, second, _ = (FOLDER / "record").read_bytes().splitlines(keepends=True)
+    body = json.loads(second)["body"]
+    change(body)
+    path = tmp_path / record.key[:2] / record.key
+    path.parent.mkdir()
+    path.write_bytes(first + seal(body))
+    records = Records(tmp_path)
+    assert records.by_key(record.key) == (record,)
+    assert "is not valid" in records.healed[0]
