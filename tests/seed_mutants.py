@@ -95,8 +95,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-03": (
         M(
             "orch23/model/pipeline.py",
-            "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Pipeline:",
-            "@dataclass(slots=True, kw_only=True)\nclass Pipeline:",
+            "class Pipeline(Struct, frozen=True, kw_only=True):",
+            "class Pipeline(Struct, kw_only=True):",
         ),
     ),
     "S0-04": (
@@ -112,7 +112,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-05": (
-        M(JOURNAL, '        "level": event.level,\n', ""),
+        M(
+            JOURNAL,
+            "_LINE.encode(asdict(line))",
+            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "level"})',
+        ),
         M(
             JOURNAL,
             '    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")',
@@ -341,8 +345,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-04": (
         M(
             "orch23/model/pipeline.py",
-            "@dataclass(frozen=True, slots=True, kw_only=True)\nclass Pipeline:",
-            "@dataclass(slots=True, kw_only=True)\nclass Pipeline:",
+            "class Pipeline(Struct, frozen=True, kw_only=True):",
+            "class Pipeline(Struct, kw_only=True):",
         ),
     ),
     "S2-05": (
@@ -403,7 +407,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
         M(
             PROMOTE,
-            '            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}), mode=PRIVATE_FILE)\n',
+            "            write_atomic(self._redo, seal(encode(redo)), mode=PRIVATE_FILE)\n",
             '            write_atomic(self._redo, b"", mode=PRIVATE_FILE)\n',
         ),
         M(
@@ -487,7 +491,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S3-08": (
-        M(JOURNAL, '        "role": event.role,\n', ""),
+        M(
+            JOURNAL,
+            "_LINE.encode(asdict(line))",
+            '_LINE.encode({k: v for k, v in asdict(line).items() if k != "role"})',
+        ),
         M(LOG, "        if told and not log.exists():", "        if told:"),
     ),
     "S3-09": (
@@ -802,7 +810,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-46": (
         M(
             PROMOTE,
-            '            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}), mode=PRIVATE_FILE)\n',
+            "            write_atomic(self._redo, seal(encode(redo)), mode=PRIVATE_FILE)\n",
             '            write_atomic(self._redo, b"", mode=PRIVATE_FILE)\n',
         ),
     ),

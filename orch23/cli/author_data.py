@@ -1,6 +1,9 @@
 """Read the data that an author wrote beside the pipeline: scripted answers, schemas, and the inputs held to those."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Mapping
+
+from msgspec import Struct
 
 from orch23.load.data import schema_faults, validate_data
 from orch23.load.yaml_text import ParsedText
@@ -10,10 +13,16 @@ from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.pipeline import PathInput, Pipeline, Stage
 from orch23.model.strict_json import StrictJsonError, parse
+from orch23.model.typed import decode
 from orch23.providers.adapter import Answers, Case
 from orch23.providers.codes import NO_ANSWER
 from orch23.resolve.prompts import Sources
 from orch23.store.workspace import Workspace
+
+
+class _Case(Struct, forbid_unknown_fields=True):
+    answers: tuple[str, ...]
+    when: str = ""
 
 
 def read_answers(sources: Sources, path: str) -> Answers:
@@ -94,23 +103,8 @@ def check_input_schemas(pipeline: Pipeline, workspace: Workspace, sources: Sourc
 
 def _cases(value: Json) -> tuple[Case, ...] | None:
     """Return the cases of one stage; None where it is neither a list of texts nor one of cases."""
-    texts = _texts(value)
-    if texts is not None:
-        return (Case(texts),)
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        return None
-    cases: list[Case] = []
-    for one in value:
-        texts = _texts(one.get("answers")) if isinstance(one, Mapping) and one.keys() <= {"when", "answers"} else None
-        when = one.get("when", "") if isinstance(one, Mapping) else None
-        if texts is None or not isinstance(when, str):
-            return None
-        cases.append(Case(texts, when))
-    return tuple(cases)
-
-
-def _texts(value: Json) -> tuple[str, ...] | None:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        return None
-    texts = tuple(one for one in value if isinstance(one, str))
-    return texts if len(texts) == len(value) else None
+    with contextlib.suppress(ValueError):
+        return (Case(decode(value, tuple[str, ...])),)
+    with contextlib.suppress(ValueError):
+        return tuple(Case(one.answers, one.when) for one in decode(value, tuple[_Case, ...]))
+    return None

@@ -3,19 +3,27 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from orch23.engine.build import Build
-from orch23.model.digest import Json
 from orch23.model.errors import Orch23Error
 from orch23.model.event import Event
+from orch23.model.typed import Count, decode, encode
 from orch23.report.figures import size
 from orch23.store.durable import PRIVATE_FILE, seal, unseal, write_atomic
 from orch23.store.opening import DEFAULT_CAP_BYTES, KEEP_VARIABLE, Store
-from orch23.store.strict_json import fields, whole
 
 _FILE = "size.json"
 _DAY_S = 86_400
 _FINE = 1000
 _WORTH_SAYING = 100
+
+
+class _Measured(Struct, forbid_unknown_fields=True):
+    """The size of a store, and when it was measured, in seconds since 1970."""
+
+    size_bytes: Count
+    measured_s: Count
 
 
 def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s: int) -> None:
@@ -56,10 +64,10 @@ def _grown(store: Store, cap: int, now_s: int) -> int:
     """Return the size of a store as it was last measured, with what was put since; measured again once a day."""
     folder, added = store.folder, store.contents.added_bytes
     try:
-        found = fields(unseal((folder / _FILE).read_bytes()), ("size_bytes", "measured_s"))
-        known, measured_s = whole(found["size_bytes"]) + added, whole(found["measured_s"])
+        measured = decode(unseal((folder / _FILE).read_bytes()), _Measured)
     except (OSError, ValueError):
         return note_size(folder, now_s)
+    known, measured_s = measured.size_bytes + added, measured.measured_s
     if added and (known > cap or not 0 <= now_s - measured_s < _DAY_S):
         return note_size(folder, now_s)
     if added >= cap // _FINE:
@@ -68,5 +76,4 @@ def _grown(store: Store, cap: int, now_s: int) -> int:
 
 
 def _write(folder: Path, size_bytes: int, measured_s: int) -> None:
-    body: Json = {"size_bytes": size_bytes, "measured_s": measured_s}
-    write_atomic(folder / _FILE, seal(body), mode=PRIVATE_FILE)
+    write_atomic(folder / _FILE, seal(encode(_Measured(size_bytes, measured_s))), mode=PRIVATE_FILE)

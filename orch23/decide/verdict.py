@@ -3,8 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TypeAlias, assert_never
 
-from msgspec import Struct, field
+from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
@@ -54,6 +55,71 @@ class _Skip(Struct, frozen=True):
     place: str = ""
     reason: str = ""
     module: str = ""
+
+
+class _Start(Struct, tag_field="event", tag="start", forbid_unknown_fields=True):
+    pytest: str = ""
+
+
+class _Collected(Struct, tag_field="event", tag="collected", forbid_unknown_fields=True):
+    ids: tuple[str, ...]
+
+
+class _Deselected(Struct, tag_field="event", tag="deselected", forbid_unknown_fields=True):
+    ids: tuple[str, ...]
+
+
+class _Collect(Struct, tag_field="event", tag="collect", forbid_unknown_fields=True):
+    """A module or another collector that did not pass."""
+
+    id: str
+    outcome: str
+    error: str = ""
+    place: str = ""
+    reason: str = ""
+    module: str = ""
+    text: str = ""
+
+
+class _Test(Struct, tag_field="event", tag="test", forbid_unknown_fields=True):
+    """A phase of a test. `made` is the outcome that pytest gave it, `outcome` what it was at the end."""
+
+    id: str
+    when: str
+    outcome: str
+    made: str = ""
+    raised: str = ""
+    xfail: bool = False
+    place: str = ""
+    reason: str = ""
+    module: str = ""
+    text: str = ""
+
+
+class _Foreign(Struct, tag_field="event", tag="foreign", forbid_unknown_fields=True):
+    """Modules that came from elsewhere: their names and files."""
+
+    modules: tuple[tuple[str, str], ...]
+
+
+class _Finish(Struct, tag_field="event", tag="finish", forbid_unknown_fields=True):
+    status: int
+
+
+class _Forged(Struct, tag_field="event", tag="forged", forbid_unknown_fields=True):
+    """Put there by the reader of the report: a line that the plugin did not write."""
+
+    line: int
+
+
+class _TooLong(Struct, tag_field="event", tag="too_long", forbid_unknown_fields=True):
+    """Put there by the reader of the report: it is over a limit of bytes."""
+
+    limit: int
+
+
+_Event: TypeAlias = _Start | _Collected | _Deselected | _Collect | _Test | _Foreign | _Finish | _Forged | _TooLong
+"""A line of a report, as `orch23_reporter` and `report_channel` write it."""
 
 
 class _Report(Struct):
@@ -154,99 +220,84 @@ def report_json(verdict: Verdict) -> bytes:
 def _fold(report: bytes | None) -> _Report:
     folded = _Report()
     for event in _events(report, folded):
-        if folded.status is not None and event.get("event") not in ("forged", "too_long"):
+        if folded.status is not None and not isinstance(event, _Forged | _TooLong):
             folded.broken = "it goes on after its end"
             break
         _take(folded, event)
     return folded
 
 
-def _events(report: bytes | None, folded: _Report) -> Iterator[Mapping[str, object]]:
+def _events(report: bytes | None, folded: _Report) -> Iterator[_Event]:
     for line in (report or b"").split(b"\n"):
         if not line:
             continue
         try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if not isinstance(event, dict):
-            folded.broken = "a line of it is no JSON object"
+            yield convert(json.loads(line), _Event)
+        except (ValueError, RecursionError) as error:
+            why = str(error) if isinstance(error, ValidationError) else "no JSON"
+            folded.broken = f"a line of it is not valid: {why}"
             return
-        yield event
 
 
-def _take(folded: _Report, event: Mapping[str, object]) -> None:
-    match event.get("event"):
-        case "start" if not folded.begun:
+def _take(folded: _Report, event: _Event) -> None:  # noqa: C901 - one a kind of event
+    match event:
+        case _Start():
+            if folded.begun:
+                folded.broken = "it begins twice"
             folded.begun = True
-        case "collected":
-            folded.collected.extend(i for i in _words(event.get("ids")) if i not in folded.outcomes)
-            folded.outcomes.update({i: _NOT_RUN for i in _words(event.get("ids")) if i not in folded.outcomes})
-        case "deselected":
-            folded.deselected.update(map(base_id, _words(event.get("ids"))))
-        case "collect":
+        case _Collected(ids):
+            new = [name for name in ids if name not in folded.outcomes]
+            folded.collected.extend(new)
+            folded.outcomes.update(dict.fromkeys(new, _NOT_RUN))
+        case _Deselected(ids):
+            folded.deselected.update(map(base_id, ids))
+        case _Collect():
             _take_collect(folded, event)
-        case "test":
+        case _Test():
             _take_test(folded, event)
-        case "foreign":
-            modules = event.get("modules")
-            folded.foreign.extend((str(n), str(f)) for n, f in (modules if isinstance(modules, list) else ()))
-        case "finish":
-            status = event.get("status")
-            folded.status = status if isinstance(status, int) else -1
-        case "forged":
-            folded.broken = f"line {event.get('line')} of it was not written by the plugin"
-        case "too_long":
-            folded.broken = f"it is over {event.get('limit')} bytes"
-        case other:
-            folded.broken = f"a line of it is {other!r}"
+        case _Foreign(modules):
+            folded.foreign.extend(modules)
+        case _Finish(status):
+            folded.status = status
+        case _Forged(line):
+            folded.broken = f"line {line} of it was not written by the plugin"
+        case _TooLong(limit):
+            folded.broken = f"it is over {limit} bytes"
+        case _:
+            assert_never(event)
 
 
-def _words(value: object) -> tuple[str, ...]:
-    return tuple(str(v) for v in value) if isinstance(value, list) else ()
-
-
-def _take_collect(folded: _Report, event: Mapping[str, object]) -> None:
-    name = str(event.get("id", ""))
-    if event.get("outcome") == "failed":
-        folded.failures.append(_failure(event, "collect"))
+def _take_collect(folded: _Report, event: _Collect) -> None:
+    if event.outcome == "failed":
+        folded.failures.append(_failure(event, event.error, "collect"))
     else:
-        folded.skipped_modules.append(_skip_of(name, event))
+        folded.skipped_modules.append(_skip_of(event))
 
 
-def _skip_of(name: str, event: Mapping[str, object]) -> _Skip:
-    place, reason, module = (str(event.get(key) or "") for key in ("place", "reason", "module"))
-    return _Skip(name, place, " ".join(normalise(reason).split()), module)
+def _skip_of(event: _Collect | _Test) -> _Skip:
+    return _Skip(event.id, event.place, " ".join(normalise(event.reason).split()), event.module)
 
 
-def _failure(event: Mapping[str, object], when: str) -> _Failure:
-    return _Failure(
-        str(event.get("id", "")),
-        str(event.get("error") or event.get("raised") or "Failed"),
-        str(event.get("place", "")),
-        normalise(str(event.get("text", ""))),
-        when,
-    )
+def _failure(event: _Collect | _Test, error: str, when: str) -> _Failure:
+    return _Failure(event.id, error or "Failed", event.place, normalise(event.text), when)
 
 
-def _take_test(folded: _Report, event: Mapping[str, object]) -> None:
-    name, when = str(event.get("id", "")), str(event.get("when", ""))
-    outcome, made, raised = event.get("outcome"), event.get("made"), str(event.get("raised", ""))
-    xfail = event.get("xfail") is True
+def _take_test(folded: _Report, event: _Test) -> None:
+    name, when, outcome = event.id, event.when, event.outcome
     if name not in folded.outcomes:
         folded.broken = f"{name} was never collected, and yet it ran"
-    elif not made:
+    elif not event.made:
         folded.broken = f"the outcome of {name} was not made by pytest"
-    elif made == "failed" != outcome or (outcome == "passed" and raised and not xfail):
-        folded.broken = f"{name} raised {raised or 'an error'}, and its outcome was changed to {outcome}"
+    elif event.made == "failed" != outcome or (outcome == "passed" and event.raised and not event.xfail):
+        folded.broken = f"{name} raised {event.raised or 'an error'}, and its outcome was changed to {outcome}"
     if outcome == "failed":
-        folded.failures.append(_failure(event, when))
+        folded.failures.append(_failure(event, event.raised, when))
         folded.outcomes[name] = "failed" if when == "call" else "error"
     elif outcome == "skipped":
-        folded.outcomes[name] = "xfailed" if xfail else "skipped"
-        folded.skipped.append(_skip_of(name, event))
+        folded.outcomes[name] = "xfailed" if event.xfail else "skipped"
+        folded.skipped.append(_skip_of(event))
     elif when == "call" and outcome == "passed":
-        folded.outcomes[name] = "xpassed" if xfail else "passed"
+        folded.outcomes[name] = "xpassed" if event.xfail else "passed"
     if when == "teardown":
         folded.ended.add(name)
 

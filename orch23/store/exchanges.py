@@ -7,9 +7,9 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import cast, get_args
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from orch23.decide.difference import differing, parting
 from orch23.model.diagnostic import Diagnostic
@@ -18,23 +18,49 @@ from orch23.model.errors import CorruptStateError
 from orch23.model.hidden import plain_json
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.model.own_files import ORIGINALS
+from orch23.model.typed import Count, Object, decode, encode
 from orch23.store.beneath import open_file, open_regular, read_all, replace_file
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
-from orch23.store.strict_json import fields, mapping, number, one_of, parse, text, texts, truth, whole
+from orch23.store.indented import indented
+from orch23.store.strict_json import parse
 
 EXCHANGE_VERSION = 2
-_FIELDS = (
-    *("orch23_exchange", "fingerprint", "stage", "request", "response", "stop", "usage", "outcome"),
-    *("diagnostics", "duration_s", "provenance", "model", "client", "requests", "cost", "prices", "superseded"),
-    *("files", "sum"),
-)
-_USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
 _MERGED = "it holds the conflict markers of a merge"
 _ONE_SIDE = "take one side whole, `git checkout --ours {name}` or `--theirs`: two answers cannot be mixed"
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+
+
+class _Usage(Struct, forbid_unknown_fields=True):
+    input_tokens: Count
+    output_tokens: Count
+    cache_read_tokens: Count
+    cache_write_tokens: Count
+
+
+class _Form(Struct, forbid_unknown_fields=True):
+    """The file of an exchange without its checksum."""
+
+    orch23_exchange: int
+    fingerprint: str
+    stage: str
+    request: Object
+    response: str
+    stop: StopReason
+    usage: _Usage
+    outcome: ExchangeOutcome
+    diagnostics: tuple[str, ...]
+    duration_s: float
+    provenance: str
+    model: str
+    client: str
+    requests: Count
+    cost: str | None
+    prices: str
+    superseded: bool
+    files: dict[str, str | None]
 
 
 class ExchangeFile(Struct, frozen=True):
@@ -240,28 +266,28 @@ class Exchanges:
 
 def exchange_text(exchange: Exchange) -> str:
     """Return the one text of an exchange: JSON for people, sorted, with a checksum."""
-    body: dict[str, Json] = {
-        "orch23_exchange": EXCHANGE_VERSION,
-        "fingerprint": exchange.fingerprint,
-        "stage": exchange.stage,
-        "request": _jsonlike(exchange.request),
-        "response": exchange.response,
-        "stop": exchange.stop,
-        "usage": {name: getattr(exchange.usage, name) for name in _USAGE},
-        "outcome": exchange.outcome,
-        "diagnostics": list(exchange.diagnostics),
-        "duration_s": float(exchange.duration_s),
-        "provenance": exchange.provenance,
-        "model": exchange.model,
-        "client": exchange.client,
-        "requests": exchange.requests,
-        "cost": exchange.cost,
-        "prices": exchange.prices,
-        "superseded": exchange.superseded,
-        "files": dict(exchange.files),
-    }
-    body["sum"] = digest_json(body)
-    return plain_json(json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)) + "\n"
+    form = _Form(
+        orch23_exchange=EXCHANGE_VERSION,
+        fingerprint=exchange.fingerprint,
+        stage=exchange.stage,
+        request=dict(exchange.request),
+        response=exchange.response,
+        stop=exchange.stop,
+        usage=_Usage(**asdict(exchange.usage)),
+        outcome=exchange.outcome,
+        diagnostics=exchange.diagnostics,
+        duration_s=float(exchange.duration_s),
+        provenance=exchange.provenance,
+        model=exchange.model,
+        client=exchange.client,
+        requests=exchange.requests,
+        cost=exchange.cost,
+        prices=exchange.prices,
+        superseded=exchange.superseded,
+        files=dict(exchange.files),
+    )
+    body = encode(form)
+    return plain_json(indented({**body, "sum": digest_json(body)}, sort_keys=True)) + "\n"
 
 
 def parse_exchange(data: bytes) -> Exchange:
@@ -271,32 +297,32 @@ def parse_exchange(data: bytes) -> Exchange:
         ValueError: it is not as `exchange_text` wrote it.
 
     """
-    body = dict(fields(parse(data.decode("utf-8")), _FIELDS))
-    if body.pop("sum") != digest_json(body):
+    body = decode(parse(data.decode("utf-8")), Object)
+    if body.pop("sum", None) != digest_json(body):
         message = "does not match its checksum"
         raise ValueError(message)
-    if body["orch23_exchange"] != EXCHANGE_VERSION:
-        message = f"is of version {body['orch23_exchange']!r}"
+    if body.get("orch23_exchange") != EXCHANGE_VERSION:
+        message = f"is of version {body.get('orch23_exchange')!r}"
         raise ValueError(message)
-    usage = fields(body["usage"], _USAGE)
+    found = decode(body, _Form)
     return Exchange(
-        fingerprint=text(body["fingerprint"]),
-        stage=text(body["stage"]),
-        request=mapping(body["request"]),
-        response=text(body["response"]),
-        stop=cast("StopReason", one_of(body["stop"], get_args(StopReason))),
-        usage=Usage(**{name: whole(usage[name]) for name in _USAGE}),
-        outcome=cast("ExchangeOutcome", one_of(body["outcome"], get_args(ExchangeOutcome))),
-        diagnostics=texts(body["diagnostics"]),
-        duration_s=number(body["duration_s"]),
-        provenance=text(body["provenance"]),
-        model=text(body["model"]),
-        client=text(body["client"]),
-        requests=whole(body["requests"]),
-        cost=None if body["cost"] is None else text(body["cost"]),
-        prices=text(body["prices"]),
-        superseded=truth(body["superseded"]),
-        files={path: None if held is None else text(held) for path, held in mapping(body["files"]).items()},
+        fingerprint=found.fingerprint,
+        stage=found.stage,
+        request=found.request,
+        response=found.response,
+        stop=found.stop,
+        usage=Usage(**asdict(found.usage)),
+        outcome=found.outcome,
+        diagnostics=found.diagnostics,
+        duration_s=found.duration_s,
+        provenance=found.provenance,
+        model=found.model,
+        client=found.client,
+        requests=found.requests,
+        cost=found.cost,
+        prices=found.prices,
+        superseded=found.superseded,
+        files=found.files,
     )
 
 

@@ -8,24 +8,23 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.digest import Json
 from orch23.model.errors import CorruptStateError, NotFoundError
-from orch23.model.event import EVENT_TYPES, EVENT_VERSION, Event, EventType, Level
+from orch23.model.event import EVENT_VERSION, Event, EventType, Level
 from orch23.model.hidden import plain_json
 from orch23.model.own_files import LOGS, is_of_a_run
+from orch23.model.typed import Count, Object, decode
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
-from orch23.store.strict_json import fields, mapping, one_of, parse, text, whole
+from orch23.store.strict_json import parse
 
 INTERRUPTED = "interrupted"
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
-_FIELDS = ("v", "seq", "ts", "level", "type", "role", "message", "data", "sum")
 _DURABLE = frozenset(
     {
         "call_reserved",
@@ -38,6 +37,19 @@ _DURABLE = frozenset(
 )
 _WORTH_LITTLE = frozenset({"fresh", "skipped", "blocked"})  # ends that the next run finds again by itself
 _FOUND_AGAIN = frozenset({"built", "restored"})  # likewise, by its record, where no model was asked
+
+
+class _Line(Struct, forbid_unknown_fields=True):
+    """A line of a journal without its checksum, in the order in which the fields are written."""
+
+    v: int
+    seq: Count
+    ts: str
+    level: Level
+    type: EventType
+    role: str
+    message: str
+    data: Object
 
 
 class JournalLine(Struct, frozen=True):
@@ -316,18 +328,11 @@ def _parse_line(line: bytes) -> JournalLine:
     if end != b',"sum":"' + _line_sum(inner) + b'"}\n':
         message = "does not match its checksum"
         raise ValueError(message)
-    body = fields(parse(line), _FIELDS)
-    if body["v"] != EVENT_VERSION:
-        message = f"is of version {body['v']!r}"
+    found = decode(parse(inner + b"}"), _Line)
+    if found.v != EVENT_VERSION:
+        message = f"is of version {found.v}"
         raise ValueError(message)
-    event = Event(
-        cast("EventType", one_of(body["type"], EVENT_TYPES)),
-        text(body["message"]),
-        text(body["role"]),
-        cast("Level", one_of(body["level"], get_args(Level))),
-        mapping(body["data"]),
-    )
-    return JournalLine(whole(body["seq"]), text(body["ts"]), event)
+    return JournalLine(found.seq, found.ts, Event(found.type, found.message, found.role, found.level, found.data))
 
 
 def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
@@ -347,17 +352,17 @@ def _line_of(event: Event, number: int, moment: str) -> bytes:
 
 def unsealed_line(event: Event, number: int, moment: str) -> str:
     """Return the journal's line of an event up to its checksum, which is that of this text."""
-    body: dict[str, Json] = {
-        "v": EVENT_VERSION,
-        "seq": number,
-        "ts": moment,
-        "level": event.level,
-        "type": event.type,
-        "role": event.role,
-        "message": event.message,
-        "data": dict(event.data),
-    }
-    return plain_json(_LINE.encode(body)[:-1])
+    line = _Line(
+        v=EVENT_VERSION,
+        seq=number,
+        ts=moment,
+        level=event.level,
+        type=event.type,
+        role=event.role,
+        message=event.message,
+        data=dict(event.data),
+    )
+    return plain_json(_LINE.encode(asdict(line))[:-1])
 
 
 def _line_sum(inner: bytes) -> bytes:

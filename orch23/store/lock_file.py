@@ -6,26 +6,49 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
+from orch23.model.typed import Object, decode, encode
 from orch23.store.beneath import open_file, read_all, read_regular, replace_file
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.indented import indented
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.strict_json import fields, mapping, parse, text
+from orch23.store.strict_json import parse
 
 LOCK_VERSION = 1
 _END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone
-_RETAINED = "retained"  # sorts after `records`: what reads a part of the file relies on it
 _NEXT = b'\n  "'  # begins a record, and the end mark: all within a record is indented by more
 _LAST = b'\n  "~": null\n'
 _EMPTY = b'{\n "orch23_lock": 1,\n "pipeline": "",\n "records": {%b\n  "~": null\n }\n}\n'
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _WAY_OUT = "take the file from version control again, or delete it and build: the store holds the same records"
+
+
+class _Version(Struct):
+    """The field that says how a lock file is to be read."""
+
+    orch23_lock: Any = None
+
+
+class _Named(Struct):
+    """The field that says whose records a lock file holds."""
+
+    pipeline: str
+
+
+class _Form(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A lock file. Each record in it is decoded by itself, so that every damaged one is reported."""
+
+    orch23_lock: int
+    pipeline: str
+    records: Object
+    retained: Object = {}  # sorts after `records`: what reads a part of the file relies on it
 
 
 def read_lock(path: Path) -> LockFile:
@@ -81,7 +104,7 @@ def lock_digest(path: Path) -> str:
 def lock_pipeline(path: Path) -> str:
     """Return the name of the pipeline that a lock file is of; empty where that cannot be read."""
     with contextlib.suppress(ValueError):
-        return text(mapping(parse(read_regular(path) or b"")).get("pipeline"))
+        return decode(parse(read_regular(path) or b""), _Named).pipeline
     return ""
 
 
@@ -92,12 +115,10 @@ def _no_file(path: Path) -> Diagnostic:
 
 def lock_text(lock: LockFile, pipeline_name: str) -> str:
     """Return the one text of these records: sorted, no times, no absolute paths, a checksum in every record."""
-    blocks: dict[str, Json] = {name: _block(record) for name, record in lock.records.items()}
-    blocks[_END] = None
-    document: dict[str, Json] = {"orch23_lock": LOCK_VERSION, "pipeline": pipeline_name, "records": blocks}
-    if lock.retained:
-        document[_RETAINED] = {name: _block(record, failed=True) for name, record in lock.retained.items()}
-    return indented(document, sort_keys=True) + "\n"
+    records: Object = {name: _block(record) for name, record in lock.records.items()}
+    retained: Object = {name: _block(record, failed=True) for name, record in lock.retained.items()}
+    form = _Form(LOCK_VERSION, pipeline_name, {**records, _END: None}, retained)
+    return indented(encode(form), sort_keys=True) + "\n"
 
 
 def read_some(path: Path, stages: Collection[str], data: bytes) -> LockFile:
@@ -167,22 +188,21 @@ def parse_lock(data: bytes, origin: str) -> LockFile:
         conflict = _CONFLICT.search(document)
         if conflict is not None:
             raise CorruptStateError(_conflict(origin, document, conflict.start()))
-        body = mapping(parse(document))
-        if body.get("orch23_lock") != LOCK_VERSION:
-            raise CorruptStateError(_unknown_version(origin, body.get("orch23_lock")))
-        more = (_RETAINED,) if _RETAINED in body else ()
-        body = fields(body, ("orch23_lock", "pipeline", "records", *more))
-        text(body["pipeline"])
-        if _END not in mapping(body["records"]):
+        body = parse(document)
+        version = decode(body, _Version).orch23_lock
+        if version != LOCK_VERSION:
+            raise CorruptStateError(_unknown_version(origin, version))
+        form = decode(body, _Form)
+        if _END not in form.records:
             message = "the end mark is missing"
             raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage
-        retained = _records(mapping(body.get(_RETAINED, {})), origin, document)
-        return LockFile(_records(mapping(body["records"]), origin, document), retained)
+        retained = _records(form.retained, origin, document)
+        return LockFile(_records(form.records, origin, document), retained)
     except ValueError as error:
         raise CorruptStateError(_damaged(origin, error)) from error
 
 
-def _block(record: Record, *, failed: bool = False) -> Json:
+def _block(record: Record, *, failed: bool = False) -> Object:
     if record.failed is not failed:
         message = f"BUG: the record of {record.stage} is in the wrong part of a lock file"
         raise ValueError(message)
@@ -197,7 +217,7 @@ def _records(blocks: Mapping[str, Json], origin: str, document: str) -> dict[str
         if name == _END:
             continue
         try:
-            body = dict(mapping(block))
+            body = decode(block, Object)
             if body.pop("sum", None) != digest_json(body):
                 message = "does not match its checksum"
                 raise ValueError(message)  # noqa: TRY301 - one place tells of every kind of damage

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.own_files import LOGS
+from orch23.model.typed import decode
 from orch23.store.beneath import directory, leaves, read_regular, split
 from orch23.store.build_lock import BuildLock, check_folder
 from orch23.store.codes import E_STORE_VERSION
@@ -39,7 +40,6 @@ from orch23.store.records import Records
 from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
 from orch23.store.standing import Standing, standing
-from orch23.store.strict_json import texts
 from orch23.store.workspace import TABLE as FILES_TABLE
 from orch23.store.workspace import Workspace
 
@@ -126,7 +126,7 @@ class Store(Struct, frozen=True, kw_only=True):
 
     def _sweep_noted(self) -> None:
         with contextlib.suppress(ValueError):
-            for folder in texts(unseal(read_regular(self.folder / _NOTED) or b"")):
+            for folder in decode(unseal(read_regular(self.folder / _NOTED) or b""), list[str]):
                 with contextlib.suppress(OSError, SafetyError):
                     names, _ = split(f"{folder}/any" if folder else "any")
                     with directory(self.root, names) as place:

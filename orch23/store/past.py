@@ -6,10 +6,12 @@ A damaged line is passed over here; whoever builds on a journal reads it with `r
 import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
+from msgspec.json import decode as json_decode
 
-from orch23.model.digest import Json
+from orch23.model.typed import Count
 from orch23.store.journal import journals
 
 NEWEST = 5
@@ -28,6 +30,31 @@ class Past(Struct, frozen=True, kw_only=True):
 _NOTHING = Past()
 
 
+class _Line(Struct):
+    type: str
+    role: str
+    data: Raw
+
+
+class _Began(Struct):
+    pipeline: str
+
+
+class _Answered(Struct):
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+
+
+class _Ended(Struct):
+    status: str
+    duration_s: float | None = None
+    calls: int = 0
+    recorded: int = 0
+
+
+_Form = TypeVar("_Form", bound=Struct)
+
+
 class _Found(Struct):
     durations_s: list[float] = field(default_factory=list)
     answers: list[tuple[int, int]] = field(default_factory=list)
@@ -40,10 +67,8 @@ def read_past(logs: Path, pipeline_file: str, stages: Collection[str], newest: i
     about = tuple(b'"role":' + family for family in families)
     for data in _journals_of(logs, pipeline_file, newest):
         for event in _events(data, about if len(about) < _MANY else (b'"role":',)):
-            role = event.get("role")
-            if isinstance(role, str):
-                for name in dict.fromkeys((role, role.partition("@")[0])):
-                    _note(found.setdefault(name, _Found()), event)
+            for name in dict.fromkeys((event.role, event.role.partition("@")[0])):
+                _note(found.setdefault(name, _Found()), event)
     pasts = {name: Past(durations_s=tuple(one.durations_s), answers=tuple(one.answers)) for name, one in found.items()}
     return {name: past for name, past in pasts.items() if past != _NOTHING}
 
@@ -60,9 +85,9 @@ def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]
             return
         try:
             with path.open("rb") as stream:
-                first = _value(stream.readline())
-                data = first.get("data") if first is not None else None
-                if not isinstance(data, Mapping) or data.get("pipeline") != pipeline_file:
+                first = _read(stream.readline(), _Line)
+                began = None if first is None else _read(first.data, _Began)
+                if began is None or began.pipeline != pipeline_file:
                     continue
                 yield stream.read(_MOST_BYTES)
         except OSError:
@@ -70,36 +95,29 @@ def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]
         left -= 1
 
 
-def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[Mapping[str, Json]]:
+def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[_Line]:
     for line in data.split(b"\n"):
         if not any(role in line for role in about) or not any(kind in line for kind in _KINDS):
             continue
-        if (value := _value(line)) is not None:
-            yield value
+        if (event := _read(line, _Line)) is not None:
+            yield event
 
 
-def _value(line: bytes) -> Mapping[str, Json] | None:
+def _note(found: _Found, event: _Line) -> None:
+    if event.type == "llm_response":
+        answer = _read(event.data, _Answered)
+        if answer is not None and (answer.input_tokens or answer.output_tokens):
+            found.answers.append((answer.input_tokens, answer.output_tokens))
+        return
+    ended = _read(event.data, _Ended)
+    replayed = ended is not None and not ended.calls and ended.recorded > 0  # quick, since no model was called
+    if ended is not None and ended.status == "built" and not replayed and ended.duration_s is not None:
+        found.durations_s.append(ended.duration_s)
+
+
+def _read(text: bytes | Raw, form: type[_Form]) -> _Form | None:
+    """Return what a JSON text says, None if it is damaged. Fields that are not looked for are not checked."""
     try:
-        value = json.loads(line)
-    except ValueError:
+        return json_decode(text, type=form)
+    except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, Mapping) else None
-
-
-def _note(found: _Found, event: Mapping[str, Json]) -> None:
-    data = event.get("data")
-    if not isinstance(data, Mapping):
-        return
-    if event.get("type") == "llm_response":
-        tokens = (_whole(data.get("input_tokens")), _whole(data.get("output_tokens")))
-        if any(tokens):
-            found.answers.append(tokens)
-        return
-    spent = data.get("duration_s")
-    replayed = not data.get("calls") and bool(data.get("recorded"))  # quick, since nobody was asked
-    if data.get("status") == "built" and not replayed and isinstance(spent, int | float):
-        found.durations_s.append(float(spent))
-
-
-def _whole(value: Json) -> int:
-    return value if isinstance(value, int) and value > 0 else 0

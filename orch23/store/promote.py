@@ -14,6 +14,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
 from orch23.model.protected import sealed_reason
+from orch23.model.typed import decode, encode
 from orch23.store.beneath import Directories, directory, make_directories, open_regular, read_regular, split
 from orch23.store.clone import hash_file
 from orch23.store.codes import E_PROTECTED
@@ -29,14 +30,20 @@ from orch23.store.durable import (
 )
 from orch23.store.lock_files import is_lock_of_pipeline
 from orch23.store.meter import Meter, silent
-from orch23.store.record_format import entry_to_json, optional_entry
-from orch23.store.strict_json import fields, mapping
+from orch23.store.record_format import EntryText, optional_entry, optional_to_json
 
 Tree = Mapping[str, FileEntry | None]
 Refusal = Callable[[str], str | None]
 """Say why no stage of today's plan may write or remove a path, by its names alone, or None."""
 
 _MOST_REFUSED = 10
+
+
+class _Redo(Struct, forbid_unknown_fields=True):
+    """The file of a promotion that is under way: what the paths are to hold, and what they held before."""
+
+    new: dict[str, EntryText | None]
+    old: dict[str, EntryText | None]
 
 
 class Promoted(Struct, frozen=True):
@@ -97,14 +104,14 @@ class Promoter:
                 raise MissingBytesError(entry.digest.sha256)
         expected = {path: old.get(path) for path in wanted}
         with self._lock:
-            write_atomic(self._redo, seal({"new": _to_json(wanted), "old": _to_json(expected)}), mode=PRIVATE_FILE)
+            redo = _Redo(_to_json(wanted), _to_json(expected))
+            write_atomic(self._redo, seal(encode(redo)), mode=PRIVATE_FILE)
             return self._apply(wanted, expected)
 
     def pending(self) -> Tree:
         """Return what a promotion that was interrupted will leave once a build has finished it. Writes nothing."""
         try:
-            body = fields(unseal(read_regular(self._redo) or b""), ("new", "old"))
-            new, old = _from_json(body["new"]), _from_json(body["old"])
+            new, old = _read_redo(read_regular(self._redo) or b"")
         except ValueError:
             return {}
         return {
@@ -127,8 +134,7 @@ class Promoter:
         if data is None:
             return None
         try:
-            body = fields(unseal(data), ("new", "old"))
-            new, old = _from_json(body["new"]), _from_json(body["old"])
+            new, old = _read_redo(data)
         except ValueError as error:
             self.healed.append(f"{self._redo.name}: {error}")
             self._redo.unlink()
@@ -303,9 +309,11 @@ def _is_free(parent: int, name: str) -> bool:
     return False
 
 
-def _to_json(tree: Tree) -> dict[str, str | None]:
-    return {path: entry_to_json(entry) for path, entry in tree.items()}
+def _to_json(tree: Tree) -> dict[str, EntryText | None]:
+    return {path: optional_to_json(entry) for path, entry in tree.items()}
 
 
-def _from_json(value: object) -> dict[str, FileEntry | None]:
-    return {path: optional_entry(entry) for path, entry in mapping(value).items()}
+def _read_redo(data: bytes) -> tuple[Tree, Tree]:
+    found = decode(unseal(data), _Redo)
+    new, old = ({path: optional_entry(text) for path, text in tree.items()} for tree in (found.new, found.old))
+    return new, old

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.record import Record
+from orch23.model.typed import Count, Object, decode, encode
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.durable import (
     PRIVATE_FILE,
@@ -28,7 +29,7 @@ from orch23.store.durable import (
 )
 from orch23.store.index import Index, IndexFaultError
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.strict_json import fields, parse, text, whole
+from orch23.store.strict_json import parse
 
 GENERATION = "generation"
 """The file beside the records whose text is another one whenever a process has changed them."""
@@ -39,6 +40,14 @@ _SPARE_LINES = 16
 _TOKEN_BYTES = 16
 _ROW_BYTES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class _Line(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of a file of records: a record, or the digest of one above that is the newest again."""
+
+    n: Count
+    again: str | None = None
+    record: Object | None = None
 
 
 class _Kept(Struct, frozen=True):
@@ -167,7 +176,7 @@ class Records:
                 return
             line = b'{"n":%d,"record":%s}' % (kept.number, body)
             if known is not None:
-                line = canonical_json({"n": kept.number, "again": kept.digest})
+                line = canonical_json(encode(_Line(kept.number, again=kept.digest)))
             try:
                 self._begin_change()
                 self._write(record.key, shelf, kept, seal_canonical(line), durable=durable and known is None)
@@ -422,7 +431,7 @@ class Records:
             return os.open(f"{folder}/{key}", _APPEND, PRIVATE_FILE)
 
     def _rewrite(self, key: str, shelf: _Shelf) -> None:
-        data = b"".join(seal({"n": k.number, "record": record_to_json(k.record)}) for k in shelf.kept.values())
+        data = b"".join(seal(encode(_Line(k.number, record=record_to_json(k.record)))) for k in shelf.kept.values())
         make_folder(self._folder, PRIVATE_FOLDER)
         write_atomic(self._path(key), data, mode=PRIVATE_FILE, scratch=self._folder)
         shelf.size_bytes, shelf.lines, shelf.damaged = len(data), len(shelf.kept), False
@@ -448,14 +457,12 @@ def _keys(kept: Collection[_Kept]) -> bytes:
 
 
 def _read_line(line: bytes, shelf: _Shelf) -> _Kept:
-    body = unseal(line)
-    if isinstance(body, dict) and "again" in body:
-        found = fields(body, ("n", "again"))
-        known = shelf.kept.get(text(found["again"]))
-        if known is None:
+    found = decode(unseal(line), _Line)
+    if found.again is not None:
+        known = shelf.kept.get(found.again)
+        if known is None or found.record is not None:
             message = "moves a record that is not there"
             raise ValueError(message)
-        return _Kept(known.record, known.digest, whole(found["n"]))
-    found = fields(body, ("n", "record"))
-    digest = hashlib.sha256(canonical_json(found["record"])).hexdigest()
-    return _Kept(record_from_json(found["record"]), digest, whole(found["n"]))
+        return _Kept(known.record, known.digest, found.n)
+    digest = hashlib.sha256(canonical_json(found.record)).hexdigest()
+    return _Kept(record_from_json(found.record), digest, found.n)

@@ -1,10 +1,11 @@
 """Read JSON that must be exactly what was written: no duplicate key, no NaN, no missing or unknown field."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from sys import intern
 
 from orch23.model.digest import Json
+from orch23.model.typed import Object, decode
 
 
 def parse(text: str | bytes) -> Json:
@@ -22,103 +23,38 @@ def parse(text: str | bytes) -> Json:
     return value
 
 
-def fields(value: object, names: Collection[str]) -> Mapping[str, Json]:
-    """Return a JSON object that has these fields and no others.
+def fields(value: Json, names: Collection[str]) -> Mapping[str, Json]:
+    """Return a JSON object that has these fields and no others. For `stat_cache` alone.
 
     Raises:
-        ValueError: it has others, or is none.
+        ValueError: it has others, or is not an object.
 
     """
-    found = mapping(value)
+    found = decode(value, Object)
     if found.keys() != set(names):
-        odd = sorted(found.keys() ^ set(names))
-        message = f"missing or unknown field: {', '.join(odd)}"
+        message = f"missing or unknown field: {', '.join(sorted(found.keys() ^ set(names)))}"
         raise ValueError(message)
     return found
 
 
-def mapping(value: object) -> Mapping[str, Json]:
-    """Return a JSON object.
+def texts(value: Json) -> tuple[str, ...]:
+    """Return a JSON list of strings. For `stat_cache` alone.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
 
     """
-    if isinstance(value, Mapping):
-        return value
-    raise ValueError(_odd("an object", value))
+    return decode(value, tuple[str, ...])
 
 
-def texts(value: object) -> tuple[str, ...]:
-    """Return a JSON list of strings.
+def text(value: Json) -> str:
+    """Return a JSON string. For `stat_cache` alone.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
 
     """
-    if isinstance(value, list):
-        return tuple(text(item) for item in value)
-    raise ValueError(_odd("a list", value))
-
-
-def text(value: object) -> str:
-    """Return a JSON string.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, str):
-        return value
-    raise ValueError(_odd("a string", value))
-
-
-def one_of(value: object, choices: Iterable[str]) -> str:
-    """Return a JSON string that is one of the choices.
-
-    Raises:
-        ValueError: it is none of them.
-
-    """
-    if isinstance(value, str) and value in choices:
-        return value
-    raise ValueError(_odd("a known word", value))
-
-
-def whole(value: object) -> int:
-    """Return a JSON number without a fraction, of zero or more.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    raise ValueError(_odd("a whole number", value))
-
-
-def number(value: object) -> float:
-    """Return a JSON number.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    raise ValueError(_odd("a number", value))
-
-
-def truth(value: object) -> bool:
-    """Return a JSON boolean.
-
-    Raises:
-        ValueError: it is none.
-
-    """
-    if isinstance(value, bool):
-        return value
-    raise ValueError(_odd("true or false", value))
+    return decode(value, str)
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -134,7 +70,3 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 def _no_constant(name: str) -> Json:
     message = f"{name} is no JSON number"
     raise ValueError(message)
-
-
-def _odd(wanted: str, value: object) -> str:
-    return f"expected {wanted}, found {type(value).__name__}"

@@ -5,18 +5,36 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from orch23.model.consent import Grant
-from orch23.model.digest import Json, canonical_json
+from orch23.model.digest import canonical_json
+from orch23.model.typed import decode, encode
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.durable import PRIVATE_FILE, discard, write_atomic
 from orch23.store.strict_json import parse
 
 _MOST_BYTES = 1 << 20
-_FIELDS = frozenset(Grant.__struct_fields__) - {"detail", "files"}
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class _Grant(Struct, forbid_unknown_fields=True):
+    kind: Literal["program", "server"]
+    name: str
+    keys: tuple[str, ...]
+    sha256: str
+    network: bool
+    reads: tuple[str, ...]
+
+
+class _Form(Struct, forbid_unknown_fields=True):
+    """The file of a project's grants."""
+
+    project: str
+    grants: tuple[_Grant, ...]
 
 
 def state_dir(environ: Mapping[str, str]) -> Path | None:
@@ -41,8 +59,8 @@ class Grants(Struct, frozen=True):
         if data is None:
             return frozenset()
         try:
-            return frozenset(_grant(one) for one in _listed(parse(data)))
-        except (ValueError, TypeError):
+            return frozenset(Grant(**asdict(one)) for one in decode(parse(data), _Form).grants)
+        except ValueError:
             return frozenset()
 
     def add(self, grants: Iterable[Grant], project: Path) -> None:
@@ -51,8 +69,10 @@ class Grants(Struct, frozen=True):
             message = "BUG: there is no state directory"
             raise ValueError(message)
         kept = sorted({*self.read(), *grants}, key=repr)
-        listed: list[Json] = [{name: _json(getattr(one, name)) for name in _FIELDS} for one in kept]
-        data = canonical_json({"project": str(project), "grants": listed})
+        listed = tuple(
+            _Grant(one.kind, one.name, one.keys, one.sha256, network=one.network, reads=one.reads) for one in kept
+        )
+        data = canonical_json(encode(_Form(str(project), listed)))
         write_atomic(self.path, data + b"\n", mode=PRIVATE_FILE)
 
     def revoke(self) -> None:
@@ -85,23 +105,3 @@ def _own_bytes(path: Path) -> bytes | None:
         os.close(descriptor)
         return None
     return read_all(descriptor, _MOST_BYTES)
-
-
-def _listed(value: Json) -> list[Json]:
-    listed = value.get("grants") if isinstance(value, Mapping) else None
-    if not isinstance(listed, list):
-        message = "not a list of grants"
-        raise TypeError(message)
-    return listed
-
-
-def _grant(value: Json) -> Grant:
-    if not isinstance(value, Mapping) or value.keys() != _FIELDS:
-        message = "not a grant"
-        raise TypeError(message)
-    given = {name: tuple(one) if isinstance(one, list) else one for name, one in value.items()}
-    return Grant(**given)  # type: ignore[arg-type] # compared as a whole: a field of another type equals no grant
-
-
-def _json(value: object) -> Json:
-    return list(value) if isinstance(value, tuple) else value  # type: ignore[return-value] # fields of a Grant

@@ -1,18 +1,18 @@
 """The templates that come with orch23, as the catalogue beside this file lists them."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.json import decode
 
 HERE = Path(__file__).parent
 # No registrar gives out names below `.invalid` (RFC 2606), so nobody can ever answer in our place.
 URL = "https://orch23.invalid/templates/"
 
 
-class Builtin(Struct, frozen=True, kw_only=True):
+class Builtin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is told of a template without opening it. A question has help, default and choices, as far as given."""
 
     name: str
@@ -33,8 +33,12 @@ class Builtin(Struct, frozen=True, kw_only=True):
         return HERE / f"{self.name}.bundle"
 
 
+class _Catalogue(Struct, forbid_unknown_fields=True):
+    orch23_templates: int
+    templates: tuple[Builtin, ...]
+
+
 def builtins() -> Mapping[str, Builtin]:
     """Return the templates by name."""
-    read = json.loads((HERE / "catalogue.json").read_text(encoding="utf-8"))
-    found = [Builtin(**{**one, "files": tuple(one["files"])}) for one in read["templates"]]
-    return {one.name: one for one in found}
+    read = decode((HERE / "catalogue.json").read_bytes(), type=_Catalogue)
+    return {one.name: one for one in read.templates}

@@ -3,10 +3,11 @@
 A stage reads `made` (an upstream stage is still to write it) and `source`. Its records hold any values of both.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orch23.decide.freshness import Candidate, Known, decide
 from orch23.model.decision import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly

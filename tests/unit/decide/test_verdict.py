@@ -65,6 +65,12 @@ def test_red_names_test_error_place_and_text() -> None:
     assert "assert 1 == 2" in verdict.excerpt
 
 
+def test_half_of_a_surrogate_pair_in_a_failure_is_told() -> None:
+    verdict = judge_pytest(1, report(*passed(X), *failed(Y, text="assert '\ud800'"), status=1), {X, Y}, "")
+    assert codes(verdict) == ["E301"]
+    assert "\ud800" in verdict.excerpt
+
+
 def test_the_exit_code_alone_says_nothing() -> None:
     assert codes(judge_pytest(0, None, {X}, "2 passed")) == ["E308"]
     assert codes(judge_pytest(0, b"", (), "2 passed")) == ["E308"]
@@ -89,6 +95,12 @@ def test_a_whole_report_with_another_exit_code_is_a_failure() -> None:
         GREEN + lines(*passed(X)),
         GREEN + b"not json\n",
         GREEN + b"[1]\n",
+        GREEN + lines({"event": "other"}),
+        GREEN + b'{"event": "\\ud800"}\n',
+        report(*passed(X), *passed(Y), told(Y, "setup", outcome=0)),
+        report(*passed(X), *passed(Y), told(Y, "setup", more=1)),
+        report(*passed(X), *passed(Y), {"event": "collected"}),
+        report(*passed(X), *passed(Y), {"event": "foreign", "modules": [["one"]]}),
         GREEN.replace(b'"pytest": "8"}\n', b'"pytest": "8"}\n{"event": "start"}\n'),
         GREEN + lines({"event": "forged", "line": 7}),
         GREEN + lines({"event": "too_long", "limit": 1}),

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.digest import Digest, FileEntry, Json, canonical_json, digest_bytes, digest_json
+from tests.manifests import manifests
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+KEYS = "a85b79a9ca0c5ad669aceff9e64eda7071786c135042ef33686412510307134b"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 JSON: st.SearchStrategy[Json] = st.recursive(
@@ -58,6 +60,14 @@ def test_the_form_is_pinned_since_every_key_and_record_depends_on_it() -> None:
     assert digest_json({}) == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 
 
+def test_keys_stay_as_they_are() -> None:
+    """The digest is of commit 1ea159c: a change of any of these bytes would make every key of every project another."""
+    forms = [canonical_json(manifest) for manifest in manifests(1000)]
+    assert sum(b"1e-07" in form for form in forms) == 78  # msgspec would write 1e-7
+    assert sum(map(len, forms)) == 206_995
+    assert digest_bytes(b"".join(form + b"\n" for form in forms)).sha256 == KEYS
+
+
 def test_one_and_true_and_text_are_three_values() -> None:
     assert len({digest_json(value) for value in (1, 1.0, True, "1", [1])}) == 5
 
@@ -68,7 +78,7 @@ def test_what_json_cannot_say_is_refused(value: Json) -> None:
         canonical_json(value)
 
 
-@pytest.mark.parametrize("value", [b"bytes", bytearray(b"x"), {1, 2}, object(), 1j, [b""]])
+@pytest.mark.parametrize("value", [b"bytes", bytearray(b"x"), {1, 2}, object(), 1j, [b""], Digest("", 0)])
 def test_what_is_no_json_value_is_a_bug_of_the_caller(value: object) -> None:
     with pytest.raises(TypeError, match="BUG"):
         canonical_json(value)  # type: ignore[arg-type]  # that is what is tested

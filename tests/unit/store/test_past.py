@@ -57,7 +57,9 @@ def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:
     whole = run(tmp_path, 1, ended("a", 1.0))
     damaged = run(tmp_path, 2, ended("a", 2.0), ended("a", 3.0))
     lines = damaged.read_bytes().splitlines(keepends=True)
-    damaged.write_bytes(lines[0] + b'{"type":"stage_finished", broken\n' + lines[2])
+    deep = b'{"type":"stage_finished","role":"a","data":' + b"[" * 200_000 + b"\n"
+    other = b'{"type":"stage_finished","role":"a","data":{"status":"built","duration_s":"1"}}\n'
+    damaged.write_bytes(lines[0] + b'{"type":"stage_finished", broken\n' + deep + other + lines[2])
     (tmp_path / "20260101T000003Z-abcdef01.jsonl").write_bytes(b"\xff\n")
     assert read_past(tmp_path, "p.yaml", "abcds") == {"a": Past(durations_s=(3.0, 1.0))}
     assert whole.exists()
