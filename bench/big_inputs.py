@@ -41,7 +41,7 @@ def _large(root: Path, size_mb: int, rounds: int) -> None:
     with source.open("wb") as stream:
         for _ in range(size_mb):
             stream.write(os.urandom(1 << 20))
-    entry = FileEntry(store.contents.put_file(source))
+    entry = FileEntry(store.take_in(source.name))
     print(f"one file of {size_mb} MB, {rounds} rounds")
     _compare(
         rounds,
@@ -78,7 +78,7 @@ def _many(root: Path, files: int, rounds: int) -> None:
     )
     paths = store.workspace.listing("data/**")
     _once("hashed for the first time", lambda: [store.workspace.entry(path) for path in paths])
-    _once("put into the store", lambda: [store.contents.put_file(root / path) for path in paths])
+    _once("put into the store", lambda: [store.take_in(path) for path in paths])
     remembered = store.workspace._loaded()  # noqa: SLF001 - files this young are not written otherwise
     seen = {path: remembered[path] for path in paths}
     cache = root / "stat.json"

@@ -122,7 +122,7 @@ class Rest:
             return None
         git = build.session.world.git
         git.was_asked = False
-        self.project.store.contents.read_from.clear()
+        self.project.store.disk.contents.read_digests.clear()
         self.project.store.workspace.forget_askers()  # threads of stages looked for whom they did not know
         decisions = look_again(build.session, build.committer.left, build.options.selection)
         if git.was_asked or not all(isinstance(decision, Fresh) for decision in decisions.values()):
@@ -181,12 +181,13 @@ class Rest:
             return False
         libraries = [*_libraries()]
         modules = {name: not _is_beneath(name, libraries) for name in _program()}
-        files += [*sorted(store.contents.read_from), Path(sys.executable), *libraries]
+        blobs = store.disk.contents
+        files += [*sorted(map(blobs.path_of, blobs.read_digests)), Path(sys.executable), *libraries]
         files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
-        records = str(store.records.folder)
+        records = str(store.disk.records.folder)
         looks.outside[records] = signature(records, THERE)  # without them the lock file is not believed
         looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
         if not all(looks.take(str(path)) for path in files):

@@ -54,7 +54,7 @@ def note_size(folder: Path, now_s: int) -> int:
 
 def _grown(store: Store, cap: int, now_s: int) -> int:
     """Return the size of a store as it was last measured, with what was put since; measured again once a day."""
-    folder, added = store.folder, store.contents.added_bytes
+    folder, added = store.folder, store.disk.contents.added_bytes
     try:
         found = fields(unseal((folder / _FILE).read_bytes()), ("size_bytes", "measured_s"))
         known, measured_s = whole(found["size_bytes"]) + added, whole(found["measured_s"])

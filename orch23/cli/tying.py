@@ -60,7 +60,7 @@ def _renewed(
 
 
 def _ties(project: Project, stages: list[Tie], began: Mapping[str, Json], skipped: list[list[int]], text: str) -> Ties:
-    kept, said = project.store.records, cast("dict[str, object]", dict(began))
+    kept, said = project.store.disk.records, cast("dict[str, object]", dict(began))
     return Ties(stages, newest=kept.newest, shelves=kept.shelves(), began=said, skipped=skipped, text=text)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 
@@ -44,6 +45,37 @@ def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str
             raise _missing(active, "VIRTUAL_ENV names it", "deactivate it, make it anew, or set `python:`")
         return found
     return _in_environment(root / ".venv") or Path(sys.executable)
+
+
+def matching_interpreter(wanted: Interpreter, root: Path, environ: Mapping[str, str]) -> Path:
+    """Return the interpreter of this machine that an action needs.
+
+    Raises:
+        ConfigurationError: it is missing, or of another version.
+
+    """
+    path = find_interpreter(wanted.declared, root, environ)
+    check_interpreter(wanted, path, interpreter_facts(path))
+    return path
+
+
+def check_interpreter(wanted: Interpreter, path: Path, facts: InterpreterFacts) -> None:
+    """Check that an interpreter is of the version that an action needs.
+
+    Raises:
+        ConfigurationError: it is not.
+
+    """
+    found = (facts.version, facts.pytest_major or "")
+    if all(need in ("", has) for need, has in zip((wanted.version, wanted.pytest), found, strict=True)):
+        return
+    needed, has = (
+        f"Python {version}{f' with pytest {pytest}' if pytest else ''}"
+        for version, pytest in ((wanted.version or facts.version, wanted.pytest), found)
+    )
+    raise _missing(
+        wanted.declared or str(path), f"the stage needs {needed}, this is {has}", "install it, or build again"
+    )
 
 
 def interpreter_facts(path: Path) -> InterpreterFacts:

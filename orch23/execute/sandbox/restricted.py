@@ -53,7 +53,7 @@ class Restricted:
             yield str(path), read
         for path in _DEVICES:
             yield path, read | write
-        yield str(launch.room.own / "reporter"), read
+        yield str(launch.room.tools), read
         if launch.writable is None:
             yield str(launch.room.root), write
             return

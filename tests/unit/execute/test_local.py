@@ -26,8 +26,8 @@ from orch23.model.action import (
     InputsChanged,
     TimedOut,
 )
-from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.store.beneath import read_all
+from orch23.model.digest import FileEntry, digest_bytes
+from tests.doubles import memory
 
 
 class Source:
@@ -44,26 +44,12 @@ class Source:
         return True
 
 
-class Kept:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[Digest, bytes] = {}
-
-    def put_bytes(self, data: bytes) -> Digest:
-        self.bytes[digest_bytes(data)] = data
-        return digest_bytes(data)
-
-    def put_open(self, descriptor: int, name: str) -> Digest:
-        return self.put_bytes(read_all(os.dup(descriptor)))
-
-
 class World:
     """An executor over a dict of files."""
 
     def __init__(self, folder: Path) -> None:
         self.source = Source({"a.txt": b"alpha\n", "sub/b.txt": b"beta\n"})
-        self.kept = Kept()
+        self.kept = memory()
         self.rooms = Rooms(folder, self.source)
         self.executor = LocalExecutor(
             rooms=self.rooms, contents=self.kept, workers=2, caps=OutputCaps(log_bytes=1 << 20)
@@ -71,7 +57,7 @@ class World:
 
     def action(self, *argv: str, **more: object) -> Action:
         inputs = {path: FileEntry(digest_bytes(data)) for path, data in self.source.files.items()}
-        fields: dict[str, object] = {"argv": argv, "inputs": inputs, "interpreter": sys.executable, **more}
+        fields: dict[str, object] = {"argv": argv, "inputs": inputs, **more}
         return Action(**fields)  # type: ignore[arg-type]  # the tests spell the fields
 
     def run(self, *argv: str, **more: object) -> ActionResult:
@@ -106,7 +92,7 @@ def test_the_difference_of_the_tree_is_told_and_the_bytes_are_kept(world: World)
         "new": FileEntry(digest_bytes(b"new\n"), executable=True),
     }
     assert result.removed == ("sub/b.txt",)
-    assert world.kept.bytes[digest_bytes(b"new\n")] == b"new\n"
+    assert world.kept.get(digest_bytes(b"new\n")) == b"new\n"
 
 
 def test_python_is_the_interpreter_of_the_action_and_of_the_path(world: World) -> None:
@@ -209,7 +195,7 @@ def test_time_is_up(world: World) -> None:
 def test_long_output_is_head_and_tail_and_the_log_has_all(world: World) -> None:
     result = world.run("bash", "-c", "pwd; seq 1 60000")
     assert result.output.log is not None
-    log = world.kept.bytes[result.output.log].decode()
+    log = world.kept.get(result.output.log).decode()
     assert log.startswith("/room/work\n1\n2\n")
     assert log.endswith("\n60000\n")
     assert result.output.text.startswith("/room/work\n1\n")
@@ -262,8 +248,8 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
         return replace(run_process(*args, **more), survivors=(1,))
 
     monkeypatch.setattr(local, "run_process", with_survivor)
-    executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=Kept(), workers=1)
-    action = Action(argv=("true",), inputs={}, interpreter=sys.executable)
+    executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=memory(), workers=1)
+    action = Action(argv=("true",), inputs={})
     outcome = executor.run(action)
     executor.close()
     assert isinstance(outcome, Completed)
@@ -276,8 +262,8 @@ def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sandbox: bool, kept: bool
 ) -> None:
     rooms = Rooms(tmp_path / "rooms", Source({}))
-    executor = LocalExecutor(rooms=rooms, contents=Kept(), workers=workers)
-    action = Action(argv=("true",), inputs={}, interpreter=sys.executable, sandbox=sandbox)
+    executor = LocalExecutor(rooms=rooms, contents=memory(), workers=workers)
+    action = Action(argv=("true",), inputs={}, sandbox=sandbox)
     cleared: list[Room] = []
     monkeypatch.setattr(rooms, "clear", cleared.append)
     assert isinstance(executor.run(action), Completed)
