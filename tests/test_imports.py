@@ -17,6 +17,7 @@ LIBRARIES = {
     "copier",
     "jinja2",
     "jsonschema",
+    "msgspec",
     "networkx",
     "pathspec",
     "plumbum",
@@ -94,6 +95,12 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def test_there_are_no_abstract_base_classes() -> None:
     assert [name for name, path in modules().items() if any(one.split(".")[0] == "abc" for one in imported(path))] == []
+
+
+def test_no_module_imports_dataclasses() -> None:
+    assert [
+        name for name, path in modules().items() if any(one.split(".")[0] == "dataclasses" for one in imported(path))
+    ] == []
 
 
 def network_names(names: Iterable[str]) -> set[str]:

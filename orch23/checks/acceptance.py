@@ -3,7 +3,8 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.checks.invocations import is_assignment, plain_path, read_argv
 from orch23.checks.python_source import parse_python
@@ -18,8 +19,7 @@ _WITHIN = 8  # words of a shell's own code in which the script of a call is look
 _NO_SHELL = "no shell reads it: write one program and its arguments, quote what is text, or make it several commands"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The argv of a command, empty if it has none, and what is wrong with it."""
 
     argv: tuple[str, ...]

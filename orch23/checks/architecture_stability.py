@@ -10,7 +10,8 @@ other words alone, since that would have its code written again for nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.checks.check import Check, CheckInput, unknown_options
 from orch23.checks.plan_options import plan_file, read_json, words
@@ -69,8 +70,7 @@ def _run(given: CheckInput) -> tuple[Diagnostic, ...]:
 ARCHITECTURE_STABILITY = Check(NAME, 1, _run)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
+class _Layer(Struct, frozen=True):
     """What is read of a layer, and all that it says but for its purpose."""
 
     name: str

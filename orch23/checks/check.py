@@ -1,15 +1,15 @@
 """What a check is: a pure function from a stage's outputs to complaints, with a name and a revision."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.nearest import nearest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckInput:
+class CheckInput(Struct, frozen=True, kw_only=True):
     """Everything that a check may look at, as bytes by path; paths are POSIX and relative to the root.
 
     `previous` are the outputs that were accepted last, `inputs` the inputs that the stage and its verification
@@ -24,8 +24,7 @@ class CheckInput:
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A validator. `revision` is part of a stage's key: raise it when the same outputs would be judged otherwise.
 
     `run` never raises: whatever is wrong, with the outputs or with the options, is a diagnostic.

@@ -3,7 +3,8 @@
 import ast
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.checks.invocations import plain_path, read_argv
 from orch23.checks.python_source import parse_python
@@ -11,8 +12,7 @@ from orch23.checks.python_source import parse_python
 STANDARD = frozenset({*sys.stdlib_module_names, "__main__"})
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True):
     """Dotted names of modules outside the standard library, and paths of scripts; both sorted."""
 
     modules: tuple[str, ...] = ()
@@ -31,8 +31,7 @@ def dependencies(argv: Sequence[str]) -> Dependencies:
     return Dependencies()
 
 
-@dataclass(slots=True)
-class Present:
+class Present(Struct):
     """Paths that are there by now, asked for modules and scripts; modules are imported from the folders `roots`."""
 
     roots: tuple[str, ...] = ("",)

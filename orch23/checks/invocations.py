@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Program: TypeAlias = Literal["python", "shell", "other"]
 Kind: TypeAlias = Literal["code", "module", "script", "nothing"]
@@ -14,8 +15,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _LONG_WITH_VALUE = frozenset({"--check-hash-based-pycs", "--rcfile", "--init-file"})
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """What a command runs. `value` is the code, the module or the path; None where the command leaves it out.
 
     `dry` says that a shell is told to read and not to run (`-n`).

@@ -1,7 +1,8 @@
 """The shape of a plan of work orders, as schemas and as values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.model.digest import Json
 
@@ -80,8 +81,7 @@ def manifest_schema() -> dict[str, Json]:
     return {**head, **FRAME, "properties": properties}
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """A work order whose shape is right. `label` is how complaints call it; conditions are pairs of kind and path."""
 
     label: str

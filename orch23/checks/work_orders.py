@@ -1,8 +1,9 @@
 """Hold a plan of work orders to its contract, order by order and then as a chain."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from orch23.checks.acceptance import judge_command
 from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
@@ -24,8 +25,7 @@ _GLOB = frozenset("*?[]")
 _EXEMPT = ("optional", "required")
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True):
     """The options, read; `present` are the paths that the project has."""
 
     file: str

@@ -1,8 +1,9 @@
 """Say for `doctor` which models a pipeline may ask, what each lacks here and, online, whether its provider has it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from orch23.cli.consent import Consent
 from orch23.cli.examination import Finding

@@ -1,11 +1,11 @@
 """What the user has allowed a project to run and to send, and how the user is asked."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import click
+from msgspec import Struct
 
 from orch23.cli.console import Console
 from orch23.model.consent import Grant
@@ -21,15 +21,14 @@ TRUST: Final = "ORCH23_TRUST"
 """The variable that, as `1`, allows everything for one process."""
 
 
-@dataclass(slots=True)
-class Consent:
+class Consent(Struct):
     """The grants of one project, read when the first is asked for. `files` are the project's, as they are now."""
 
     root: Path
     grants: Grants
     files: Workspace
     allows_all: bool = False
-    _known: set[Grant] | None = field(default=None)
+    _known: set[Grant] | None = None
 
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str]) -> "Consent":

@@ -5,10 +5,11 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
+
+from msgspec import Struct, field
 
 from orch23.model.errors import Orch23Error
 from orch23.model.exit_numbers import exit_number
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 ColorChoice: TypeAlias = Literal["auto", "always", "never"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Console:
+class Console(Struct, frozen=True, kw_only=True):
     """Where a command was started, and where its answer (stdout) and its progress (stderr) go.
 
     `exit_codes` are those of the pipeline that it is about, once that is known. `argv` is the command line, `began_ns`
@@ -41,7 +41,7 @@ class Console:
     told: list[str] = field(default_factory=list)
     unrest: Unrest | None = None
     _lines: "list[ProgressLine]" = field(default_factory=list)
-    _known: "list[Secrets]" = field(default_factory=list, repr=False)
+    _known: "list[Secrets]" = field(default_factory=list)
 
     @property
     def progress(self) -> "ProgressLine":

@@ -1,8 +1,9 @@
 """Sum up from the journals what each run paid for a stage, and what its recorded answers saved."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.event import Event
@@ -10,8 +11,7 @@ from orch23.report.figures import count
 from orch23.report.money import money
 
 
-@dataclass(slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, kw_only=True):
     """What one run took for a stage. An amount is None as soon as one of its answers has no known price."""
 
     run: str

@@ -6,9 +6,10 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
+
+from msgspec import Struct
 
 from orch23 import __version__
 from orch23.cli.project import find_root
@@ -24,8 +25,7 @@ from orch23.store.journal import journals
 from orch23.store.opening import FOLDER
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that was looked at; `ok` says that nothing is amiss with it, `hint` what to do if something is."""
 
     name: str

@@ -1,8 +1,9 @@
 """Find every pipeline of a project, and what their lock files and today's plans need of the store."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orch23.cli.wiring import Settings, open_project, open_reading
 from orch23.engine.memory import lock_path
@@ -16,8 +17,7 @@ from orch23.store.lock_file import read_lock
 from orch23.store.lock_files import files_of
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What is needed, as far as it was found."""
 
     keys: set[str] = field(default_factory=set)

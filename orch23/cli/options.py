@@ -3,12 +3,12 @@
 import functools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
 from orch23.cli.console import Console
 from orch23.cli.flags import option
@@ -23,8 +23,7 @@ _SECTION = re.compile(r"^stages:[ \t]*(?:#.*)?\n((?:[ \t]+.*\n|[ \t]*#.*\n|\n)*)
 _NAME = re.compile(r"^  ([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """What a command line names: stages, how they are meant, values of vars, who is asked."""
 
     arguments: tuple[str, ...] = ()
@@ -42,7 +41,7 @@ def hands_wanted(function: _Function) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def command(console: Console, **given: Any) -> Any:
-        named = {name: given.pop(name) for name in Wanted.__dataclass_fields__ if name in given}
+        named = {name: given.pop(name) for name in Wanted.__struct_fields__ if name in given}
         return function(console, wanted=Wanted(**named), **given)
 
     return command

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
+
+from msgspec.structs import replace
 
 from orch23.cli.author_data import read_answers
 from orch23.cli.wiring import Project

@@ -1,7 +1,8 @@
 """Take outputs of stages back: remove them, or put the original there."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.cli.wiring import Project, open_reading
 from orch23.engine.declared import DeclaredByPlan
@@ -12,8 +13,7 @@ from orch23.plan.select import Selection
 from orch23.store.promote import Promoted, Refusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taking:
+class Taking(Struct, frozen=True, kw_only=True):
     """What would be taken back: path -> what takes its place (None: nothing).
 
     `modified` are user edits, `accepted` those that the user had accepted: path -> the original. `refused` have
@@ -27,8 +27,7 @@ class Taking:
     accepted: dict[str, FileEntry | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """What was taken back, and what stayed: edited files, accepted ones, those that no stage may change."""
 
     promoted: Promoted

@@ -3,9 +3,11 @@
 import os
 import zlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.engine.memory import lock_path
 from orch23.load.pipeline import document_keys
@@ -26,8 +28,7 @@ class OutdatedError(Exception):
     """What was known of the rest of a project is so no more: everything is to be decided."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """The stages that may have something to do, and those that they rest on.
 
     `edited` is the one whose text in the pipeline is another, `text_before` what that of all of them was before.

@@ -1,9 +1,9 @@
 """The commands `plan` and `status`: what a build would do, told without doing anything."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.flags import option

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from orch23.execute.kinship import end_leftovers
 from orch23.execute.removal import remove_tree

@@ -4,9 +4,11 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.cli.console import Console
 from orch23.cli.part import keep_tied
@@ -33,8 +35,7 @@ _DULL = frozenset({"run_started", "stage_decided", "stages_added", "stage_finish
 _AT_REST = frozenset({"fresh", "skipped"})
 
 
-@dataclass(slots=True, kw_only=True)
-class Rest:
+class Rest(Struct, kw_only=True):
     """An observer that hears whether a build does anything.
 
     If it does, all that was kept of the pipeline is dropped before. What it looked at is kept if the next one has
@@ -207,8 +208,7 @@ class Rest:
         return {name: self.console.plain(plan_text(view, style)) for name, style in styles.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _AtRest:
+class _AtRest(Struct, frozen=True):
     """A build that has nothing to do: what it tells, what it decides, its first and its last event."""
 
     told: str

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orch23.cli.costs import costs_of, costs_text, facts_of
 from orch23.cli.outlooks import first_request, way_of
@@ -34,8 +35,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
 _MOST_ITEMS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """What is to be shown. `view` is prompt, response, diff, cost, key or all."""
 
     stage: str
@@ -44,8 +44,7 @@ class Asked:
     run: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """What was found: a text, made visible, and where it is from."""
 
     text: str
@@ -87,8 +86,7 @@ def _no_item(seen: Preview, stage: str) -> NotFoundError:
 # ---- what was asked and answered -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """The exchange of an attempt, and where it was named."""
 
     exchange: Exchange
@@ -96,8 +94,7 @@ class _Kept:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True):
     """Looks where texts of one stage may be: nearest to what happened first."""
 
     project: Project

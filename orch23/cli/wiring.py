@@ -5,12 +5,14 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from time import monotonic
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23 import __version__
 from orch23.cli.author_data import check_input_schemas, check_schema, read_answers, validate_answer
@@ -78,8 +80,7 @@ def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """What the command line and the environment say that is not about one command alone."""
 
     root: Path
@@ -94,8 +95,7 @@ class Settings:
     part: Part | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Project:
+class Project(Struct, frozen=True, kw_only=True):
     """A loaded pipeline with the store of its project: all that reading commands need.
 
     With a part of it in the settings, that is all that is loaded. `git` may have started a process: close it after use.
@@ -232,8 +232,7 @@ def claims_of(project: Project) -> Claims:
     return Claims(settings.root, project.memory.lock_path, declares)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildRequest:
+class BuildRequest(Struct, frozen=True, kw_only=True):
     """What `orch23 build` was asked for. `ask` asks the user on the terminal to consent to some grants."""
 
     selection: Selection = EVERYTHING
@@ -246,7 +245,7 @@ class BuildRequest:
     resample: tuple[str, ...] = ()
     budget: Decimal | None = None
     allow_unsandboxed: bool = False
-    ask: Callable[[Sequence[Grant]], bool] = field(default=lambda _: False)
+    ask: Callable[[Sequence[Grant]], bool] = lambda _: False
 
 
 @contextmanager

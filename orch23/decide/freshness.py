@@ -1,7 +1,9 @@
 """Decide what is to be done with a stage, from values alone: its manifest, its records, what is on disk."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.decision import Decision, Edited, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.digest import FileEntry, Json
@@ -45,8 +47,7 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """A record with what it wants of the workspace and whether the bytes can be had that are needed of it.
 
     Those are the bytes that the disk lacks and, where a later item of the chain is stale, an intermediate version.
@@ -59,8 +60,7 @@ class Candidate:
     claim: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(Struct, frozen=True, kw_only=True):
     """All that a decision rests on.
 
     `todays` are the records of today's key, the lock's first, then the newest. `same_core` is a record that differs

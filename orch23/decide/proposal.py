@@ -6,8 +6,9 @@ Pure: nothing is written or read here. What the files of the room were, the call
 import json
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import TypeAlias, assert_never
+
+from msgspec.structs import replace
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.excerpt import shown

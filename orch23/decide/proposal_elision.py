@@ -8,7 +8,8 @@ file that was there before.
 import ast
 import re
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.decide.proposal_syntax import comments, hollow_bodies, is_python, python_tree, stray_dots
 
@@ -88,8 +89,7 @@ _MARKDOWN_MARK = re.compile(r"\s*(?:<!--|\.{2,}|…|[\[(<])")
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 
 
-@dataclass(frozen=True, slots=True)
-class _Remark:
+class _Remark(Struct, frozen=True):
     """What a line says after its mark: the words alone, and what stands around them."""
 
     words: str

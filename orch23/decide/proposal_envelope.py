@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.excerpt import shown
@@ -18,8 +19,7 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 _FENCE = re.compile(r"^[ ]{0,3}(?P<marks>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One file of an answer, as it was written there; `base` is `""` where nothing was said of it."""
 
     path: str
@@ -27,8 +27,7 @@ class Entry:
     base: str | None = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """The files and deletes of an answer, and every fault of its form."""
 
     summary: str = ""
@@ -37,8 +36,7 @@ class Envelope:
     faults: tuple[Diagnostic, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """The text of a fenced code block; an open one was never closed."""
 
     text: str

@@ -3,7 +3,8 @@
 import unicodedata
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.decide import proposal_codes as codes
 from orch23.decide.excerpt import shown
@@ -14,8 +15,7 @@ from orch23.model.pipeline import Fence
 from orch23.model.protected import sealed_reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(Struct, frozen=True, kw_only=True):
     """What the paths and contents of an answer are held to; `base` and `hidden` are relative to the root."""
 
     cwd: str

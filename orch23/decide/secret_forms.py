@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _WORDS = "A-Za-z0-9"
 _PLACEHOLDER = re.compile(r"example|placeholder|xxxx|your[-_]|\.\.\.|1234567890", re.IGNORECASE)
 _MIN_DISTINCT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """One form: what it is called, the text that each such key begins with, and the pattern of the whole.
 
     The pattern is compiled where the head is seen, which is hardly ever.

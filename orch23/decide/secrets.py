@@ -3,9 +3,10 @@
 import bisect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct, field
 
 from orch23.decide.secret_cuts import remains
 from orch23.decide.secret_forms import FORMS
@@ -40,19 +41,21 @@ _ODD = re.compile(r"[^A-Za-z0-9_. -]")
 _BREAK = re.compile(r"(?<=[A-Za-z0-9+/_=-])\r?\n[ \t]*+(?=[A-Za-z0-9+/_=-])")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Finding:
+class Finding(Struct, frozen=True, order=True):
     """A secret in a text: its line, from 1, and what it is called (never its value)."""
 
     name: str
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Secrets:
+class Secrets(Struct, frozen=True):
     """The values that must not leave the machine nor be written, by the name of the variable that holds each."""
 
-    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Describe it without the values."""
+        return "Secrets()"
 
     def names(self) -> tuple[str, ...]:
         """Return everything that a secret may be called, those of vendors' forms included."""
@@ -159,8 +162,7 @@ def _is_telling(value: str) -> bool:
 # ---- where they stand --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """What is looked for: spellings with their names, and the marks that are left alone."""
 
     spellings: tuple[tuple[str, str], ...]

@@ -3,7 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
 from orch23.decide.expected_tests import base_id, is_test_file
@@ -23,8 +25,7 @@ _GREEN_HINT = (
 _SKIP_HINT = "make it run; a test may be skipped only by its own file. Or name in `expect` the tests that must run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """What a run of pytest is worth. `tests` is the outcome of each collected test, `counts` how many of each.
 
     `failing` are sorted `id ErrorName`, the part of a failure that must be the same for it to be the same failure.
@@ -38,8 +39,7 @@ class Verdict:
     tests: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(Struct, frozen=True):
     test: str
     error: str
     place: str
@@ -47,8 +47,7 @@ class _Failure:
     when: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Skip:
+class _Skip(Struct, frozen=True):
     """A test or a whole module that was skipped: where the skip was raised, why, and what `importorskip` wanted."""
 
     name: str
@@ -57,8 +56,7 @@ class _Skip:
     module: str = ""
 
 
-@dataclass(slots=True)
-class _Report:
+class _Report(Struct):
     """The lines of a report, folded."""
 
     begun: bool = False

@@ -1,8 +1,11 @@
 """Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.decide.freshness import Candidate, Known, decide
 from orch23.engine.bases import Bases
@@ -28,16 +31,14 @@ from orch23.resolve.slices import YamlReader
 FactsOf: TypeAlias = Callable[[Stage], Facts]
 
 
-@dataclass(frozen=True, slots=True)
-class Appraised:
+class Appraised(Struct, frozen=True):
     """A stage as resolved, and the decision on it."""
 
     resolved: Resolved
     decision: Decision
 
 
-@dataclass(slots=True)
-class Appraiser:
+class Appraiser(Struct, dict=True):
     """Resolves and decides stages of one world, one after the other in the order of the plan."""
 
     world: World
@@ -49,13 +50,11 @@ class Appraiser:
     failed_before: Mapping[str, str] = field(default_factory=dict)
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _bases: Bases = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Choose bases in this world."""
-        self._bases = Bases(self.world)
-
     _index: tuple[Plan, Writers, dict[str, frozenset[str]]] | None = None
+
+    @cached_property
+    def _bases(self) -> Bases:
+        return Bases(self.world)
 
     def resolve(self, name: str) -> Resolved:
         """Return a stage with its manifest, as the world stands now."""
@@ -337,8 +336,7 @@ class Appraiser:
         return all(e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
 
 
-@dataclass(frozen=True, slots=True)
-class _LossyTree(StageTree):
+class _LossyTree(StageTree, frozen=True):
     """A stage's tree in which lost bytes read as empty and are remembered: a complaint of that stage alone."""
 
     lost: set[str] = field(default_factory=set)

@@ -5,8 +5,10 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.decide.proposal_codes import DELETE
 from orch23.decide.secrets import Secrets
@@ -43,8 +45,7 @@ Validate: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
 """Judge a value by the schema file at a path."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempted:
+class Attempted(Struct, frozen=True, kw_only=True):
     """How a stage ended. `failure` is None where it passed; `outputs` are its result, or the last attempt's.
 
     `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote. `partial` says that
@@ -65,8 +66,7 @@ class Attempted:
     claim: Record | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
+class _Pass(Struct, frozen=True):
     """What one run left: the tree of the stage's own files, the exchanges it rests on, what is wrong with it.
 
     `written` are the paths that the responses behind the tree wrote, also where the bytes are those of the base. `left`
@@ -83,8 +83,7 @@ class _Pass:
     left: Files | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class Attempts:
+class Attempts(Struct, kw_only=True):
     """One stage's way through its attempts."""
 
     resolved: Resolved

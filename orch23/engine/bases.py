@@ -1,7 +1,8 @@
 """Choose the base of a stage: the bytes that it starts from, or sees before a later stage edits them (ADR 19)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.engine.world import World
 from orch23.model.digest import FileEntry
@@ -11,8 +12,7 @@ from orch23.model.record import Record, same_result
 from orch23.plan.graph import reads_of
 
 
-@dataclass(frozen=True, slots=True)
-class Bases:
+class Bases(Struct, frozen=True):
     """Chooses in one world, as it is at the time of each question. Reads; never writes.
 
     A base is a mapping path -> bytes of the paths where it has moved; for others it is the original, or the version of

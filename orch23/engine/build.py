@@ -2,9 +2,11 @@
 
 import queue
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
@@ -41,8 +43,7 @@ _SIGNALLED = 128  # what is added to a signal's number, as in a shell
 _NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOptions:
+class BuildOptions(Struct, frozen=True, kw_only=True):
     """What a build is asked for."""
 
     selection: Selection = EVERYTHING
@@ -54,21 +55,18 @@ def _least(*times: float | None) -> float | None:
     return min((one for one in times if one is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(Struct, frozen=True):
     resolved: Resolved
     decision: Run | VerifyOnly
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished:
+class _Finished(Struct, frozen=True):
     name: str
     resolved: Resolved
     outcome: "Outcome"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stop:
+class _Stop(Struct, frozen=True):
     signum: int
 
 
@@ -76,8 +74,7 @@ Outcome: TypeAlias = Attempted | Exception
 Clock: TypeAlias = Callable[[], float]
 
 
-@dataclass(slots=True, kw_only=True)
-class Build:
+class Build(Struct, kw_only=True, dict=True):
     """One run over one session. `interrupt` may be called from a signal handler; all else from one thread.
 
     `break_off` ends the calls of models that are under way, and lets no further one begin.
@@ -99,24 +96,31 @@ class Build:
     _failed: int = 0
     _wanted: frozenset[str] = frozenset()
     _restarts: dict[str, int] = field(default_factory=dict)
-    _frontier: Frontier = field(init=False)
-    _together: Together = field(init=False)
-    _pools: Pools[_Ready] = field(init=False)
-    _narrator: Narrator = field(init=False)
-    _gathering: Gathering = field(init=False)
     _hands: Hands = field(default_factory=Hands)
 
     def interrupt(self, signum: int) -> None:
         """Ask the build to stop: kill what runs, start nothing more, keep what there is."""
         self._messages.put(_Stop(signum))
 
-    def __post_init__(self) -> None:
-        """Start with nothing done."""
-        self._frontier = Frontier(self.session.world.plan)
-        self._pools = Pools(self.session.pipeline.pools, self.options.jobs)
-        self._narrator = Narrator(self.observer, self.clock)
-        self._together = Together(self.committer, self._narrator)
-        self._gathering = Gathering(self.clock)
+    @cached_property
+    def _frontier(self) -> Frontier:
+        return Frontier(self.session.world.plan)
+
+    @cached_property
+    def _pools(self) -> Pools[_Ready]:
+        return Pools(self.session.pipeline.pools, self.options.jobs)
+
+    @cached_property
+    def _narrator(self) -> Narrator:
+        return Narrator(self.observer, self.clock)
+
+    @cached_property
+    def _together(self) -> Together:
+        return Together(self.committer, self._narrator)
+
+    @cached_property
+    def _gathering(self) -> Gathering:
+        return Gathering(self.clock)
 
     def run(self) -> BuildResult:
         """Build until nothing more can be done; return how every stage ended."""

@@ -2,7 +2,10 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.declared import DeclaredByPlan
@@ -21,8 +24,7 @@ _LARGEST_BLOB = 4 << 20
 """Bytes of the largest file whose git blob id is recorded: it is read as a whole for that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What promoting some results changes: which file becomes which, and which are a person's and stay.
 
     `targets` is what each of the results wants of the workspace, by stage. `refused` are protected paths that no stage
@@ -36,8 +38,7 @@ class Change:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Committer:
+class Committer(Struct, dict=True):
     """Writes what a build made. The order is safety.md's: what is paid for is durable before the workspace changes.
 
     `left` is the lock file as it was written last, `left_sha256` the digest of its bytes, in hex (empty if not known).
@@ -47,11 +48,10 @@ class Committer:
     left: LockFile = field(default_factory=LockFile)
     left_sha256: str = ""
     _locked: dict[str, Record] = field(default_factory=dict)
-    _declared: DeclaredByPlan = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Know which protected names are declared."""
-        self._declared = DeclaredByPlan(self.session)
+    @cached_property
+    def _declared(self) -> DeclaredByPlan:
+        return DeclaredByPlan(self.session)
 
     def keep(self, resolved: Resolved, done: Attempted) -> Record:
         """Make a verified result durable, and what other stages see. The workspace stays as it is."""

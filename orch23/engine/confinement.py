@@ -1,7 +1,9 @@
 """Before the first stage starts: refuse stages whose processes could run, and can not, or may not, as they are."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.facts import has_process
@@ -13,8 +15,7 @@ from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confinement:
+class Confinement(Struct, frozen=True, kw_only=True):
     """What is known of the sandbox of a build.
 
     `missing` gives the complaint that this machine has none, or None; it is asked only if something would be confined.

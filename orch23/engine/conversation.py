@@ -6,8 +6,10 @@ request reserves its worst case; the adapter asks. Where nobody may be asked, a 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.decide.difference import difference
 from orch23.decide.secrets import Secrets
@@ -42,16 +44,14 @@ class Listener(Protocol):
         """Hear of an answer, which is on disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """An answer, with the request that it answers: not the first one, if that was cut off and asked with more room."""
 
     request: Request
     response: Response
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedConversation:
+class RecordedConversation(Struct, frozen=True, kw_only=True):
     """One attempt's provider, with its memory and its meter.
 
     `asked` are the fingerprints that this way through the attempts has used: a question that comes up again is another
@@ -133,8 +133,7 @@ def roomier(request: Request, stop: str, more: OnTruncated) -> Request | None:
     return replace(request, params={**request.params, "max_tokens": room * more.factor})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Way(Struct, frozen=True, kw_only=True):
     """The recorded answers that the first attempt of a stage would come to, and the request that none is for."""
 
     found: tuple[Exchange, ...] = ()
@@ -159,8 +158,7 @@ def walk(recorded: Recorded, step: LLMStep, request: Request) -> Way:
     return Way(found=tuple(found))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversations:
+class Conversations(Struct, frozen=True, kw_only=True):
     """Opens conversations. `replay` lets nobody be asked, `offline` nobody beyond this machine, whatever a stage says.
 
     `resample` are stages whose recorded answers are passed over; `once` knows those that are the run's own.

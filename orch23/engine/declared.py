@@ -1,8 +1,10 @@
 """Say which protected names the stages of a pipeline declare (ADR 26), and which of their files configure a tool."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
+
+from msgspec import Struct
 
 from orch23.decide.protected import Declared
 from orch23.engine.session import Session
@@ -35,21 +37,19 @@ def _declared(pipeline: Pipeline, nodes: Iterable[_Node]) -> Declared:
     return Declared(_patterns(nodes), own_files(pipeline), (_lock(pipeline),))
 
 
-@dataclass(slots=True)
-class DeclaredByPlan:
+class DeclaredByPlan(Struct, dict=True):
     """What the stages, items and switched-off stages of a session's plan declare.
 
     The index is made for the first protected path, which most builds do not have, and anew when the plan was extended.
     """
 
     session: Session
-    _none: Declared = field(init=False)
     _plan: Plan | None = None
     _declared: Declared | None = None
 
-    def __post_init__(self) -> None:
-        """Know what is protected."""
-        self._none = _declared(self.session.pipeline, ())
+    @cached_property
+    def _none(self) -> Declared:
+        return _declared(self.session.pipeline, ())
 
     def refusal(self, path: str) -> str | None:
         """Return why no stage of today's plan may write or remove a path, or None: by its names alone.

@@ -1,8 +1,9 @@
 """How stages and runs end, as values: their status, and the exit code that follows from all of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
+
+from msgspec import Struct
 
 from orch23.engine.spending import NOTHING, Spent
 from orch23.model.diagnostic import Diagnostic
@@ -28,8 +29,7 @@ _GRAVITY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Paid:
+class Paid(Struct, frozen=True):
     """What a stage took in this run: calls, with those that brought nothing, and US dollars (None: not known)."""
 
     calls: int = 0
@@ -39,8 +39,7 @@ class Paid:
 NOTHING_PAID = Paid()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageEnd:
+class StageEnd(Struct, frozen=True, kw_only=True):
     """How one stage ended in this run, with the facts that the event `stage_finished` tells.
 
     `in_place` says of an edited stage that it has nothing to do but for the edit.
@@ -79,8 +78,7 @@ def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED
     return StageEnd(status="failed", text=text, code=code, key=key, failure=text, problems=problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildResult:
+class BuildResult(Struct, frozen=True, kw_only=True):
     """How every stage ended, the exit code of the run, and the number that it is told by."""
 
     stages: Mapping[str, StageEnd]
@@ -108,8 +106,7 @@ class BuildResult:
                 return "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """What stopped a run: its exit code, and the diagnostics that say why."""
 
     code: ExitCode

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.digest import Json
@@ -23,8 +25,7 @@ TariffOf: TypeAlias = Callable[[str, str], Tariff | None]
 """Know the tariff of a provider and model; None where nobody does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class Ground(Struct, frozen=True, kw_only=True):
     """What an estimate of one stage rests on.
 
     `request` is its first one, as far as it can be made today; `recorded` the exchanges that will answer it for sure;

@@ -1,8 +1,9 @@
 """Look up, once for each interpreter, what is true of the machine: versions, tools, what providers take."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orch23.checks.registry import CHECKS
 from orch23.execute.environment import SYSTEM_PATH
@@ -25,8 +26,7 @@ from orch23.resolve.resolution import Facts
 from orch23.snapshot.looks import signature
 
 
-@dataclass(slots=True)
-class FactFinder:
+class FactFinder(Struct):
     """Finds the facts of stages; starts no process. The environment is the caller's.
 
     `looked_at` are the paths, there or not, from which the facts found so far are taken, with their `signature` from

@@ -3,8 +3,10 @@
 import os.path
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise, shorten
 from orch23.model.diagnostic import Diagnostic
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """What a program that failed had changed by then, and the verdict if it was pytest."""
 
     written: Mapping[str, FileEntry]
@@ -25,8 +26,7 @@ class Left:
     verdict: "Verdict | None" = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """Why a pass failed. `safety` says that it tried to leave its bounds; `retryable` that another attempt may help.
 
     `printed` is what a process printed, whole; None where none ran. `left` are the files that it leaves. `reason` says

@@ -1,7 +1,8 @@
 """Gather what is soon made again, so that many results are made to last in one transaction."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.together import Success
@@ -24,8 +25,7 @@ def is_soon_made_again(stage: Stage, done: Attempted) -> bool:
     return checked and done.attempts == 1 and done.took_s <= _SOON_S
 
 
-@dataclass(slots=True)
-class Gathering:
+class Gathering(Struct):
     """Successes that other stages see already, and that are not promoted. Only the loop thread calls this."""
 
     clock: Callable[[], float]

@@ -1,7 +1,9 @@
 """Hold what a stage would send or store to the secrets of its caller, and say what of the project is in a request."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.secrets import Finding, Secrets, mark
 from orch23.model.diagnostic import Diagnostic
@@ -119,8 +121,7 @@ def _redacted(secrets: Secrets, request: Request) -> Request:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(Struct, frozen=True):
     """A text that went into a request, with the file, or the words, that it is known by."""
 
     place: str

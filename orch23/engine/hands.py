@@ -3,13 +3,13 @@
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _IDLE = "orch23-idle"
 
 
-@dataclass(slots=True)
-class Hands:
+class Hands(Struct):
     """As many threads as were ever busy at once. Only the loop thread calls this: it knows when a piece is done."""
 
     _work: "queue.SimpleQueue[tuple[str, Callable[[], Callable[[], None]]] | None]" = field(

@@ -1,9 +1,11 @@
 """Count calls, tokens and money: reserved before a request is sent, settled after, never over a limit."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from threading import Condition
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.engine.ends import NOTHING_PAID, Paid
 from orch23.engine.running import CancelledBuildError
@@ -24,8 +26,7 @@ class StageLimitError(LimitError):
     """A limit of one stage was reached: it fails, and the others go on as after any failure."""
 
 
-@dataclass(slots=True)
-class _Account:
+class _Account(Struct):
     """What the run, or one stage of it, may take, has taken, and has set aside for requests under way.
 
     `own` is the part of what was taken that interrupted runs did not take, `unpriced` counts those requests in it of
@@ -69,8 +70,7 @@ class _Account:
         return Diagnostic(code, message, hint=f"{raised}{less or f'; {_ONWARD}'}", subject=self.owner or None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reservation:
+class _Reservation(Struct, frozen=True):
     """One request under way: the most that it can take, and whether anybody pays for it by a price that is known."""
 
     fingerprint: str
@@ -78,8 +78,7 @@ class _Reservation:
     tariff: Tariff | None
 
 
-@dataclass(slots=True, kw_only=True)
-class Ledger:
+class Ledger(Struct, kw_only=True):
     """The one counter of a run, used by all threads.
 
     `limits` are those of the run, `limits_of` gives those of a stage; `before` is what interrupted runs took that this
@@ -93,7 +92,7 @@ class Ledger:
     notice: Callable[[Event], None]
     clock: Callable[[], float]
     before: Mapping[str, Tally] = field(default_factory=dict)
-    _run: _Account = field(init=False)
+    _run: _Account = field(default_factory=lambda: _Account("", StopConditions(), _NOTHING))
     _stages: dict[str, _Account] = field(default_factory=dict)
     _under_way: dict[str, _Reservation] = field(default_factory=dict)
     _began: dict[str, float] = field(default_factory=dict)

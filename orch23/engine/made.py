@@ -1,9 +1,10 @@
 """What a pipeline has made by a moment: the entries that its records tell, and where the bytes still are."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry
 from orch23.model.paths import match_any
@@ -32,8 +33,7 @@ class Files(Protocol):
         """Return the paths of the files that a pattern means, sorted; links that are excluded are not followed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Made:
+class Made(Struct, frozen=True, kw_only=True, dict=True):
     """The made files of a moment, as the records of its stages say; `today` is None for today itself.
 
     Of a past moment a file is unknown where no record could tell of it, or where nobody can say what it is today: it is

@@ -1,9 +1,10 @@
 """What earlier builds of a pipeline left to the next: its lock file and its history, all of it or a part."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import digest_bytes
@@ -40,8 +41,7 @@ def lock_path(root: Path, pipeline_file: str) -> Path:
     return (root / pipeline_file).with_suffix(".lock")
 
 
-@dataclass(frozen=True, slots=True)
-class WholeMemory:
+class WholeMemory(Struct, frozen=True):
     """All that there is."""
 
     root: Path
@@ -74,8 +74,7 @@ class WholeMemory:
         return write_lock(self.root, self.lock_path.relative_to(self.root).as_posix(), lock, pipeline_name)
 
 
-@dataclass(slots=True)
-class PartialMemory:
+class PartialMemory(Struct):
     """The records of some stages, where the build before found nothing to do: it left nothing else.
 
     `sha256` is that of the lock file that the build before left, in hex. `_data` are its bytes, once it was read.

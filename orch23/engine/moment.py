@@ -1,8 +1,10 @@
 """The project at one moment, on disk or at a revision: which manifests its stages have, from its sources alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.engine.made import Files, Made
 from orch23.model.diagnostic import Diagnostic
@@ -20,8 +22,7 @@ from orch23.resolve.resolution import Facts, resolve_stage
 from orch23.resolve.slices import YamlReader
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """Files as they were, and what the pipeline had made of them."""
 
     files: Files
@@ -52,8 +53,7 @@ class Moment:
         return tuple(path for path in self.files.listing(pattern, exclude=exclude) if path not in self.made.paths)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """A moment as one stage sees it: fills the `Tree` port of resolving. Versions of chains are made: none is told.
 
     What its own chain writes, or one that it comes before, is taken as today's: which version it sees is not told.
@@ -93,8 +93,7 @@ MomentOf: TypeAlias = Callable[[Plan], Moment]
 """Return a moment by its plan, which says whose version of a file is the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keyed:
+class Keyed(Struct, frozen=True):
     """A plan, expanded as far as the lists allow, with the manifest of each of its nodes and what these had made."""
 
     plan: Plan
@@ -102,8 +101,7 @@ class Keyed:
     manifests: Mapping[str, Manifest]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keying:
+class Keying(Struct, frozen=True, kw_only=True):
     """What manifests take besides the files."""
 
     facts_of: Callable[[Stage], Facts]

@@ -1,7 +1,8 @@
 """Tell the observers of a run what happens in it, in the shapes of its events."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.engine.ends import Paid, StageEnd
 from orch23.engine.failure import coded
@@ -17,8 +18,7 @@ from orch23.store.promote import Promoted
 _MOST_NAMES = 8  # all of them, of each item, would be a journal of the square of their number
 
 
-@dataclass(slots=True)
-class Narrator:
+class Narrator(Struct):
     """Makes events of what the loop does. `clock` is monotonic, in seconds."""
 
     observer: Observer

@@ -1,7 +1,8 @@
 """Go through a plan in its order, expand what can be expanded, decide each stage."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.engine.appraise import Appraised, Appraiser
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
@@ -16,8 +17,7 @@ from orch23.plan.writers import writes_of
 from orch23.resolve.expand import Expansion, expand
 
 
-@dataclass(slots=True)
-class Outlook:
+class Outlook(Struct):
     """What is to be done with each stage, in plan order, as far as can be known without running anything.
 
     `note` is given each stage as it was resolved, by its name.

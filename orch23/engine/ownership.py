@@ -1,8 +1,9 @@
 """Say whose the bytes at a path are: a run's, a user's who had them accepted, or git's. Reads; never writes."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from orch23.engine.locked import Locked
 from orch23.engine.transcripts import transcript_folders
@@ -54,8 +55,7 @@ RELEASED = "released"
 """The kind of a record that says whose bytes are by now: those of the user, who released them."""
 
 
-@dataclass(slots=True)
-class Ownership:
+class Ownership(Struct):
     """Answers by the records of the store and of one lock file, and by git where these do not decide."""
 
     store: Store

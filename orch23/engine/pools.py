@@ -5,8 +5,9 @@ A stage that waits stands in nobody's way: whoever came later and finds its plac
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 from orch23.model.pipeline import Stage
 
@@ -17,8 +18,7 @@ _JOBS = ""
 _CALLS = "llm"
 
 
-@dataclass(slots=True)
-class Pools(Generic[_Work]):
+class Pools(Struct, Generic[_Work]):
     """The places of a build. `sizes` are those of the pipeline: of a kind of step, or of a name that stages give.
 
     `jobs` bounds all stages but one kind: where there is a pool for llm stages, that alone bounds them. They wait, and

@@ -1,7 +1,9 @@
 """Say what a build would do, with no executor, no provider and no writer in reach."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.declared import DeclaredByPlan
@@ -15,8 +17,7 @@ from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(Struct, frozen=True, kw_only=True):
     """The decisions in the order of the plan, with the stages as they were resolved.
 
     `dead` are the files of ended stages that a green build would remove, `released` those that stay, with the name of

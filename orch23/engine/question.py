@@ -1,7 +1,8 @@
 """Make the request of one attempt: the prompt rendered, with what the provider adds to it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json

@@ -5,8 +5,10 @@ Looks at the machine and the recordings; asks nobody, imports no client library,
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.conversation import Conversations, walk
@@ -32,8 +34,7 @@ from orch23.resolve.steps import declared_llm
 _ANOTHER = "or ask another with --provider and --model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
+class Readiness(Struct, frozen=True, kw_only=True):
     """What a build is about to ask with. `budget` is that of the command line.
 
     `ask` asks the user on the terminal to consent to some grants; False where the user does not, or is not there.

@@ -1,7 +1,8 @@
 """What is reported when a step wrote to a tree that it may not write, or was kept from it."""
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from orch23.decide.excerpt import normalise
 from orch23.engine.failure import Failure, coded

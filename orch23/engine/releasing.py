@@ -1,7 +1,8 @@
 """Release the files of a stage: from then on their bytes are a user's, as if the user had had them accepted."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from orch23.engine.ownership import RELEASED
 from orch23.model.digest import FileEntry, digest_json

@@ -2,8 +2,10 @@
 
 import os.path
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
 from orch23.engine.failure import Failure, Left, below, coded, command_failed, exit_text, refusal
@@ -43,8 +45,7 @@ class CancelledBuildError(Exception):
 Files = Mapping[str, FileEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Struct, frozen=True):
     """A process that ended by itself, with the verdict if it was pytest."""
 
     command: str
@@ -57,8 +58,7 @@ def _nothing_refused(_step: PytestStep, _files: Files) -> tuple[Diagnostic, ...]
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Runner:
+class Runner(Struct, frozen=True):
     """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it.
 
     `may_write` says of a pattern whether some stage of the pipeline may write a path that it means.

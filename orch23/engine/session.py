@@ -1,8 +1,10 @@
 """Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.checks.registry import CHECKS
 from orch23.engine.appraise import Appraiser, FactsOf
@@ -30,8 +32,7 @@ CheckStepOf = Callable[[LLMStep], tuple[Diagnostic, ...]]
 """Say what keeps a stage's provider from being asked, as far as can be known before any stage starts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machinery:
+class Machinery(Struct, frozen=True, kw_only=True):
     """What planning needs besides the pipeline: facts of the machine, files of the author, providers' own checks."""
 
     facts_of: FactsOf
@@ -40,8 +41,7 @@ class Machinery:
     check_provider: CheckStepOf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Struct, frozen=True, kw_only=True):
     """One pipeline, opened: what decisions are taken from."""
 
     pipeline: Pipeline

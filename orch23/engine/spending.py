@@ -1,14 +1,15 @@
 """What the answers of a stage took: calls, tokens, money, and what its recordings saved."""
 
-from dataclasses import dataclass, replace
 from decimal import Decimal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.llm import Response
 from orch23.providers.adapter import BY_HAND
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class Spent(Struct, frozen=True, kw_only=True):
     """Sums over the answers of one stage. Tokens are those of all answers, costs are in US dollars.
 
     `cost` is what was paid now, `saved` what the recorded answers had cost; `unpriced` says that some now had no price.

@@ -1,8 +1,9 @@
 """Tell the journal of each question and each answer of an attempt, and keep both for people."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from orch23.engine.guarding import egress
 from orch23.engine.spending import Spent
@@ -15,8 +16,7 @@ Keep: TypeAlias = Callable[[str, int, str, str], None]
 """Keep an artifact for people: stage, attempt, file name, text."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Telling:
+class Telling(Struct, kw_only=True):
     """Hears the conversation of one attempt. `spent` sums up what its answers took, those that were cut off as well.
 
     `files` are the author's files that a request is made of.

@@ -1,8 +1,10 @@
 """Collect successful results until their promotion group is complete: a stage by itself, or all stages of a group."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.engine.commit import Change, Committer
 from orch23.engine.declared import unnamed_tools
@@ -17,8 +19,7 @@ Ends: TypeAlias = Mapping[str, StageEnd]
 _MOST_NAMES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Success:
+class Success(Struct, frozen=True, kw_only=True):
     """A stage that is green but for its promotion. `how` its files come is told; what is fresh has none to come."""
 
     resolved: Resolved
@@ -27,8 +28,7 @@ class Success:
     how: Literal["promoted", "restored", "fresh"]
 
 
-@dataclass(slots=True)
-class Together:
+class Together(Struct):
     """Holds what is green until it is promoted with all that belongs to it. Only the loop thread calls this."""
 
     committer: Committer

@@ -1,9 +1,10 @@
 """Refuse files that may not decide a run of tests: settings that a model made, modules that hide a library's."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.engine.failure import below
 from orch23.engine.world import World
@@ -16,8 +17,7 @@ from orch23.resolve.resolution import Resolved
 _CONFTEST = "conftest.py"
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """What one resolved stage may believe of the files in its rooms."""
 
     world: World

@@ -1,8 +1,10 @@
 """Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.checks.check import CheckInput
 from orch23.checks.registry import CHECKS
@@ -42,8 +44,7 @@ Keep: TypeAlias = Callable[[int, str, str], None]
 """Keep an artifact for people: attempt, file name, text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verifier:
+class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one resolved stage. Each step gets a copy of its own: what it writes is thrown away."""
 
     resolved: Resolved

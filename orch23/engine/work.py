@@ -1,7 +1,9 @@
 """Do one stage's work in a worker thread: verify what is recorded, or go through the attempts."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
@@ -47,8 +49,7 @@ class InputsChangedError(Exception):
         self.paths = paths
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class Worker(Struct, frozen=True, kw_only=True):
     """Makes and runs the attempts of stages. Called from many threads; reads the world, never changes it."""
 
     session: Session

@@ -5,7 +5,10 @@ writes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.engine.claims import Claims
 from orch23.engine.locked import Locked
@@ -24,8 +27,7 @@ from orch23.plan.writers import Outputs, Writers, WrittenPaths, writes_of
 from orch23.store.opening import Store
 
 
-@dataclass(slots=True)
-class World:
+class World(Struct, dict=True):
     """What is settled so far, over what is on disk.
 
     `results` holds the record of every settled stage and, in a dry-run, the predicted record of those that are not;
@@ -50,9 +52,6 @@ class World:
     claims: Claims | None = None
     trusts_lock: bool = False
     _owners: dict[str, list[str]] = field(default_factory=dict)
-    locked: Locked = field(init=False)
-    former: Mapping[str, Record] = field(init=False)
-    ownership: Ownership = field(init=False)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
     _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _written: WrittenPaths | None = None
@@ -60,11 +59,23 @@ class World:
     _sources: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
-        """Index the lock by path and take the originals that it fixes."""
-        self.locked = Locked(self.lock)
-        self.former = self.lock.owning()
-        self.ownership = Ownership(self.store, self.plan.pipeline, self.locked, self.git)
+        """Take the originals that the lock fixes."""
         self._originals.update(self.lock.originals())
+
+    @cached_property
+    def locked(self) -> Locked:
+        """Return the records of the lock, indexed by path."""
+        return Locked(self.lock)
+
+    @cached_property
+    def former(self) -> Mapping[str, Record]:
+        """Return the records of the lock that own files, by stage."""
+        return self.lock.owning()
+
+    @cached_property
+    def ownership(self) -> Ownership:
+        """Return whose the bytes at a path are."""
+        return Ownership(self.store, self.plan.pipeline, self.locked, self.git)
 
     # ---- results --------------------------------------------------------------------------
 
@@ -548,8 +559,7 @@ class World:
         return stage.chain.index if isinstance(stage, Stage) and stage.chain else 0
 
 
-@dataclass(frozen=True, slots=True)
-class StageTree:
+class StageTree(Struct, frozen=True):
     """One stage's view of a world: fills the `Tree` port of resolving."""
 
     world: World

@@ -7,9 +7,11 @@ import site
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
@@ -26,8 +28,7 @@ _OF_REPOSITORY = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopierCall:
+class CopierCall(Struct, frozen=True, kw_only=True):
     """One template to render into an empty folder, which may hold the answers of last time."""
 
     source: str
@@ -39,8 +40,7 @@ class CopierCall:
     ask: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(Struct, frozen=True, kw_only=True):
     """What a three-way merge gave: the text, and the lines at which conflicts begin; no text if it is not to merge."""
 
     data: bytes | None

@@ -4,9 +4,11 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.execute.removal import remove_tree
 
@@ -30,8 +32,7 @@ _OWN_ONLY = 0o700
 _Access: TypeAlias = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """The folders of a room at `root`: those of every room, and in `work` these, each named after those above it.
 
     `access` is who may do what in the room's own folders, `below` in those in `work`.

@@ -5,10 +5,12 @@ import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.execute.environment import SYSTEM_PATH
 from orch23.model.diagnostic import Diagnostic
@@ -45,14 +47,12 @@ _ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Blob:
+class _Blob(Struct, frozen=True):
     sha: str
     executable: bool
 
 
-@dataclass(slots=True, kw_only=True)
-class Revision:
+class Revision(Struct, kw_only=True):
     """The regular files below the root at a commit, as a workspace shows those on disk. Close it after use."""
 
     commit: str

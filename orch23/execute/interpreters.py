@@ -6,8 +6,9 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
@@ -18,8 +19,7 @@ _VERSION = re.compile(r"(\d+\.\d+)(?:\.|$)")
 _PYTEST = re.compile(r"pytest-(\d+)[.\d].*\.(?:dist-info|egg-info)$")
 
 
-@dataclass(frozen=True, slots=True)
-class InterpreterFacts:
+class InterpreterFacts(Struct, frozen=True):
     """What counts for staleness: the version as X.Y, and pytest's major version, None where it has no pytest."""
 
     version: str

@@ -16,9 +16,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+
+from msgspec import Struct, field
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -39,8 +40,7 @@ _STEPS_LOCK = threading.Lock()
 _STEPS: dict[int, "Family"] = {}  # leader -> family; a subreaper is one for the whole process, so this is too
 
 
-@dataclass(frozen=True, slots=True)
-class Kin:
+class Kin(Struct, frozen=True):
     """One process as /proc shows it; `started` (in clock ticks) tells it from a later one of the same number."""
 
     pid: int
@@ -50,8 +50,7 @@ class Kin:
     started: int
 
 
-@dataclass(slots=True)
-class Family:
+class Family(Struct):
     """The processes of one step: the leader that was started, its marker, its limit, and whom we saw below it.
 
     `first` is the handle of the first process of a namespace of numbers, which all but the leader are in.

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Protocol
+
+from msgspec import Struct
 
 from orch23.execute.kinship import Family
 from orch23.execute.process import ProcessEnd
@@ -24,8 +25,7 @@ class LaunchRefusedError(Exception):
         self.diagnostic = diagnostic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """What is about to be started: command, environment, room, folders it must be able to read, and how.
 
     `stdin` is what the process reads; a launcher may start it with another, and let the command read this one. `reads`
@@ -86,8 +86,7 @@ class PlainLauncher:
         yield launch
 
 
-@dataclass(frozen=True, slots=True)
-class RefusingLauncher:
+class RefusingLauncher(Struct, frozen=True):
     """Starts nothing, and says why."""
 
     diagnostic: Diagnostic

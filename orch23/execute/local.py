@@ -6,11 +6,10 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from orch23.execute import kinship, supervisor
 from orch23.execute.cleaning import Cleaner
@@ -346,14 +345,10 @@ def _too_long(argv: tuple[str, ...]) -> str:
 def _not_started(action: Action, problem: OSError) -> ActionOutcome:
     """A program that is not there is the stage's failure, as in a shell; no memory or no processes is not."""
     if problem.errno in (errno.ENOENT, errno.ENOTDIR):
-        return Completed(
-            msgspec.structs.replace(_NOTHING, exit_code=_NOT_FOUND, output=Output(f"{action.argv[0]}: not found\n"))
-        )
+        return Completed(replace(_NOTHING, exit_code=_NOT_FOUND, output=Output(f"{action.argv[0]}: not found\n")))
     if problem.errno in (errno.EACCES, errno.ENOEXEC):
         return Completed(
-            msgspec.structs.replace(
-                _NOTHING, exit_code=_NOT_EXECUTABLE, output=Output(f"{action.argv[0]}: not executable\n")
-            )
+            replace(_NOTHING, exit_code=_NOT_EXECUTABLE, output=Output(f"{action.argv[0]}: not executable\n"))
         )
     if problem.errno == errno.E2BIG:
         return EngineUnavailable(_too_long(action.argv), "length")

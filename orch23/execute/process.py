@@ -5,9 +5,10 @@ import selectors
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from orch23.execute import kinship
 from orch23.execute.supervisor import Confinement, Ended, give_back, take
@@ -24,8 +25,7 @@ class CancelSignal(Protocol):
         """Say whether it must."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputCaps:
+class OutputCaps(Struct, frozen=True):
     """How much is kept of what a process prints: in memory the head and the tail, in the log all up to a cap.
 
     A process that prints more than `log_bytes` is killed. `file_bytes` is the largest file that it may write.
@@ -40,8 +40,7 @@ class OutputCaps:
 End: TypeAlias = Literal["exited", "timed_out", "cancelled", "flooded", "overgrown"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessEnd:
+class ProcessEnd(Struct, frozen=True, kw_only=True):
     """How a process ended and what it printed. `log` holds all of it where `head` and `tail` do not.
 
     `exit_code` is 128 + the signal's number for a process that died of one. `survivors` resisted being killed. `excess`

@@ -6,8 +6,9 @@ import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orch23.execute import kinship
 from orch23.execute.environment import room_environment
@@ -34,8 +35,7 @@ _NO_INTERPRETER = Path("/usr/bin/env")
 _FAULTS: Mapping[str, str] = {"timed_out": "time", "flooded": "output", "overgrown": "limit", "cancelled": "cancelled"}
 
 
-@dataclass(slots=True, kw_only=True)
-class Programs:
+class Programs(Struct, kw_only=True):
     """The programs that are answering now; closed, it kills them, and starts no more.
 
     `written` gives the paths that this build writes in the project itself, `ignored` the folders in which it keeps

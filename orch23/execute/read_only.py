@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from orch23.execute.rooms import ROOM_EPOCH, Room
 
@@ -67,8 +68,7 @@ def stamps_of(room: Room, writable: Iterable[str]) -> Stamps:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class LeftReadOnly:
+class LeftReadOnly(Struct, frozen=True):
     """What is left of a read-only tree: files that were made for the process and not used, and what was changed."""
 
     unused: tuple[str, ...]

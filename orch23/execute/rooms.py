@@ -7,12 +7,13 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from orch23.execute import kinship
 from orch23.execute.frames import Frame, emptied, make_frame, refitted
@@ -40,8 +41,7 @@ class ContentSource(Protocol):
         """Copy the promised bytes of `path` to `target`; False where they are no longer to be had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """The place one process runs in. `marker` is random and names its processes; `work` is the tree it sees."""
 
     root: Path
@@ -78,8 +78,7 @@ class Room:
         return self.root.with_name(f"{self.root.name}{_LOG}")
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """The difference of a room's tree to what it was laid with, and what no result may hold.
 
     `written` are the regular files that are new or changed, each with its executable bit.
@@ -90,8 +89,7 @@ class Scan:
     violations: tuple[Diagnostic, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RoomCaps:
+class RoomCaps(Struct, frozen=True):
     """How much a room may hold at the end: files and directories, levels, bytes by their sizes."""
 
     entries: int = 100_000
@@ -99,8 +97,7 @@ class RoomCaps:
     size_bytes: int = 4 << 30
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """What a scan has seen so far."""
 
     caps: RoomCaps

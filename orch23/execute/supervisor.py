@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from orch23.execute import kinship
 from orch23.execute.supervisor_child import END, receive, send
@@ -24,16 +25,14 @@ _LOCK = threading.Lock()
 _IDLE: list["Supervisor"] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(Struct, frozen=True):
     """What a supervised step is held to: the descriptor of a Landlock ruleset, and whether it has the network."""
 
     rules: int
     network: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How the first process of a step ended (negative: by that signal), and the processes that could not be killed.
 
     `lost` is True where the supervisor itself was killed: then nothing is known of what the step left.

@@ -1,10 +1,10 @@
 """Say what breaks a JSON schema in our own words: each broken rule once, with the node that is meant."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from jsonschema import Draft7Validator
+from msgspec import Struct
 
 from orch23.checks.patterns import unmatched_keys
 from orch23.checks.schema_validator import validator_of
@@ -37,8 +37,7 @@ _BOUNDS = {
 _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
 
-@dataclass(frozen=True, slots=True)
-class Complaint:
+class Complaint(Struct, frozen=True):
     """A broken rule: the path of the node, the key in it that is meant (if one is), and the words."""
 
     path: str

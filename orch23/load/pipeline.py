@@ -1,9 +1,11 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
@@ -27,8 +29,7 @@ _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 _TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """What a text means: the pipeline (None where there are errors), all complaints, and where each var came from.
 
     Where there are errors, `partial` holds the stages that are sound, so that the rest of their complaints can be told
@@ -42,8 +43,7 @@ class Parsed:
     unread: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A valid pipeline, its warnings, where each var came from, and the texts that were read, by file.
 
     `digests` are those of the bytes that were read, by the name of the file below the root.
@@ -257,8 +257,7 @@ def _stages(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(Struct, frozen=True):
     """What the top level says beside the stages: what ends a run, what models cost, how many run at once, its codes."""
 
     stop: StopConditions = field(default_factory=StopConditions)

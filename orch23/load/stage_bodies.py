@@ -1,8 +1,10 @@
 """Make the stages of a parsed pipeline: defaults merged, vars rendered, each foreach tried as far as it is known."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.load.swap import Swapping
 from orch23.load.yaml_text import ParsedText
@@ -20,8 +22,7 @@ from orch23.resolve.wild import WILD, Value
 _OF_ONE_KIND = ("llm", "pytest")
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """What is known while the stages of one text are read, and the complaints so far."""
 
     parsed: ParsedText

@@ -1,7 +1,9 @@
 """Let a command line name who is asked, in place of what the llm stages of a pipeline say."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
@@ -11,8 +13,7 @@ _ITS_OWN = frozenset({"base_url", "endpoint_alias", "api", "effort", "thinking",
 """Where a provider is found, and what it is told in its own words: not meant for another, though it may take them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Swap:
+class Swap(Struct, frozen=True):
     """What `--provider` and `--model` say. `unfit` are the fields of `llm` that the named provider does not take."""
 
     provider: str | None = None
@@ -23,8 +24,7 @@ class Swap:
 NO_SWAP = Swap()
 
 
-@dataclass(slots=True)
-class Swapping:
+class Swapping(Struct):
     """A swap at work on the stages of one pipeline, and what it dropped: field -> stages."""
 
     swap: Swap = NO_SWAP

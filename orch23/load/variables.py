@@ -1,7 +1,8 @@
 """Give the vars of a pipeline their values: declared ones, those of a file, those of the command line."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.load.yaml_text import ParsedText, parse, parse_scalar
 from orch23.model.diagnostic import Diagnostic, Location, Related
@@ -16,8 +17,7 @@ MAX_VARS = 1_000
 _MOST_LISTED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Variables:
+class Variables(Struct, frozen=True):
     """The values, where each came from, what was wrong, and the names that got no value for it."""
 
     values: Mapping[str, Json] = field(default_factory=dict)
@@ -26,8 +26,7 @@ class Variables:
     broken: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(Struct, frozen=True):
     """One source's value of a var, before its expressions are evaluated."""
 
     value: Json

@@ -6,10 +6,10 @@ expand, no tag to construct, and no YAML 1.1 surprise: `on`, `1:30`, `0o17` and 
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import yaml
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Location, Related
 from orch23.model.digest import Json
@@ -33,8 +33,7 @@ QUOTE_EXPRESSION = 'put the expression in quotes: "${{ … }}"'
 QUOTE_GLOB = 'a pattern that starts with * needs quotes: "*.py"'
 
 
-@dataclass(frozen=True, slots=True)
-class Caps:
+class Caps(Struct, frozen=True):
     """How much a text may hold: bytes, values, and characters of the paths of all values.
 
     A path repeats the keys above it: of 50 keys of 1,000 characters, 40,000 values below them would make 2 GB.
@@ -122,8 +121,7 @@ class UpperPlaces(Mapping[str, Location]):
         return self._whole
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedText:
+class ParsedText(Struct, frozen=True):
     """What a text holds. A path such as `stages/code/outputs/0` finds the place of a value, or of its key."""
 
     tree: Json
@@ -217,8 +215,7 @@ def _place(file: str, text: str, index: int, length: int = 1) -> Location:
     return Location(file, text.count("\n", 0, index) + 1, index - start + 1, length)
 
 
-@dataclass(frozen=True, slots=True)
-class _OutOfRange:
+class _OutOfRange(Struct, frozen=True):
     """A number that no reader is sure to keep."""
 
     message: str
@@ -240,8 +237,7 @@ def _plain(text: str) -> "Json | _OutOfRange":
     return text
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(Struct):
     """A list or mapping that is being filled. `key` is the key whose value comes next, `skip` says it was refused."""
 
     path: str

@@ -1,13 +1,13 @@
 """What differs between the project now and at a revision, by stage: a value that reports write down."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from orch23.model.manifest import Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AffectedStage:
+class AffectedStage(Struct, frozen=True, kw_only=True):
     """A stage (or item) that is affected: of another key (`changed`), new (`added`), or perhaps (`downstream`).
 
     `after` are the affected stages whose results it may read; of one that is downstream those alone of which it is not
@@ -20,8 +20,7 @@ class AffectedStage:
     after: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Affected:
+class Affected(Struct, frozen=True, kw_only=True):
     """The affected stages in the order of the plan, out of `count`; `removed` are those that the revision had alone.
 
     `comparable` is false where the revision has no such pipeline, or an invalid one: then every stage is new.

@@ -1,11 +1,11 @@
 """What a pipeline needs the user's consent for: to run a program, or to send prompts and a key to a server."""
 
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+
+class Grant(Struct, frozen=True, kw_only=True):
     """One thing that the user allows a project, as a whole: if any field differs, it is another grant.
 
     `name` is the program as the pipeline names it, or the origin of a server (`https://host:port`). `sha256` is over
@@ -21,8 +21,19 @@ class Grant:
     sha256: str = ""
     network: bool = False
     reads: tuple[str, ...] = ()
-    detail: str = field(default="", compare=False)
-    files: tuple[str, ...] = field(default=(), compare=False)
+    detail: str = ""
+    files: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it allows the same: `detail` and `files` are not compared."""
+        return self._compared() == other._compared() if isinstance(other, Grant) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Return a hash of what is compared."""
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        return self.kind, self.name, self.keys, self.sha256, self.network, self.reads
 
     def __str__(self) -> str:
         """Describe it in one line, for a message."""

@@ -1,22 +1,21 @@
 """What is to be done with a stage, and why. Maybe and Expand exist only in a dry-run."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from orch23.model.manifest import Reason
 from orch23.model.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(Struct, frozen=True):
     """The disk equals this record of today's key: nothing to do."""
 
     record: Record
     label = "fresh"
 
 
-@dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Struct, frozen=True):
     """A record of today's key exists and its bytes can be had: put them back, run nothing."""
 
     record: Record
@@ -24,8 +23,7 @@ class Restore:
     label = "restore"
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyOnly:
+class VerifyOnly(Struct, frozen=True):
     """Verify the recorded outputs as they are: only the verification changed, a user edited them, or it is a claim.
 
     `adopted` are outputs that a user edited and committed: they are in the record as they are on disk, and are recorded
@@ -44,16 +42,14 @@ class VerifyOnly:
         return bool(self.adopted) or self.claim
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """The stage has to run."""
 
     reasons: tuple[Reason, ...]
     label = "run"
 
 
-@dataclass(frozen=True, slots=True)
-class Maybe:
+class Maybe(Struct, frozen=True):
     """It depends on what the stages it waits for will write."""
 
     waiting_on: tuple[str, ...]
@@ -61,8 +57,7 @@ class Maybe:
     label = "maybe"
 
 
-@dataclass(frozen=True, slots=True)
-class Expand:
+class Expand(Struct, frozen=True):
     """A foreach whose items are unknown until its producer has run; last time there were `last_count`."""
 
     waiting_on: tuple[str, ...]
@@ -70,16 +65,14 @@ class Expand:
     label = "expand"
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """It cannot run, since these stages failed or wait for a person."""
 
     by: tuple[str, ...]
     label = "blocked"
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(Struct, frozen=True):
     """A user's bytes are at these outputs, and the user has to say what is to become of them.
 
     With a record, the stage has nothing else to do: what does not read these paths goes on. `existed` are those that
@@ -104,8 +97,7 @@ class Edited:
         return tuple(f"{what}: {', '.join(paths)}" for what, paths in told if paths)
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """Its `if`, given as it is written, switches it off."""
 
     condition: str

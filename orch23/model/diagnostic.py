@@ -1,7 +1,8 @@
 """The one shape of every complaint: code, severity, place, message, way out."""
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class Severity(StrEnum):
@@ -12,8 +13,7 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Location:
+class Location(Struct, frozen=True, order=True):
     """A place in a text file; line and column count from 1, `length` is the characters to underline."""
 
     file: str
@@ -26,16 +26,14 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True)
-class Related:
+class Related(Struct, frozen=True):
     """A second place that a diagnostic speaks of, with a few words on its part in it."""
 
     message: str
     location: Location | None
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Struct, frozen=True):
     """One complaint. `field` names the part of an artifact that is meant where there is no text location."""
 
     code: str
@@ -43,7 +41,7 @@ class Diagnostic:
     location: Location | None = None
     hint: str | None = None
     severity: Severity = Severity.ERROR
-    related: tuple[Related, ...] = field(default=())
+    related: tuple[Related, ...] = ()
     subject: str | None = None
 
     def __str__(self) -> str:

@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.model.plain import Json
 
@@ -12,8 +13,7 @@ __all__ = ["Digest", "FileEntry", "Json", "canonical_json", "digest_bytes", "dig
 _SHA256_DIGITS = 64
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Digest:
+class Digest(Struct, frozen=True, order=True):
     """The identity of some bytes: sha256 in hex and the size in bytes, as in Bazel's REAPI v2."""
 
     sha256: str
@@ -24,8 +24,7 @@ class Digest:
         return self.sha256
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FileEntry:
+class FileEntry(Struct, frozen=True, order=True):
     """One file as a build sees it: its bytes and its executable bit, no times, no owner.
 
     `link` is where the file really is, as a path from the root, if it was reached through links; only inputs have it.

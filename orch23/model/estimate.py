@@ -1,23 +1,22 @@
 """What a stage may take, said before it runs: calls, tokens, dollars, time. None stands for what is not known."""
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Price: TypeAlias = Literal["none", "free", "known", "unknown"]
 """What asking costs: nobody is asked, nothing, what the price table says, or nobody knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """How many requests a stage may make: at least, and at most where that is known."""
 
     least: int = 0
     most: int | None = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     """What one stage may take. Tokens and `likely_cost` are those of its first request, if a provider answers it.
 
     `answers` counts the earlier answers that the tokens rest on, `runs` the earlier runs of which `duration_s` is the

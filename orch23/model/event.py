@@ -1,8 +1,9 @@
 """What happened in a run: one line of the journal each. Run state is a fold of these."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, get_args
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json
 
@@ -38,8 +39,7 @@ EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One thing that happened. `role` is the stage (or `orch23`), `data` its facts; a journal adds time and number."""
 
     type: EventType

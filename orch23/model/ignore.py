@@ -2,15 +2,15 @@
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 IGNORE_FILE = ".gitignore"
 _MOST_KEPT = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     """One line: what it matches, whether folders alone, and whether that is ignored or, after a `!`, is not.
 
     The library's pattern has one group at most: the `/` of a folder that matches, in which a path lies.

@@ -1,8 +1,9 @@
 """What is asked of a model and what it answered; the port that a provider fills; the exchange that is kept of both."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
@@ -14,16 +15,14 @@ ExchangeOutcome: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message of a request."""
 
     role: Literal["user", "assistant"]
     content: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """One request, ready to send. `identity` is what stands for the messages in the fingerprint.
 
     They differ in the failure brief alone: its excerpt is sent, but only its kind, command and failing ids are
@@ -66,8 +65,7 @@ class Request:
         return digest_json(self.parts())
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens that a provider counted. `input_tokens` are all of them, those of the prompt cache included."""
 
     input_tokens: int = 0
@@ -81,8 +79,7 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class Response(Struct, frozen=True, kw_only=True):
     """What a provider answered. `replayed` says that it was a recording and cost nothing now.
 
     `model` is the one that says it answered, `client` the library and its version, `requests` how many requests the
@@ -115,8 +112,7 @@ class Provider(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(Struct, frozen=True, kw_only=True):
     """One recorded request and response. Written before the answer is judged, and again with the outcome.
 
     `request` holds `Request.parts()` plus `sent`, the messages as they were sent. An edit accepted by hand is an
@@ -143,8 +139,7 @@ class Exchange:
     files: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedWrite:
+class ProposedWrite(Struct, frozen=True):
     """One file that a model proposes, whole. `base_sha256` is what it says the file had; `""` where it says nothing."""
 
     path: str
@@ -152,8 +147,7 @@ class ProposedWrite:
     base_sha256: str | None = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """Files that a model proposes, by path relative to the root of the project; nothing is written yet."""
 
     summary: str
@@ -165,8 +159,7 @@ class Proposal:
         return digest_json({"writes": {w.path: w.content for w in self.writes}, "deletes": sorted(self.deletes)})
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """An answer that may not be written, with everything that is wrong with it and the kind of failure it is."""
 
     kind: str
@@ -177,8 +170,7 @@ class Refused:
 Judgement: TypeAlias = Proposal | Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
+class Brief(Struct, frozen=True, kw_only=True):
     """What the next attempt is told of a failure. `identity` is the part of it that is in the fingerprint."""
 
     kind: str

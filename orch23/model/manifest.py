@@ -5,8 +5,9 @@ that only verification depends on start with `verify`. The idea is n2's (hash.rs
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from orch23.model.digest import Json, digest_json
 
@@ -40,8 +41,7 @@ ReasonCode: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """Why a stage is not fresh: a code, the aspect (or path, or stage) meant, and its value then and now."""
 
     code: ReasonCode

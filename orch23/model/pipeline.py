@@ -1,9 +1,10 @@
 """What a user declared, after validation: pipeline, stages, steps. Frozen, no defaults left open."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, TypeAlias, assert_never
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
@@ -39,8 +40,7 @@ DEFAULT_RETRY_WHEN: tuple[FailureKind, ...] = (
 # ---- inputs: a closed union -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PathInput:
+class PathInput(Struct, frozen=True):
     """A literal file. Missing is an error unless `optional`; `schema` is checked before anything runs."""
 
     path: str
@@ -48,8 +48,7 @@ class PathInput:
     schema: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GlobInput:
+class GlobInput(Struct, frozen=True):
     """Every file that a pattern matches, without those that `exclude` matches.
 
     A pattern may match nothing. With `folder` it was written as a directory, `d/` for `d/**`: that has to be there.
@@ -60,8 +59,7 @@ class GlobInput:
     folder: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ListInput:
+class ListInput(Struct, frozen=True):
     """A listing: the sorted paths that a pattern matches, without what this pipeline made and what `exclude` matches.
 
     It has no content.
@@ -71,8 +69,7 @@ class ListInput:
     exclude: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SliceInput:
+class SliceInput(Struct, frozen=True):
     """A part of a file: `#Heading` of a Markdown file, or `#/pointer` of a JSON or YAML file."""
 
     path: str
@@ -86,8 +83,7 @@ Input: TypeAlias = PathInput | GlobInput | ListInput | SliceInput
 # ---- steps: a closed union --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BriefLimits:
+class BriefLimits(Struct, frozen=True):
     """How a failure's text is cut: over `limit` characters, the first `head`, a mark, the last `tail`."""
 
     limit: int = 4000
@@ -95,16 +91,14 @@ class BriefLimits:
     tail: int = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class OnTruncated:
+class OnTruncated(Struct, frozen=True):
     """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
 
     retries: int = 0
     factor: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LLMStep:
+class LLMStep(Struct, frozen=True, kw_only=True):
     """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
 
     `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
@@ -144,15 +138,13 @@ class LLMStep:
     structured_output: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ShellStep:
+class ShellStep(Struct, frozen=True):
     """Run a program: a tuple is argv without a shell, a string is `bash -euo pipefail -c`."""
 
     command: tuple[str, ...] | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PytestStep:
+class PytestStep(Struct, frozen=True, kw_only=True):
     """Run pytest and take its own report as the verdict, never its exit code alone.
 
     With `must_fail` it passes if every test fails, as a new test has to without the code that it tests.
@@ -169,8 +161,7 @@ class PytestStep:
     must_fail: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RenderStep:
+class RenderStep(Struct, frozen=True):
     """Render a Jinja2 file to the stage's one output, with no model and no process."""
 
     template: str
@@ -183,31 +174,27 @@ Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
 # ---- conditions and verification --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """A file that must, or must not, be there."""
 
     kind: Literal["file_exists", "file_absent"]
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckStep:
+class CheckStep(Struct, frozen=True):
     """Run a validator of `orch23/checks/` by name on the stage's outputs."""
 
     name: str
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class EnsuresStep:
+class EnsuresStep(Struct, frozen=True):
     """Hold the frozen result to conditions."""
 
     conditions: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandsStep:
+class CommandsStep(Struct, frozen=True, kw_only=True):
     """Run commands that a model wrote, without a shell: only programs of `allow`, each named plainly.
 
     With a `source` the commands are what it says, and are known once the stage is resolved.
@@ -221,8 +208,7 @@ class CommandsStep:
 VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep | CommandsStep
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Struct, frozen=True):
     """What a result must pass. `inputs` are staged for these steps only; no model sees them.
 
     `places` are the positions at which the steps are written: those that their `if` switches off are left out.
@@ -231,11 +217,21 @@ class Verify:
     steps: tuple[VerifyStep, ...] = ()
     inputs: tuple[Input, ...] = ()
     run_all: bool = False
-    places: tuple[int, ...] = field(default=(), compare=False)
+    places: tuple[int, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it verifies the same: `places` are not compared."""
+        return self._compared() == other._compared() if isinstance(other, Verify) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Return a hash of what is compared."""
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        return self.steps, self.inputs, self.run_all
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(Struct, frozen=True):
     """Where a stage may write. `protect` is stronger than `write`; deletes are off unless listed."""
 
     write: tuple[str, ...]
@@ -244,8 +240,7 @@ class Fence:
     read: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(Struct, frozen=True, kw_only=True):
     """Attempts after the first (`max`), for which failures, how they are asked, when to give up early."""
 
     max: int = 0
@@ -256,8 +251,7 @@ class Retry:
     escalate: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopConditions:
+class StopConditions(Struct, frozen=True, kw_only=True):
     """What ends a run, or the attempts of one stage; None means no limit. `max_failed_stages` is of runs alone.
 
     `max_cost_usd` is in US dollars, `max_tokens` counts input and output together.
@@ -270,8 +264,7 @@ class StopConditions:
     max_failed_stages: int | None = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(Struct, frozen=True, kw_only=True):
     """What a model costs, in US dollars for a million tokens; cached input as other input where nothing is said."""
 
     input: Decimal
@@ -283,16 +276,14 @@ class Price:
 # ---- stages -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainLink:
+class ChainLink(Struct, frozen=True, kw_only=True):
     """A stage's place in a chain: items of one sequential foreach, or a single llm stage as a chain of one."""
 
     chain: str
     index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(Struct, frozen=True, kw_only=True):
     """What a foreach stage was expanded with: the key, the name it is called by, and the value."""
 
     key: str
@@ -300,8 +291,7 @@ class Item:
     value: Json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True):
     """A declared unit of work, fully rendered. An item of a foreach is a stage named `stage@key`.
 
     `promote` names the promotion group of the stage: None where it is promoted by itself, or its foreach says it.
@@ -357,8 +347,7 @@ class Stage:
         return self.name.partition("@")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foreach:
+class Foreach(Struct, frozen=True, kw_only=True):
     """How a stage multiplies: over a list in a file (`source` + `pointer`) or a static list (`values`).
 
     With `together`, the results of its items reach the workspace in one transaction or not at all.
@@ -374,8 +363,7 @@ class Foreach:
     together: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeachStage:
+class ForeachStage(Struct, frozen=True, kw_only=True):
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
@@ -392,8 +380,7 @@ class ForeachStage:
     promote: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedStage:
+class SkippedStage(Struct, frozen=True, kw_only=True):
     """A stage that its `if`, as it is written, switches off. It is no part of the graph; `writes` is what it would."""
 
     name: str
@@ -408,8 +395,7 @@ class SkippedStage:
         return self.name.partition("@")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True, kw_only=True):
     """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place."""
 
     name: str

@@ -1,13 +1,14 @@
 """The stages as a graph in a fixed order. Extending a plan gives a new plan."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
+
+from msgspec import Struct, field
 
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     """`reader` comes after `producer`; `why` names the path, pattern or key that makes it so."""
 
     producer: str
@@ -15,8 +16,7 @@ class Edge:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True, dict=True):
     """The graph. `order` is the lexicographically smallest topological order of the node names.
 
     A node is a stage, an item of a foreach, or a foreach that is not expanded yet. `expansions` are the stages that
@@ -37,15 +37,15 @@ class Plan:
     above: Mapping[str, frozenset[str]] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skipped: Mapping[str, SkippedStage] = field(default_factory=dict)
-    unexpanded: tuple[ForeachStage, ...] = field(init=False)
-    _group_of: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Find the nodes that are no stages yet."""
-        found = tuple(node for node in self.nodes.values() if isinstance(node, ForeachStage))
-        object.__setattr__(self, "unexpanded", found)
-        group_of = {name: group for group, names in self.groups.items() for name in names}
-        object.__setattr__(self, "_group_of", group_of)
+    @cached_property
+    def unexpanded(self) -> tuple[ForeachStage, ...]:
+        """Return the nodes that are not expanded to stages yet."""
+        return tuple(node for node in self.nodes.values() if isinstance(node, ForeachStage))
+
+    @cached_property
+    def _group_of(self) -> Mapping[str, str]:
+        return {name: group for group, names in self.groups.items() for name in names}
 
     def earlier_items(self, name: str) -> tuple[str, ...]:
         """Return the items before a node in its chain, in order. It may read any of their files.

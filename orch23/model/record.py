@@ -1,14 +1,14 @@
 """The proof that a stage was up to date: its key, its manifest, its outputs and the exchanges they came from."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Struct, frozen=True):
     """The bytes that a run started from at a path, where its base had moved (ADR 19).
 
     `instead_of` is what it would have started from otherwise: the original, or the version of the item before; None
@@ -19,8 +19,7 @@ class Base:
     instead_of: FileEntry | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """Written after verify passed: a verifying trace and, with the store, a constructive one (a la Carte).
 
     `stage` is only a label: the key has no name in it, so a renamed stage finds its record.
@@ -58,8 +57,7 @@ def retained_key(key: str) -> str:
     return digest_json({"retained": key})
 
 
-@dataclass(frozen=True, slots=True)
-class LockFile:
+class LockFile(Struct, frozen=True):
     """The committed records of one pipeline, by stage name.
 
     `retained` is what `reset` left of records: whose files these are, and what they started from. A stage has no entry

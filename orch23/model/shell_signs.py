@@ -1,14 +1,14 @@
 """Read a command as a shell would, up to one question: which of its characters are left to be acted on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Quote: TypeAlias = Literal["", '"']
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(Struct, frozen=True):
     """A character that no backslash and no single quote protects: where it is, and the quote it stands in."""
 
     at: int

@@ -1,10 +1,9 @@
 """How much of the machine a process of a stage, with all that it starts, may use."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepLimits:
+class StepLimits(Struct, frozen=True, kw_only=True):
     """Limits while a process and its descendants run; sizes are in bytes.
 
     `memory` is what they use together. `files` and `disk` are what the sandbox directory holds, with temporary files.

@@ -1,9 +1,10 @@
 """Read JSON as a stranger's text should be read: one meaning or an error with its place, and never a crash."""
 
 import re
-from dataclasses import dataclass
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there since 2.6, not in the stubs
 from typing import Literal, NoReturn, TypeAlias
+
+from msgspec import Struct
 
 from orch23.model.digest import Json
 
@@ -58,8 +59,7 @@ def parse(text: str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) 
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """The text and the cap on depth; each method takes a position and returns the one after what it read."""
 
     text: str

@@ -7,8 +7,9 @@ firmer edges: such a reader sees the chain's files as they were before it (versi
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.nearest import nearest
@@ -39,8 +40,7 @@ class Firmness(IntEnum):
     CHAIN_PATTERN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     edge: Edge
     firmness: Firmness
 

@@ -1,8 +1,9 @@
 """Say which literal inputs nobody has and nobody makes."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.paths import escaped, is_glob, match, meets

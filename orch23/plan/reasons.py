@@ -1,7 +1,8 @@
 """Say why one stage comes after another, in the words and at the place of the pipeline's author."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Location, Related
 from orch23.model.digest import Json
@@ -12,8 +13,7 @@ _ITEM = "${{"
 _NEEDS = "needs "
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(Struct, frozen=True):
     """A path or pattern as it is written, the pattern that it stands for, and where it is."""
 
     text: str

@@ -1,7 +1,8 @@
 """Choose the part of a plan that a command line asks for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
@@ -10,8 +11,7 @@ from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """What is asked for. Nothing means everything.
 
     `targets` bring all that they need; `downstream` bring what follows and what that needs; `only` bring themselves.

@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
@@ -15,8 +16,7 @@ from orch23.model.nearest import nearest
 from orch23.model.pipeline import LLMStep, OnTruncated
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """Scripted answers by attempt, for requests that hold the text `when`; every request holds the empty one."""
 
     texts: tuple[str, ...]
@@ -46,8 +46,7 @@ class ProjectFiles(Protocol):
         """Return the paths of the regular files that a pattern matches."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramCall:
+class ProgramCall(Struct, frozen=True, kw_only=True):
     """One call of a program that answers. Its working directory holds copies of `files` and nothing else.
 
     `program` is the path of the executable outside of the project; None if `argv[0]` is one of `files`. `reads` are
@@ -68,8 +67,7 @@ class ProgramCall:
     on_output: Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramEnd:
+class ProgramEnd(Struct, frozen=True, kw_only=True):
     """How a program ended. `fault` says why it was killed, if it was; `stderr` is the last part of what it printed."""
 
     exit_code: int
@@ -109,8 +107,7 @@ class Closable(Protocol):
 Shared = TypeVar("Shared", bound=Closable)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """What the adapters of a run make their providers from.
 
     `is_granted` tells whether the user has consented to something; `files` are those of the project; `runner` runs
@@ -148,8 +145,7 @@ class Setting:
                 one.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """Who asks: the step, the stage, the attempt (from 1)."""
 
     step: LLMStep
@@ -172,8 +168,7 @@ def _no_consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Pr
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adapter:
+class Adapter(Struct, frozen=True, kw_only=True):
     """One provider. All but `make` is known without asking anybody and without importing a client library.
 
     `takes` are the fields of `llm` that only some providers have; `parameters` are hashed, explicit where they have a

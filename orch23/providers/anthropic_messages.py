@@ -3,9 +3,10 @@
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -62,18 +63,21 @@ _STOPS: Mapping[str, StopReason] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnthropicMessages:
+class AnthropicMessages(Struct, frozen=True, kw_only=True):
     """The provider. `shares_system` says that other stages send the same system text, and so may use its cache."""
 
     url: str
-    key: str = field(repr=False)
+    key: str
     shares_system: bool = False
     calls: Calls = field(default_factory=Calls)
     trust: Trust = field(default_factory=Trust)
     rehearsal: Rehearsal | None = None
     stall_s: float = STALL_S
     clock: Callable[[], float] = time.monotonic
+
+    def __repr__(self) -> str:
+        """Describe it without the key."""
+        return f"AnthropicMessages(url={self.url!r})"
 
     def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
         """Ask the model.

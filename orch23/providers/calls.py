@@ -5,16 +5,16 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.providers import codes
 
 
-@dataclass(slots=True)
-class Sockets:
+class Sockets(Struct):
     """The connections of one call, to be cut from another thread: closing a socket would not wake its reader.
 
     Each is kept as a descriptor of its own, since TLS takes the socket of the connection over.
@@ -56,8 +56,7 @@ class Sockets:
             one.close()
 
 
-@dataclass(slots=True)
-class Calls:
+class Calls(Struct):
     """The calls of a run; closed, it breaks all of them off, and lets no further one begin."""
 
     _under_way: list[Sockets] = field(default_factory=list)

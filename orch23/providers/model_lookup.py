@@ -1,7 +1,8 @@
 """Ask a vendor whether it has a model: for `doctor --online` alone. No build asks, since the answer may change."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
@@ -15,8 +16,7 @@ from orch23.providers.trust import Trust
 TIMEOUT_S = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(Struct, frozen=True):
     url: str
     key: str
     model: str

@@ -1,8 +1,9 @@
 """Ask by Chat Completions, streamed: the one interface that all servers speak which call themselves compatible."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
@@ -24,8 +25,7 @@ _BROKEN = frozenset({codes.UNREACHABLE, codes.NO_ANSWER_OF_API})
 _STOPS: Mapping[str, StopReason] = {"stop": "end", "length": "max_tokens", "content_filter": "refusal"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chat:
+class Chat(Struct, frozen=True, kw_only=True):
     """The provider. `room` is what the server calls the limit of tokens: the vendor's newer name, or the usual one."""
 
     line: Line
@@ -96,8 +96,7 @@ class Chat:
         return text, _STOPS[answer.finish]
 
 
-@dataclass(slots=True)
-class _Answer:
+class _Answer(Struct):
     """An answer as it comes in."""
 
     finish: str | None = None

@@ -3,8 +3,9 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -40,16 +41,18 @@ _SERVERS_OWN = frozenset({"server_error", "overloaded", "overloaded_error", "rat
 _SERVERS_STATUS = frozenset({"408", "409", "429", "500", "502", "503", "504", "529"})
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """Who is asked: the normal address, and the key that it gets."""
 
     url: str
-    key: str = field(repr=False)
+    key: str
+
+    def __repr__(self) -> str:
+        """Describe it without the key."""
+        return f"Server(url={self.url!r})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """The way to a server: who it is, what else is under way, what is trusted, and the clock of all deadlines."""
 
     server: Server

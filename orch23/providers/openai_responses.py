@@ -4,8 +4,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
@@ -39,8 +41,7 @@ _CANCEL_S = 5.0
 _STOPS: Mapping[str, StopReason] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 
 
-@dataclass(slots=True)
-class Submitted:
+class Submitted(Struct):
     """The responses that servers work on for a run. Closed with the run, it cancels those that nobody waits for then.
 
     A run that crashes does not get here: what it submitted goes on, and the next run collects it.
@@ -77,8 +78,7 @@ class Submitted:
             cancel.join(max(0.0, until - time.monotonic()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Responses:
+class Responses(Struct, frozen=True, kw_only=True):
     """The provider. `earlier` maps fingerprints to the ids of answers that an earlier run submitted and never got."""
 
     line: Line

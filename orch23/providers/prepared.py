@@ -1,7 +1,9 @@
 """Hold a step to what asking needs on this machine, at the last moment before it is asked."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.errors import ConfigurationError, ConsentError
 from orch23.model.llm import Provider, Request, Response
@@ -10,8 +12,7 @@ from orch23.providers.consent import needed, not_granted
 from orch23.providers.registry import ready
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A provider that is asked only with a key, a library, a program.
 
     What a build would ask for sure is held to that before its first stage; this is for what shows only later.

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
@@ -26,8 +27,7 @@ _FRAME_TOKENS = 1024  # what a server adds around a request: its own instruction
 _MESSAGE_TOKENS = 16  # and around each message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tariff:
+class Tariff(Struct, frozen=True, kw_only=True):
     """What the tokens of one model cost. `source` names the price table and its version."""
 
     input: Rate
@@ -62,16 +62,14 @@ FREE = Tariff(input=_NOTHING, output=_NOTHING, cache_read=_NOTHING, cache_write=
 """The tariff of providers that nobody pays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worst:
+class Worst(Struct, frozen=True):
     """The most that a request can take: tokens of input and output together, US dollars (None: no price is known)."""
 
     tokens: int
     cost: Decimal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """The prices of a run. `own` are those of the pipeline, for `provider/model` or `model`: they come first."""
 
     own: Mapping[str, Price] = field(default_factory=dict)

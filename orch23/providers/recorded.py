@@ -3,8 +3,10 @@
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
@@ -56,8 +58,7 @@ class Once:
         self._recorded.add(fingerprint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(Struct, frozen=True, kw_only=True):
     """A provider with a memory: one stage's view of the transcripts.
 
     `mode` is that of the step, or of the whole build. `cached` takes every answer that is recorded, whatever became of

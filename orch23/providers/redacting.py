@@ -1,7 +1,9 @@
 """Take secrets out of an answer, and out of a failure, before anyone records or judges it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
@@ -9,8 +11,7 @@ from orch23.model.llm import Provider, Request, Response
 from orch23.providers.faults import redacting
 
 
-@dataclass(frozen=True, slots=True)
-class Redacting:
+class Redacting(Struct, frozen=True):
     """A provider whose answers and complaints hold no secret of the caller's environment."""
 
     inner: Provider

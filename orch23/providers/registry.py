@@ -1,7 +1,6 @@
 """Know the providers by name: how each is made, what it takes, and what of it is in the key."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
@@ -67,7 +66,7 @@ def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
     adapter = ADAPTERS.get(step.provider)
     if adapter is None:
         return (_unknown(step.provider),)
-    usual = {f.name: f.default for f in fields(LLMStep)}
+    usual = dict(zip(reversed(LLMStep.__struct_fields__), reversed(LLMStep.__struct_defaults__), strict=False))
     strange = tuple(
         _strange(name, step.provider)
         for name in _SPECIFIC

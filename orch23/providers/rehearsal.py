@@ -3,11 +3,11 @@
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(slots=True)
-class Rehearsal:
+class Rehearsal(Struct):
     """What the providers of a run share, so that it is done once, and while they wait."""
 
     _begun: bool = False

@@ -1,8 +1,9 @@
 """Answer from a list that a person wrote: the test double, and what templates ship where no model was asked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
@@ -13,8 +14,7 @@ from orch23.providers import codes
 from orch23.providers.adapter import BY_HAND, Adapter, Answers, Asking, Case, Setting
 
 
-@dataclass(frozen=True, slots=True)
-class Scripted:
+class Scripted(Struct, frozen=True):
     """The answer of one attempt (from 1) of one stage: of the first case whose `when` the request holds."""
 
     answers: Answers

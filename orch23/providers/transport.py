@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
@@ -12,8 +14,7 @@ from orch23.providers import codes
 from orch23.providers.faults import TransportError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transport:
+class Transport(Struct, frozen=True, kw_only=True):
     """A provider that is asked again after a transient fault. Never an attempt of the stage.
 
     One deadline holds over all tries and the waiting between them. The waiting has no jitter: the stages of one build

@@ -1,8 +1,9 @@
 """Know which certificates connections are held to: read once a run, since that takes as long as a short call."""
 
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from orch23.providers.address import is_loopback
 
@@ -10,8 +11,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-@dataclass(slots=True)
-class Trust:
+class Trust(Struct):
     """The TLS contexts of a run. One is used by many connections at once; it is never changed once it is made."""
 
     _machine: "ssl.SSLContext | None" = None

@@ -1,8 +1,9 @@
 """Stand in for a provider that may not be asked: what is not recorded is refused, with the nearest that is."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NoReturn, Protocol
+
+from msgspec import Struct
 
 from orch23.decide.difference import difference
 from orch23.model.diagnostic import Diagnostic
@@ -18,8 +19,7 @@ class Nearest(Protocol):
         """Return the exchange of a stage that is most like these parts, and is another."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unasked:
+class Unasked(Struct, frozen=True, kw_only=True):
     """A provider that is never asked. `code` and `hint` say whose rule that is, and the ways forward."""
 
     store: Nearest

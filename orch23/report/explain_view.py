@@ -1,9 +1,10 @@
 """What `explain` says of one stage, as values: every aspect of its key then and now, the differences, the causes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from orch23.model.digest import Json
 from orch23.model.manifest import Manifest
@@ -14,8 +15,7 @@ Change: TypeAlias = Literal["same", "changed", "added", "removed"]
 _MOST_DIFF_LINES = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Aspect:
+class Aspect(Struct, frozen=True):
     """One ingredient of a key."""
 
     name: str
@@ -32,16 +32,14 @@ class Aspect:
         return "removed" if self.now is None else "changed"
 
 
-@dataclass(frozen=True, slots=True)
-class TextDiff:
+class TextDiff(Struct, frozen=True):
     """The difference of two texts behind an aspect, as lines of a unified diff."""
 
     subject: str
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """One link of the chain from a stage to its root causes: the stage it speaks of, its depth, its clause."""
 
     stage: str
@@ -49,8 +47,7 @@ class Cause:
     clause: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """The request that the first attempt of a stage makes: its parts, long texts by their digest.
 
     `answers` are the recorded exchanges that it leads to. Where it also leads to one that is not recorded, `difference`
@@ -64,8 +61,7 @@ class Question:
     difference: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """Everything that there is to say on why a stage is as it is. `key_then` is empty where it never had a result."""
 
     line: PlanLine

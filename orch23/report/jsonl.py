@@ -1,21 +1,21 @@
 """Copy a run's journal to a stream while it is written, line by line, byte for byte."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.model.event import Event
 from orch23.report.stage_line import text_of
 
 
-@dataclass(slots=True)
-class JournalCopy:
+class JournalCopy(Struct):
     """An observer that stands behind the journal: at each event it hands on what the file has gained."""
 
     logs: Path
     write: Callable[[str], None]
     _path: Path | None = None
-    _offset: int = field(default=0)
+    _offset: int = 0
 
     def notice(self, event: Event) -> None:
         """Hand on the new whole lines."""

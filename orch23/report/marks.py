@@ -1,8 +1,9 @@
 """The signs and colours of lines on a screen, and what an encoding can show of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 Tone: TypeAlias = Literal["good", "bad", "quiet", "notice", "plain", "strong"]
 
@@ -20,8 +21,7 @@ MOST_DULL_LINES = 64
 """So many stages are told one by one although nothing happens to them; of more only the number is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
+class Marks(Struct, frozen=True, kw_only=True):
     """One sign a kind of line; `arrow` is for texts."""
 
     done: str
@@ -47,8 +47,7 @@ def marks_for(encoding: str | None) -> Marks:
     return UNICODE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class Style(Struct, frozen=True, kw_only=True):
     """How lines are dressed for one stream."""
 
     marks: Marks = UNICODE

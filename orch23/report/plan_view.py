@@ -1,9 +1,10 @@
 """What a plan says, as values: one line a stage and the sums below them, the same for every format."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, Skipped, VerifyOnly
 from orch23.model.diagnostic import Location
@@ -13,8 +14,7 @@ from orch23.model.pipeline import ForeachStage, Kind, LLMStep, Stage
 from orch23.model.plan import Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanLine:
+class PlanLine(Struct, frozen=True, kw_only=True):
     """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
 
     `network` and `sandbox` are what its processes would have; what an item of a foreach may turn out to have counts.
@@ -41,8 +41,7 @@ class PlanLine:
         return self.estimate.calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanView:
+class PlanView(Struct, frozen=True, kw_only=True):
     """A whole plan. `dead` are files of ended stages that a green build removes, `released` those that stay as sources.
 
     Of so many stages besides those of `lines` it is known that they are fresh, or skipped. `groups` are the promotion

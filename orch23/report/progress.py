@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.report.diagnostics import visible
 from orch23.report.figures import count, size
@@ -16,8 +17,7 @@ _DONE: dict[Verb, str] = {"hashing": "hashed", "copying": "copied", "checking": 
 _CLEAR = "\r\x1b[K"
 
 
-@dataclass(slots=True, kw_only=True)
-class ProgressLine:
+class ProgressLine(Struct, kw_only=True):
     """Takes what hashing and copying tell: one line, overwritten on a terminal, and written once elsewhere.
 
     Work goes on while less than half a second lies between two steps. The first second that is spent on files is told

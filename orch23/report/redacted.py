@@ -1,14 +1,15 @@
 """Take secrets out of every event before an observer hears of it: the journal, the state, the screen."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.event import Event, Observer
 
 
-@dataclass(frozen=True, slots=True)
-class Redacted:
+class Redacted(Struct, frozen=True):
     """An observer that hears of events without secrets.
 
     `suspects` says of all texts of an event at once whether `redact` might change one: of hardly any it does.

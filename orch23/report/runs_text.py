@@ -1,7 +1,8 @@
 """Write the runs of a project, and the journal of one, for people."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.model.event import Event
 from orch23.report.diagnostics import visible
@@ -12,8 +13,7 @@ _TIME = slice(11, 23)
 _MOST_TEXT = 160
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
+class RunLine(Struct, frozen=True, kw_only=True):
     """One run at a glance."""
 
     run_id: str

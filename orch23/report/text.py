@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import cast, get_args
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.event import Event
@@ -25,8 +26,7 @@ _TOLD = frozenset({"failed", "edited", "held"})
 """How a stage ends that is told of once more when all is over; the ends of the others are not kept."""
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """What the stages that ended come to."""
 
     statuses: Counter[str] = field(default_factory=Counter)
@@ -50,8 +50,7 @@ class _Sums:
         self.saved += money_of(data, "saved") or Decimal(0)
 
 
-@dataclass(slots=True, kw_only=True)
-class TextScreen:
+class TextScreen(Struct, kw_only=True):
     """Writes a build as text. Nothing is written before something happens: a build with nothing to do is one line.
 
     `quiet` leaves only warnings and failures; `verbose` adds why each stage runs, and its attempts.

@@ -7,10 +7,10 @@ that occur nowhere in the texts between them, and that follow from these texts, 
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 
 import jinja2
+from msgspec import Struct
 
 _DIGITS = 12
 
@@ -31,8 +31,7 @@ class Textual(Protocol):
         """Give its text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """One piece of data: what it is, where it is from (empty for what is no file), its text."""
 
     kind: str

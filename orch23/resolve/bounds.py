@@ -8,12 +8,12 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import jinja2
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
+from msgspec import Struct
 
 MAX_STEPS = 200_000
 MAX_TEXT = 4 << 20
@@ -35,8 +35,7 @@ class TooMuchError(ValueError):
     """What a template would do or make is without bound."""
 
 
-@dataclass(slots=True)
-class _Budget:
+class _Budget(Struct):
     """What is left of the steps of one rendering."""
 
     left: int = MAX_STEPS

@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY
 from orch23.model.pipeline import PytestStep, ShellStep
@@ -15,8 +16,7 @@ REPORTER_MODULE = "orch23_reporter"
 EMPTY_CONFIG = "orch23.ini"
 
 
-@dataclass(frozen=True, slots=True)
-class PytestCommand:
+class PytestCommand(Struct, frozen=True):
     """The argv and environment of a pytest step. Its tools are the plugin `REPORTER_MODULE` and `EMPTY_CONFIG`."""
 
     argv: tuple[str, ...]

@@ -3,7 +3,9 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
@@ -14,8 +16,7 @@ from orch23.resolve.stages import render_foreach
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """The stages of a foreach's items without those that are switched off, or what is wrong with the list."""
 
     stages: tuple[Stage, ...]

@@ -6,15 +6,15 @@ What evaluates is loaded with the first expression.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.resolve.pieces import ExpressionFault, Source, UnclosedError, pieces_of
 from orch23.resolve.wild import MARK, Value
 
 
-@dataclass(frozen=True, slots=True)
-class ExpressionError:
+class ExpressionError(Struct, frozen=True):
     """What is wrong with an expression at a node of the tree."""
 
     path: str
@@ -23,8 +23,7 @@ class ExpressionError:
     code: str = "E841"
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """A tree without expressions. `watched` maps the nodes made with a watched name to their source text.
 
     `moved` maps the nodes that a spliced list shifted to where they were written.

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, TypeVar, cast
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
@@ -23,8 +24,7 @@ _DECIMAL = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """What is wrong at a node: `path` is that of the pipeline, such as `stages/code/outputs/0`."""
 
     path: str
@@ -34,8 +34,7 @@ class Problem:
     severity: Severity = Severity.ERROR
 
 
-@dataclass(slots=True)
-class Fields:
+class Fields(Struct):
     """One mapping that is being read, its path, and the list where the complaints go."""
 
     body: Mapping[str, Json]

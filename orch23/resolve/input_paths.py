@@ -1,7 +1,8 @@
 """Turn the entries of `inputs` into their values: files, globs, listings, slices."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.paths import is_glob, match_any, meets, normal, split_slice

@@ -1,8 +1,9 @@
 """Hold what the items of a foreach decide to rule 9 of the language: data names plain paths and arguments, no more."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from orch23.model.digest import Json
 from orch23.model.paths import is_glob, match_any, unsafe_reason
@@ -71,8 +72,7 @@ def template_faults(body: Json, watched: Mapping[str, str], at: str) -> list[Pro
     return problems
 
 
-@dataclass(frozen=True, slots=True)
-class _Fence:
+class _Fence(Struct, frozen=True):
     """What the author typed: literal paths that may be written, and patterns that may be read."""
 
     write: tuple[str, ...]

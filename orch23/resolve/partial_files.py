@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from orch23.model.digest import Json, canonical_json
 from orch23.resolve.slices import Slice, SliceError, Step, has_field, section
@@ -70,8 +71,7 @@ def _list(below: Mapping[Step, list[_Part]]) -> list[Json]:
     return [placed.get(number) for number in range(max(placed, default=-1) + 1)] + selected
 
 
-@dataclass(slots=True, eq=False)
-class _Item:
+class _Item(Struct, eq=False):
     """An item of a list, known by its position or by fields that it has."""
 
     position: int | None

@@ -2,11 +2,11 @@
 
 import functools
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The text between `${{` and `}}`."""
 
     text: str

@@ -6,8 +6,10 @@ stage may be asked again it is rendered twice more, for how many of its characte
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_json
@@ -26,8 +28,7 @@ class Sources(Protocol):
         """Return a file's text, or None and what is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class GivenInput:
+class GivenInput(Struct, frozen=True):
     """One input as a prompt sees it: place, digest, `text`, `value`, and whether it is the base of a chain."""
 
     path: str
@@ -87,8 +88,7 @@ class GivenInputs:
         raise KeyError(key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(Struct, frozen=True, kw_only=True):
     """What one attempt adds to a prompt."""
 
     attempt: int = 1

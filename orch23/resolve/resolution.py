@@ -4,8 +4,9 @@ Pure: files are seen through a `Tree`, facts about the machine come as values.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
@@ -42,8 +43,7 @@ _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 _SHOWN_INPUTS = 10  # of those that are too many; the rest is counted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """What is true of the machine and of the providers, looked up before resolving."""
 
     python: str = ""
@@ -56,8 +56,7 @@ class Facts:
     checks: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class Resolved(Struct, frozen=True, kw_only=True):
     """A stage with all that its result depends on.
 
     `files` are the inputs of its room, `base` the versions it starts from, `verify_files` what its verification
@@ -85,8 +84,7 @@ class Resolved:
     composed: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(Struct, frozen=True):
     """A tree as a model may be shown it: no pattern leads to a file that holds secrets, a literal path does."""
 
     tree: Tree
@@ -115,8 +113,7 @@ class _Shown:
         return self.tree.read(path, entry)
 
 
-@dataclass(slots=True)
-class _Gathered:
+class _Gathered(Struct):
     """Aspects and files while they are collected."""
 
     aspects: dict[str, Json] = field(default_factory=dict)

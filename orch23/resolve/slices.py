@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from orch23.model.digest import Json, canonical_json
 from orch23.model.nearest import nearest
@@ -29,8 +30,7 @@ class SliceError(ValueError):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """A part of a file: a section with its heading, or the canonical JSON of a value.
 
     `keys` are the positions of those steps of a pointer that could be of a list and name a key of a mapping.
@@ -47,8 +47,7 @@ class Slice:
         return tuple(step if number in self.keys else _of_list(step) for number, step in found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
+class _Section(Struct, frozen=True):
     level: int
     title: str
     line: int

@@ -2,16 +2,16 @@
 
 import contextlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._@-]")
 
 
-@dataclass(frozen=True, slots=True)
-class Artifacts:
+class Artifacts(Struct, frozen=True):
     """The artifacts of one run. Private to the user: prompts and answers may hold what the project keeps to itself."""
 
     folder: Path

@@ -1,9 +1,10 @@
 """Read the files that the author of a pipeline wrote beside it: prompts, templates, schemas."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 
@@ -17,8 +18,7 @@ class Readable(Protocol):
         """Return the bytes at a path, or None if that is no regular file."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorFiles:
+class AuthorFiles(Struct, frozen=True):
     """The author's files of one project; a link out of it is not followed.
 
     Of each file the text that was read first is returned each time: a stage is keyed by a prompt and asked with it

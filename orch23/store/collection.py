@@ -9,9 +9,10 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from orch23.model.digest import Digest, FileEntry, Json
 from orch23.model.errors import SafetyError
@@ -27,8 +28,7 @@ OnDisk: TypeAlias = Callable[[str], FileEntry | None]
 _SHA256_DIGITS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class Needs(Struct, frozen=True, kw_only=True):
     """What must stay: all records of these keys, these records, and the answers to stages that are not fresh.
 
     `notes` say of which pipelines today's plan is not known.
@@ -40,8 +40,7 @@ class Needs:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(Struct, frozen=True, kw_only=True):
     """How much is to stay: at most so many bytes, and what was used since; with `answers` paid ones go too."""
 
     most_bytes: int | None = None
@@ -49,8 +48,7 @@ class Wish:
     answers: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Struct, frozen=True, kw_only=True):
     """What is to go, in the order in which it goes; `size_bytes` is what the store takes before, `freed_bytes` less."""
 
     records: tuple[Held, ...] = ()
@@ -65,8 +63,7 @@ class Chosen:
         return self.size_bytes - self.freed_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """One thing that may go: a record with the blobs that it holds, a blob that no record names, or an answer."""
 
     used: tuple[int, int]

@@ -6,9 +6,10 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
+
+from msgspec import Struct
 
 from orch23.decide.difference import differing, parting
 from orch23.model.diagnostic import Diagnostic
@@ -36,8 +37,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeFile:
+class ExchangeFile(Struct, frozen=True):
     """A file of the local store: where it is, when it was written, its size."""
 
     path: Path

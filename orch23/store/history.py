@@ -1,9 +1,10 @@
 """What earlier runs of a pipeline leave to the next one: what failed, what an interrupted run had done and spent."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.store.journal import JournalLine, interrupted_journals, newest_journal
@@ -11,8 +12,7 @@ from orch23.store.journal import JournalLine, interrupted_journals, newest_journ
 _GREEN = ("built", "restored", "verified", "fresh")
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """What requests took: how many they were, their tokens of input and output together, US dollars."""
 
     calls: int = 0
@@ -28,8 +28,7 @@ class Tally:
         return Tally(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(Struct, frozen=True, kw_only=True):
     """`failed` maps a stage to the key it failed with when it last ran. The rest is of an interrupted run, if any.
 
     `unlocked` maps stages it finished to their keys: the lock file does not know of them yet, and is still the one that

@@ -1,14 +1,13 @@
 """Count what a store holds, and look at every blob, record and answer whether it is as it was written."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from orch23.model.errors import MissingBytesError
 from orch23.store.collection import blobs_of, counted
 from orch23.store.opening import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """How many there are of a kind, and how many bytes they take."""
 
     kind: str
@@ -16,8 +15,7 @@ class Tally:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class Inspection(Struct, frozen=True, kw_only=True):
     """How much was looked at, and each thing that was damaged."""
 
     results: int

@@ -6,10 +6,11 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast, get_args
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
@@ -39,8 +40,7 @@ _WORTH_LITTLE = frozenset({"fresh", "skipped", "blocked"})  # ends that the next
 _FOUND_AGAIN = frozenset({"built", "restored"})  # likewise, by its record, where no model was asked
 
 
-@dataclass(frozen=True, slots=True)
-class JournalLine:
+class JournalLine(Struct, frozen=True):
     """One line of a journal: the event, its number from 1, its time in UTC."""
 
     seq: int
@@ -48,8 +48,7 @@ class JournalLine:
     event: Event
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
+class RunSummary(Struct, frozen=True, kw_only=True):
     """One run at a glance. `status` is what `run_finished` said, `interrupted` without one, `damaged` if unreadable."""
 
     run_id: str

@@ -6,9 +6,10 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Digest
@@ -54,8 +55,7 @@ DEFAULT_CAP_BYTES = 10_000_000_000
 _NOTED = "writing.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(Struct, frozen=True):
     """The parts of a store in `.orch23/` itself, for what is about that folder, such as `gc`.
 
     `contents` is not used for builds if the contents are elsewhere.
@@ -65,8 +65,7 @@ class Disk:
     records: Records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class Store(Struct, frozen=True, kw_only=True):
     """The parts of a project's store. Each makes its folder when it first writes.
 
     If it is strange, it is not the user's: the parts are empty, and its lock cannot be taken.

@@ -5,8 +5,9 @@ A damaged line is passed over here; whoever builds on a journal reads it with `r
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.store.journal import journals
@@ -17,8 +18,7 @@ _MOST_BYTES = 8_000_000  # of one journal; a plan does not wait for more
 _KINDS = (b'"type":"stage_finished"', b'"type":"llm_response"')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class Past(Struct, frozen=True, kw_only=True):
     """What a stage took, newest run first: the seconds of each run that built it, (input, output) of each answer."""
 
     durations_s: tuple[float, ...] = ()
@@ -28,8 +28,7 @@ class Past:
 _NOTHING = Past()
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     durations_s: list[float] = field(default_factory=list)
     answers: list[tuple[int, int]] = field(default_factory=list)
 

@@ -5,8 +5,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.decide.protected import NOTHING_DECLARED
 from orch23.model.diagnostic import Diagnostic
@@ -38,8 +39,7 @@ Refusal = Callable[[str], str | None]
 _MOST_REFUSED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Promoted:
+class Promoted(Struct, frozen=True):
     """What a promotion did: paths that now have the new bytes, paths that are gone, paths left since a person's."""
 
     written: tuple[str, ...] = ()

@@ -6,8 +6,9 @@ import os
 import shutil
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.manifest import core_of, identity_of
@@ -32,8 +33,7 @@ _SPARE_LINES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """A record with the sha256 of its canonical JSON and its place in time."""
 
     record: Record
@@ -41,8 +41,7 @@ class _Kept:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """A record as it lies in the store: by what it is dropped, when it was last used, how many bytes it takes."""
 
     record: Record
@@ -51,8 +50,7 @@ class Held:
     size_bytes: int
 
 
-@dataclass(slots=True)
-class _Shelf:
+class _Shelf(Struct):
     """One file of records: what it holds (oldest first), its size and lines, and whether it wants to be rewritten."""
 
     kept: dict[str, _Kept] = field(default_factory=dict)
@@ -61,8 +59,7 @@ class _Shelf:
     damaged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsPart:
+class RecordsPart(Struct, frozen=True):
     """Some of the records: their keys, and the number of the newest of all."""
 
     keys: set[str]

@@ -3,10 +3,12 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.digest import Json, digest_json
 from orch23.model.event import Event
@@ -53,8 +55,7 @@ _SHARE = 20
 _ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageState:
+class StageState(Struct, frozen=True, kw_only=True):
     """Where one stage stands. `state` is seed 001's, `phase` seed 000's; `attempt` counts from 1, 0 is none yet."""
 
     status: str = "waiting"
@@ -85,8 +86,7 @@ class StageState:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
+class RunState(Struct, frozen=True, kw_only=True):
     """Where a run stands: its stages, and the fields of seeds 000 and 001, told of the stage last worked on."""
 
     run_id: str = ""

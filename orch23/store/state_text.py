@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from orch23.model.digest import Json, canonical_json
 from orch23.store.indented import indented
@@ -18,8 +19,7 @@ class Told(Protocol):
         """Return it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """What is written of one stage: for people, and for the checksum."""
 
     stage: Told
@@ -27,8 +27,7 @@ class _Block:
     canonical: bytes
 
 
-@dataclass(slots=True)
-class StateText:
+class StateText(Struct):
     """The texts of the states of one run, one after the other."""
 
     _blocks: dict[str, _Block] = field(default_factory=dict)

@@ -4,8 +4,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.model.consent import Grant
 from orch23.model.digest import Json, canonical_json
@@ -14,7 +15,7 @@ from orch23.store.durable import PRIVATE_FILE, discard, write_atomic
 from orch23.store.strict_json import parse
 
 _MOST_BYTES = 1 << 20
-_FIELDS = frozenset(one.name for one in fields(Grant) if one.compare)
+_FIELDS = frozenset(Grant.__struct_fields__) - {"detail", "files"}
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -26,8 +27,7 @@ def state_dir(environ: Mapping[str, str]) -> Path | None:
     return Path(home) / ".local" / "state" / "orch23" if home.startswith("/") else None
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(Struct, frozen=True):
     """The grants of one project, by its real path. `path` is None where there is no place that a project cannot write.
 
     Only a regular file of this user that no other user may write is read; everything else is no grant.

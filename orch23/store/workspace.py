@@ -7,8 +7,9 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry
 from orch23.model.errors import SafetyError

@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 HERE = Path(__file__).parent
 # No registrar gives out names below `.invalid` (RFC 2606), so nobody can ever answer in our place.
 URL = "https://orch23.invalid/templates/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Builtin:
+class Builtin(Struct, frozen=True, kw_only=True):
     """What is told of a template without opening it. A question has help, default and choices, as far as given."""
 
     name: str

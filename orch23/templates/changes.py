@@ -1,23 +1,22 @@
 """What a template would change in a project, file by file: pure judgements, of which a dry-run writes none."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 BESIDE = ".new"
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """The bytes of a file, and whether it may be run."""
 
     data: bytes
     executable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """What is at a path and is no regular file."""
 
     what: str
@@ -30,8 +29,7 @@ MergeTexts: TypeAlias = Callable[[bytes, bytes, bytes], tuple[bytes | None, tupl
 """Mine, base, theirs -> the merged text (None if it is not to merge) and the lines at which conflicts begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merging:
+class Merging(Struct, frozen=True):
     """How texts come together, and the free path beside a path, for a file that is no text."""
 
     texts: MergeTexts
@@ -59,8 +57,7 @@ class Existing(StrEnum):
     OVERWRITE = "overwrite"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """What becomes of one path. `after` is what is written there, None for nothing or, with DELETE, a removal."""
 
     path: str

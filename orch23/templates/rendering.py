@@ -4,9 +4,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from orch23.execute.copying import CopierCall, mirror, render, unbundle
 from orch23.execute.scratch_folders import scratch_folder
@@ -28,8 +29,7 @@ _LAST = b"\n# of last time\n"
 _OURS = re.compile(r"v([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """One version of a template to render. `last` is the answers file of the project, `ref` None the newest version."""
 
     ref: str | None = None
@@ -39,8 +39,7 @@ class Wanted:
     ask: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rendered:
+class Rendered(Struct, frozen=True, kw_only=True):
     """A rendered version: its files, and what is known of its questions."""
 
     version: str

@@ -1,8 +1,9 @@
 """Where a template comes from: one of ours, by name, or a git repository, by URL or path."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
@@ -17,8 +18,7 @@ _LONGEST_NAME = 100  # a file is named by it
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """A template's repository. `address` is what answers files hold, `url` what git makes of it."""
 
     name: str

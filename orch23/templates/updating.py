@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.execute.copying import git_program, merge
 from orch23.model.diagnostic import Diagnostic
@@ -18,8 +20,7 @@ _PREFIX, _SUFFIX = ".orch23-", ".answers.yml"
 _LINE = "^{}: *['\"]?([^'\"\n]*)['\"]?$"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Outlook(Struct, frozen=True, kw_only=True):
     """What would become of a project's files."""
 
     source: Source
@@ -32,8 +33,7 @@ class Outlook:
         return tuple(one for one in self.changes if one.kind is kind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answering:
+class Answering(Struct, frozen=True, kw_only=True):
     """How the questions of a template are answered: `ask` on a terminal, `defaults` for what `data` leaves open."""
 
     data: Mapping[str, str]

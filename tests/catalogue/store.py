@@ -4,8 +4,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from unittest.mock import patch
+
+from msgspec.structs import replace
 
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.record import LockFile

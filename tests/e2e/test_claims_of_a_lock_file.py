@@ -3,11 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.record import LockFile, Record

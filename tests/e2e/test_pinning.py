@@ -8,10 +8,10 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.llm import Exchange
 from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange

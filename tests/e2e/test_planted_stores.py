@@ -4,11 +4,11 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.record import LockFile

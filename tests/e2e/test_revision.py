@@ -5,10 +5,10 @@ The model is a double that remembers every request as it would have left the mac
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.llm import Request, Response, Usage
 from orch23.providers import registry

@@ -7,13 +7,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.engine.build import Build
 from orch23.model.pipeline import FailureKind

@@ -11,10 +11,12 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.execute import kinship
 from orch23.execute.launch import Launch, LaunchRefusedError
@@ -52,8 +54,7 @@ _CHILD = re.compile(rb'"child-pid": (\d+)[^\d]')
 _DOCTOR = "`orch23 doctor` tries it; --allow-unsandboxed runs steps without a sandbox where the machine has none"
 
 
-@dataclass(frozen=True, slots=True)
-class Bubblewrap:
+class Bubblewrap(Struct, frozen=True):
     """Starts processes by one bwrap. `closed` are places that no interpreter's prefix may open: home and project.
 
     `nested` tells it to forbid user namespaces too, which the filter does anyway: an old bwrap cannot.
@@ -111,8 +112,7 @@ class Bubblewrap:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Namespaces(Bubblewrap):
+class Namespaces(Bubblewrap, frozen=True):
     """The same by a program of orch23's own, which takes longer to start: for machines without bwrap."""
 
     program: Path = Path(sys.executable)

@@ -6,9 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.execute.launch import Launch, Launcher, PlainLauncher, RefusingLauncher
 from orch23.execute.rooms import Room
@@ -29,8 +31,7 @@ ALLOW_NAMESPACES: Final = (
 """What helps where neither bubblewrap nor orch23's own program could make namespaces."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The best tier that works here, None where none does, and for every better one why it does not."""
 
     launcher: Bubblewrap | Restricted | None

@@ -2,9 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.execute.launch import Launch
 from orch23.execute.read_only import writable_parts
@@ -16,8 +18,7 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full")
 _CHANCE: Final = ("/dev/random", "/dev/urandom")
 
 
-@dataclass(frozen=True, slots=True)
-class Restricted:
+class Restricted(Struct, frozen=True):
     """Starts processes that have restricted themselves. `closed` are places that are opened to none: home and project.
 
     A supervisor starts them: the process restricts itself, and becomes the step.

@@ -9,10 +9,9 @@ import errno
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from orch23.execute.sandbox.system_calls import AUDIT_ARCHITECTURES, call, checked, libc, number
 
@@ -78,8 +77,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP_SET_MODE_FILTER = 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Test:
+class _Test(NamedTuple):
     """A test of the low half of one argument: that it equals a value under a mask, or has a bit of it."""
 
     argument: int
@@ -89,8 +87,7 @@ class _Test:
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """A call is refused if all of the tests hold."""
 
     name: str

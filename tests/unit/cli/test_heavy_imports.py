@@ -23,9 +23,7 @@ OF_CHECKS = frozenset(f"orch23.checks.{name}" for name in ("work_orders", "json_
 OF_OTHERS = frozenset(
     f"orch23.cli.{name}" for name in ("explain", "doctor", "template", "init", "catalogue", "affected")
 )
-OF_BUILDING = frozenset(
-    {"yaml", "decimal", "hashlib", "orch23.cli.wiring", "orch23.model.pipeline", "orch23.report.text"}
-)
+OF_BUILDING = frozenset({"yaml", "hashlib", "orch23.cli.wiring", "orch23.model.pipeline", "orch23.report.text"})
 CODE = """
 import sys
 from orch23.cli.main import main

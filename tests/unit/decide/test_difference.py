@@ -1,11 +1,11 @@
 """The first difference of two requests, in one line that helps a person."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orch23.decide.difference import PARTS, difference, differing
 from orch23.model.llm import Message, Request

@@ -1,10 +1,10 @@
 """One attempt's conversation: which sample is asked, what a cut answer costs, what a failed call leaves as it was."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.conversation import Answered, Conversations, RecordedConversation, walk

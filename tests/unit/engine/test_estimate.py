@@ -1,10 +1,10 @@
 """What a stage may take is said from what is known, a bound is a bound, and the rest is None."""
 
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.engine.estimate import Ground, calls_of, estimate
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly

@@ -1,9 +1,10 @@
 """What a request may not hold, where it is said to come from, and what of the project is in it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
 from orch23.engine.guarding import Reading, author_files, egress, guard_manifest, guard_proposal, guard_request, watched
@@ -18,8 +19,7 @@ KEY = "abcd-1234-efgh-5678"
 SECRETS = Secrets({"MY_KEY": KEY})
 
 
-@dataclass(frozen=True)
-class Files:
+class Files(Struct, frozen=True):
     """The author's files, as texts."""
 
     texts: Mapping[str, str] = field(default_factory=dict)

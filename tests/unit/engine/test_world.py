@@ -1,9 +1,9 @@
 """What a stage sees of a project: versions of a chain, version 0, dead files, listings."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.engine.world import StageTree, World
 from orch23.model.digest import FileEntry, digest_bytes, git_blob_id

@@ -1,20 +1,20 @@
 """The values that the rooms share say who they are: identities, names, places, exit codes."""
 
-from dataclasses import FrozenInstanceError, fields, replace
 from typing import get_args
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from orch23.model import decision, errors
 from orch23.model.action import Action, Interpreter
+from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.diagnostic import errors as blocking
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
 from orch23.model.event import EVENT_TYPES
 from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
 from orch23.model.manifest import Reason, core_of, identity_of, is_verify, key_of
-from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, ShellStep, Stage, Verify
 from orch23.model.record import LockFile, Record
 from orch23.model.step_limits import StepLimits
 
@@ -46,12 +46,12 @@ NO_PART_OF_AN_ACTION: dict[str, object] = {
 
 @pytest.mark.parametrize("name", ACTION_CHANGES)
 def test_what_an_action_does_is_its_identity(name: str) -> None:
-    assert structs.replace(ACTION, **{name: ACTION_CHANGES[name]}).digest() != ACTION.digest()
+    assert replace(ACTION, **{name: ACTION_CHANGES[name]}).digest() != ACTION.digest()
 
 
 @pytest.mark.parametrize("name", NO_PART_OF_AN_ACTION)
 def test_limits_and_absolute_paths_are_no_part_of_an_actions_identity(name: str) -> None:
-    changed = structs.replace(ACTION, **{name: NO_PART_OF_AN_ACTION[name]})
+    changed = replace(ACTION, **{name: NO_PART_OF_AN_ACTION[name]})
     assert changed.digest() == ACTION.digest()
 
 
@@ -60,7 +60,7 @@ def test_every_field_of_an_action_is_known_to_matter_or_not() -> None:
 
 
 def test_the_executable_bit_of_an_input_changes_an_action() -> None:
-    assert structs.replace(ACTION, inputs={"a": replace(ENTRY, executable=True)}).digest() != ACTION.digest()
+    assert replace(ACTION, inputs={"a": replace(ENTRY, executable=True)}).digest() != ACTION.digest()
 
 
 # ---- a request's fingerprint ----------------------------------------------------------------------
@@ -84,12 +84,12 @@ REQUEST_CHANGES: dict[str, object] = {
 
 @pytest.mark.parametrize("name", REQUEST_CHANGES)
 def test_whatever_changes_an_answer_changes_the_fingerprint(name: str) -> None:
-    changed = replace(REQUEST, **{name: REQUEST_CHANGES[name]})  # type: ignore[arg-type]  # by name
+    changed = replace(REQUEST, **{name: REQUEST_CHANGES[name]})
     assert changed.fingerprint() != REQUEST.fingerprint()
 
 
 def test_the_messages_as_sent_are_not_in_the_fingerprint_but_what_stands_for_them_is() -> None:
-    assert {f.name for f in fields(Request)} == REQUEST_CHANGES.keys() | {"messages", "stable"}
+    assert set(Request.__struct_fields__) == REQUEST_CHANGES.keys() | {"messages", "stable"}
     sent = replace(REQUEST, messages=(Message("user", "a, and a traceback in another Python's words"),))
     assert sent.fingerprint() == REQUEST.fingerprint()
 
@@ -166,9 +166,35 @@ def test_a_node_is_found_at_its_place_or_at_its_nearest_ancestors() -> None:
 
 def test_values_are_frozen() -> None:
     values = (Pipeline(name="p", file="f", stages=()), ForeachStage(name="s", foreach=Foreach(), body={}, kind="llm"))
-    for value in (*values, REQUEST, ENTRY, Reason("forced")):
-        with pytest.raises(FrozenInstanceError):
-            setattr(value, fields(value)[0].name, "other")
+    for value in (*values, ACTION, REQUEST, ENTRY, Reason("forced")):
+        with pytest.raises(AttributeError):
+            setattr(value, value.__struct_fields__[0], "other")
+
+
+def test_what_a_grant_tells_the_user_is_not_compared() -> None:
+    grant = Grant(kind="program", name="p", keys=("K",), sha256="00", network=True, reads=("/r",))
+    same = replace(grant, detail="p -x", files=("f",))
+    assert grant == same
+    assert hash(grant) == hash(same)
+    changes: dict[str, object] = {
+        "kind": "server",
+        "name": "q",
+        "keys": (),
+        "sha256": "",
+        "network": False,
+        "reads": (),
+    }
+    assert changes.keys() == set(Grant.__struct_fields__) - {"detail", "files"}
+    assert all(replace(grant, **{name: value}) != grant for name, value in changes.items())
+
+
+def test_the_places_of_a_verification_are_not_compared() -> None:
+    one = Verify((ShellStep(("true",)),), places=(1,))
+    assert one == replace(one, places=(2,))
+    assert hash(one) == hash(replace(one, places=(2,)))
+    changes: dict[str, object] = {"steps": (), "inputs": (PathInput("f"),), "run_all": True}
+    assert changes.keys() == set(Verify.__struct_fields__) - {"places"}
+    assert all(replace(one, **{name: value}) != one for name, value in changes.items())
 
 
 # ---- records and decisions ------------------------------------------------------------------------

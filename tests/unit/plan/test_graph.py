@@ -1,8 +1,7 @@
 """Plans: edges that yield, foreach before and after expansion, needs, and what is complained of."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Location
 from orch23.model.pipeline import (

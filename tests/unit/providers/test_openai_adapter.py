@@ -4,11 +4,11 @@ import importlib.util
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.llm import Message, Request

@@ -1,10 +1,10 @@
 """Chat Completions: what is sent, what is understood, and that nothing half is ever taken for an answer."""
 
 import threading
-from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request, Usage

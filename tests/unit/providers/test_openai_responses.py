@@ -1,9 +1,9 @@
 """The Responses API in the background: submitted once, its id told at once, collected; cancelled only on purpose."""
 
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError

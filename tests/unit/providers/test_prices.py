@@ -3,12 +3,12 @@
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from orch23.model.llm import Message, Request, Usage
 from orch23.model.pipeline import LLMStep, Pipeline, Price
@@ -29,7 +29,7 @@ def request(text: str = "hello", *, system: str = "", max_tokens: int | None = 1
         identity=(message,),
         params=params,
     )
-    return replace(asked, **more)  # type: ignore[arg-type]
+    return replace(asked, **more)
 
 
 def flat(asked: str, answered: str, read: str | None = None, write: str | None = None) -> Tariff:
@@ -78,7 +78,7 @@ def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the provider `command` be priced by a vendor's table, whatever adapters there are."""
     from orch23.providers import prices, registry  # noqa: PLC0415  patched in place
 
-    adapter = replace(registry.ADAPTERS["command"], pricing=name)  # type: ignore[arg-type]
+    adapter = replace(registry.ADAPTERS["command"], pricing=name)
     monkeypatch.setattr(prices, "ADAPTERS", {"command": adapter})
 
 

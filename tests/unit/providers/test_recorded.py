@@ -2,9 +2,9 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Exchange, ExchangeOutcome, Message, Provider, Request, Response, Usage

@@ -1,9 +1,9 @@
 """The registry: every provider has its line, nothing is dropped silently, and no key in the environment matters."""
 
-import dataclasses
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from orch23.model.pipeline import LLMStep
@@ -32,7 +32,7 @@ def setting(answers=None) -> Setting:
 
 
 def step(provider: str, **more) -> LLMStep:
-    return dataclasses.replace(STEPS[provider], **more)
+    return msgspec.structs.replace(STEPS[provider], **more)
 
 
 def test_every_provider_of_the_registry_is_tested_here() -> None:
@@ -63,7 +63,7 @@ def test_a_plain_step_has_no_complaint(name: str) -> None:
     [("locl", "did you mean `local`?"), ("open-ai", "did you mean `openai`?"), ("x", "known")],
 )
 def test_an_unknown_provider_has_a_way_out(name: str, hint: str) -> None:
-    (diagnostic,) = registry.check(dataclasses.replace(STEPS["local"], provider=name), {})
+    (diagnostic,) = registry.check(msgspec.structs.replace(STEPS["local"], provider=name), {})
     assert diagnostic.code == codes.UNKNOWN_PROVIDER
     assert hint in (diagnostic.hint or "")
 

@@ -1,8 +1,7 @@
 """Scripted answers: by stage and attempt, an item's own first, and no more than were written."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Request

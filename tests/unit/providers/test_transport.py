@@ -1,7 +1,6 @@
 """The transport policy: which faults are tried again, how long is waited, and that no deadline is overrun."""
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from orch23.model.diagnostic import Diagnostic
@@ -155,6 +154,6 @@ def test_what_is_no_fault_of_the_transport_passes() -> None:
 
 
 def test_the_policy_is_what_the_documentation_says() -> None:
-    usual = {f.name: f.default for f in dataclasses.fields(Transport)}
+    usual = {f.name: f.default for f in msgspec.structs.fields(Transport)}
     assert usual["delays_s"] == (1.0, 4.0)
     assert usual["longest_wait_s"] == 60.0

@@ -1,9 +1,9 @@
 """An explanation shows every aspect of a key, then and now, and where a change comes from."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.decision import Edited, Fresh, Run
 from orch23.model.diagnostic import Location

@@ -1,7 +1,8 @@
 """What went wrong is told at the end, with a way out that is said once."""
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Location
 from orch23.model.event import Event

@@ -1,9 +1,9 @@
 """What ends a run or a stage, prices, pools and exit codes: what is read, and what is complained of."""
 
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.exit_numbers import LEAST, MOST
 from orch23.model.pipeline import Price, StopConditions

@@ -1,8 +1,8 @@
 """The key of a stage: each thing that the design page names is in it, and nothing of what it says is not."""
 
-from dataclasses import dataclass, field, replace
-
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
@@ -32,8 +32,7 @@ from orch23.model.step_limits import StepLimits
 from orch23.resolve.resolution import Facts, resolve_stage
 
 
-@dataclass
-class Files:
+class Files(Struct):
     """A tree and the author's files, in memory."""
 
     texts: dict[str, str]

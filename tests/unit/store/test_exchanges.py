@@ -1,9 +1,9 @@
-import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from orch23.store.exchanges import Exchanges, exchange_text, parse_exchange
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 EXCHANGES = st.builds(
-    Exchange,
+    dict,
     fingerprint=st.binary(min_size=32, max_size=32).map(bytes.hex),
     stage=TEXT,
     request=st.dictionaries(TEXT, TEXT | st.integers() | st.lists(TEXT, max_size=2), max_size=4),
@@ -27,7 +27,7 @@ EXCHANGES = st.builds(
     duration_s=st.floats(0, 1e6),
     provenance=TEXT,
     files=st.dictionaries(TEXT, st.none() | TEXT, max_size=3),
-)
+).map(lambda given: Exchange(**given))  # st.builds would evaluate the annotations, of which Json is recursive
 
 
 def request(prompt: str = "write it", **changes: Any) -> Request:
@@ -77,8 +77,8 @@ def test_the_local_copy_is_for_its_owner_alone(exchanges: Exchanges, tmp_path: P
 
 def test_the_transcripts_are_asked_first_and_either_place_is_enough(exchanges: Exchanges) -> None:
     one = exchange()
-    exchanges.put(dataclasses.replace(one, response="committed"), "t")
-    exchanges.put(dataclasses.replace(one, response="local"), None)
+    exchanges.put(msgspec.structs.replace(one, response="committed"), "t")
+    exchanges.put(msgspec.structs.replace(one, response="local"), None)
     assert getattr(exchanges.get(one.fingerprint, "t"), "response", "") == "committed"
     assert getattr(exchanges.get(one.fingerprint, None), "response", "") == "local"
     exchanges.delete_all()
@@ -88,7 +88,7 @@ def test_the_transcripts_are_asked_first_and_either_place_is_enough(exchanges: E
 def test_the_outcome_replaces_the_pending_exchange(exchanges: Exchanges) -> None:
     one = exchange()
     exchanges.put(one, "t")
-    exchanges.put(dataclasses.replace(one, outcome="accepted"), "t")
+    exchanges.put(msgspec.structs.replace(one, outcome="accepted"), "t")
     assert getattr(exchanges.get(one.fingerprint, "t"), "outcome", "") == "accepted"
 
 
@@ -220,7 +220,7 @@ def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lo
     tmp_path: Path, disk: Any, fault: int | None
 ) -> None:
     one = exchange()
-    judged = dataclasses.replace(one, outcome="accepted")
+    judged = msgspec.structs.replace(one, outcome="accepted")
     done: list[str] = []
 
     def make(at: int) -> Callable[[], object]:
@@ -247,7 +247,7 @@ def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lo
 
 @pytest.mark.slow  # without coverage, whose tracing of starting threads fails now and then in CPython 3.11
 def test_many_threads_may_put_one_exchange(exchanges: Exchanges) -> None:
-    many = [dataclasses.replace(exchange(), response=str(n)) for n in range(50)]
+    many = [msgspec.structs.replace(exchange(), response=str(n)) for n in range(50)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda one: exchanges.put(one, "t"), many))
     assert exchanges.get(exchange().fingerprint, "t") in many

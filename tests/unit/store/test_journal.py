@@ -63,7 +63,9 @@ def test_a_line_has_the_shape_that_is_promised(tmp_path: Path) -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-SOME_EVENTS = st.builds(Event, st.sampled_from(EVENT_TYPES), TEXT, TEXT, data=st.dictionaries(TEXT, TEXT))
+SOME_EVENTS = st.builds(
+    dict, type=st.sampled_from(EVENT_TYPES), message=TEXT, role=TEXT, data=st.dictionaries(TEXT, TEXT)
+).map(lambda given: Event(**given))
 
 
 @given(st.lists(SOME_EVENTS, max_size=6))

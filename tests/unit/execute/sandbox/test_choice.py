@@ -7,11 +7,11 @@ import sys
 import tempfile
 import threading
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.execute import kinship, supervisor
 from orch23.execute.launch import Launch, LaunchRefusedError, PlainLauncher
