@@ -66,16 +66,11 @@ def check_interpreter(wanted: Interpreter, path: Path, facts: InterpreterFacts) 
         ConfigurationError: it is not.
 
     """
-    found = (facts.version, facts.pytest_major or "")
-    if all(need in ("", has) for need, has in zip((wanted.version, wanted.pytest), found, strict=True)):
+    pytest = facts.pytest_major or ""
+    if wanted.version in ("", facts.version) and wanted.pytest in ("", pytest):
         return
-    needed, has = (
-        f"Python {version}{f' with pytest {pytest}' if pytest else ''}"
-        for version, pytest in ((wanted.version or facts.version, wanted.pytest), found)
-    )
-    raise _missing(
-        wanted.declared or str(path), f"the stage needs {needed}, this is {has}", "install it, or build again"
-    )
+    needed, found = _named(wanted.version or facts.version, wanted.pytest), _named(facts.version, pytest)
+    raise _missing(wanted.declared or str(path), f"the stage needs {needed}, this is {found}", "install it")
 
 
 def interpreter_facts(path: Path) -> InterpreterFacts:
@@ -144,6 +139,10 @@ def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
 
 def _missing(name: str, why: str, way_out: str) -> ConfigurationError:
     return ConfigurationError(Diagnostic("E480", f"no Python interpreter {name!r}: {why}", hint=way_out))
+
+
+def _named(version: str, pytest: str) -> str:
+    return f"Python {version} with pytest {pytest}" if pytest else f"Python {version}"
 
 
 def _in_environment(folder: Path) -> Path | None:

@@ -1,6 +1,6 @@
 """Run a real pytest over some files, in any tier of the sandbox, and judge it as a build does."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orch23.decide.expected_tests import expected_tests
@@ -32,12 +32,12 @@ class Source:
 class Judge:
     """Run pytest over some files and judge it."""
 
-    def __init__(self, folder: Path, launcher: Launcher | None = None) -> None:
+    def __init__(self, folder: Path, launcher: Launcher | None = None, redact: Callable[[str], str] = str) -> None:
         self.source = Source()
         rooms = Rooms(folder, self.source)
         self.contents = memory()
         self.tools = {name: FileEntry(self.contents.put(data)) for name, data in reporter_files().items()}
-        self.executor = LocalExecutor(rooms=rooms, contents=self.contents, workers=1, launcher=launcher)
+        self.executor = LocalExecutor(rooms=rooms, contents=self.contents, workers=1, launcher=launcher, redact=redact)
 
     def run(self, files: Mapping[str, str], step: PytestStep, **more: object) -> ActionResult:
         self.source.files = dict(files)

@@ -18,15 +18,20 @@ from orch23.execute.local import LocalExecutor
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
 from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
+    TOOLS_FOLDER,
+    WORKING_DIRECTORY,
     Action,
     ActionResult,
     Cancelled,
     Completed,
     EngineUnavailable,
     InputsChanged,
+    Interpreter,
     TimedOut,
 )
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import ConfigurationError
 from tests.doubles import memory
 
 
@@ -255,6 +260,48 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
     assert isinstance(outcome, Completed)
     assert [one.code for one in outcome.result.violations] == ["E619"]
     assert outcome.result.written == {}
+
+
+def test_an_interpreter_that_this_machine_lacks_is_told_and_nothing_is_run(world: World, tmp_path: Path) -> None:
+    missing = Diagnostic("E480", "no Python interpreter '3.99'")
+    asked: list[Interpreter] = []
+
+    def find(wanted: Interpreter) -> Path:
+        asked.append(wanted)
+        raise ConfigurationError(missing)
+
+    executor = LocalExecutor(rooms=world.rooms, contents=world.kept, workers=1, interpreters=find)
+    outcome = executor.run(world.action("touch", str(tmp_path / "ran"), python=Interpreter("3.99", "3.99")))
+    executor.close()
+    assert outcome == EngineUnavailable(missing.message, diagnostic=missing)
+    assert asked == [Interpreter("3.99", "3.99")]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_tools_lie_outside_of_the_tree_and_are_no_result(world: World) -> None:
+    tool, program = (
+        FileEntry(world.kept.put(b"a tool\n")),
+        FileEntry(world.kept.put(b"#!/bin/sh\necho ran\n"), executable=True),
+    )
+    tools = {"tool.txt": tool, "program": program}
+    script = 'cat "$0"; "$1"; [ "$2" = "$PWD" ]; case "$0" in "$PWD"*) exit 3;; esac'
+    arguments = (f"{TOOLS_FOLDER}/tool.txt", f"{TOOLS_FOLDER}/program", f"{WORKING_DIRECTORY}")
+    result = world.run("bash", "-ec", script, *arguments, tools=tools, working_directory="sub")
+    assert (result.exit_code, result.output.text) == (0, "a tool\nran\n")
+    assert result.written == {}
+    plain = world.run("echo", TOOLS_FOLDER, WORKING_DIRECTORY)
+    assert plain.output.text == f"{TOOLS_FOLDER} {WORKING_DIRECTORY}\n", "a command without tools is left as it is"
+
+
+def test_a_tool_that_is_not_in_the_contents_is_missing_like_an_input(world: World) -> None:
+    lost = FileEntry(digest_bytes(b"lost"))
+    assert world.executor.run(world.action("true", tools={"plugin.py": lost})) == InputsChanged(("plugin.py",))
+
+
+def test_a_long_command_and_a_tool_of_the_name_of_its_file_are_refused(world: World) -> None:
+    outcome = world.executor.run(world.action("true", tools={"command.sh": FileEntry(world.kept.put(b""))}))
+    assert isinstance(outcome, EngineUnavailable)
+    assert "command.sh" in outcome.reason
 
 
 @pytest.mark.parametrize(("workers", "sandbox", "kept"), [(1, False, True), (1, True, False), (2, False, False)])

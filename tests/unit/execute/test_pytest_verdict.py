@@ -131,3 +131,20 @@ def test_the_report_is_lines_of_json_without_signatures(judge: Judge) -> None:
     events = [json.loads(line)["event"] for line in report.splitlines()]
     assert events == ["start", "collected", "test", "test", "finish"]
     assert os.fsencode("rooms") not in report
+
+
+def test_a_secret_that_a_test_prints_is_not_in_the_stored_report(tmp_path: Path) -> None:
+    found: list[str] = []
+
+    def redact(text: str) -> str:
+        found.append(text)
+        return text.replace("hunter2", "[redacted]")
+
+    judge = Judge(tmp_path, redact=redact)
+    result = judge.run({"test_a.py": "def test_it():\n    assert 'hunter2' == ''\n"}, PytestStep())
+    judge.executor.close()
+    report = judge.report(result)
+    assert report is not None
+    assert b"[redacted]" in report
+    assert b"hunter2" not in report
+    assert len(found) == 1
