@@ -12,6 +12,7 @@ from orch23.model.record import Record
 from orch23.store.durable import seal
 from orch23.store.opening import open_store
 from orch23.store.removal import remove_tree
+from tests.doubles import MemoryContents
 from tests.sandbox.users import ROOT
 
 
@@ -218,3 +219,19 @@ def test_a_file_of_the_project_is_taken_in_and_no_link_or_pipe_is(tmp_path: Path
             store.take_in(path)
     with pytest.raises(FileNotFoundError):
         store.take_in("nothing")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_sync_makes_records_durable_wherever_the_contents_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("orch23.store.opening.sync_filesystem", synced.append)
+    monkeypatch.setattr("orch23.store.contents.sync_filesystem", synced.append)
+    store = open_store(tmp_path, contents=MemoryContents() if elsewhere else None)
+    store.sync()
+    assert synced == [], "there is nothing yet"
+    store.contents.put(b"data")
+    store.records.add(Record(stage="s", key="ab" * 32, manifest={}, outputs={}))
+    store.sync()
+    assert synced == [tmp_path / ".orch23" if elsewhere else tmp_path / ".orch23/cas"]
