@@ -148,3 +148,11 @@ def test_a_secret_that_a_test_prints_is_not_in_the_stored_report(tmp_path: Path)
     assert b"[redacted]" in report
     assert b"hunter2" not in report
     assert len(found) == 1
+
+
+def test_a_report_names_every_sandbox_directory_alike(judge: Judge) -> None:
+    files = {"test_a.py": "import os\ndef test_it():\n    raise ValueError(os.getcwd())\n"}
+    first, second = (judge.report(judge.run(files, PytestStep(args=("-q",)))) for _ in range(2))
+    assert first is not None
+    assert first == second
+    assert b"/room/work" in first
