@@ -99,8 +99,8 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the action that `to_bytes` was called on.
 
         Raises:
-            ValueError: it is not an action, has a field that this version does not know and would not heed, or has a
-                path that leads out of its tree.
+            ValueError: it is not an action, has an unknown field (which could be a restriction), or has a path that
+                leads out of its tree.
 
         """
         action: Action = _decode(data, cls)

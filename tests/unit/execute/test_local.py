@@ -278,7 +278,7 @@ def test_an_interpreter_that_this_machine_lacks_is_told_and_nothing_is_run(world
     assert not (tmp_path / "ran").exists()
 
 
-def test_tools_lie_outside_of_the_tree_and_are_no_result(world: World) -> None:
+def test_tools_are_outside_of_the_tree_and_not_in_the_result(world: World) -> None:
     tool, program = (
         FileEntry(world.kept.put(b"a tool\n")),
         FileEntry(world.kept.put(b"#!/bin/sh\necho ran\n"), executable=True),

@@ -175,7 +175,7 @@ def test_a_text_that_is_not_unicode_cannot_be_sent() -> None:
         Action(argv=("\udc80",), inputs={}).to_bytes()
 
 
-def test_a_field_that_is_not_known_is_refused_since_it_would_not_be_heeded() -> None:
+def test_an_unknown_field_is_refused_since_it_could_be_a_restriction() -> None:
     newer = {**json.loads(Action(argv=("true",), inputs={}).to_bytes()), "no_clock": True}
     with pytest.raises(ValueError, match="no_clock"):
         Action.from_bytes(msgspec.json.encode(newer))
