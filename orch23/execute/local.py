@@ -41,7 +41,7 @@ from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.ports import FileContentStore
 from orch23.resolve.commands import SHELL
-from orch23.store.sources import new_file
+from orch23.store.sources import NewFile
 
 ROOM_NAME = "/room"
 """What stands for the room's path in everything that a process printed: the path itself differs each time."""
@@ -194,7 +194,7 @@ class LocalExecutor:
             room.tools.mkdir(mode=0o700, parents=True)
         for name, entry in action.tools.items():
             try:
-                with new_file(room.tools / name, executable=entry.executable) as descriptor:
+                with NewFile(room.tools / name, executable=entry.executable) as descriptor:
                     self._contents.copy_to(entry.digest, descriptor, name)
             except MissingBytesError:
                 lost.append(name)

@@ -1,9 +1,7 @@
 """Get the promised bytes of a file from wherever they still are: the store, or else the workspace."""
 
-import contextlib
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from orch23.model.digest import FileEntry, digest_bytes
@@ -53,7 +51,7 @@ class Sources:
         return data
 
     def _copy_from_contents(self, entry: FileEntry, target: Path) -> None:
-        with new_file(target, executable=entry.executable) as descriptor:
+        with NewFile(target, executable=entry.executable) as descriptor:
             self._contents.copy_to(entry.digest, descriptor, target.name)
 
     def _copy_from_workspace(self, path: str, entry: FileEntry, target: Path) -> bool:
@@ -64,7 +62,7 @@ class Sources:
             if bool(os.fstat(source).st_mode & stat.S_IXUSR) != entry.executable:
                 return False
             advance = self._meter("copying", path, entry.digest.size_bytes)
-            with new_file(target, executable=entry.executable) as descriptor:
+            with NewFile(target, executable=entry.executable) as descriptor:
                 found, _ = copy_hashed(source, descriptor, advance)
         finally:
             os.close(source)
@@ -73,22 +71,33 @@ class Sources:
         return found == entry.digest.sha256
 
 
-@contextlib.contextmanager
-def new_file(target: Path, *, executable: bool) -> Iterator[int]:
-    """Create a file in place of what is at a path, and yield it, open for reading and writing.
+class NewFile:
+    """Create a file in place of what is at a path, and yield it, open for reading and writing, as a context manager.
 
     No other file's inode is written: a file or link at the path is unlinked first. If the block raises, the file is
     deleted.
     """
-    descriptor = _create(target, 0o777 if executable else 0o666)
-    try:
+
+    __slots__ = ("_descriptor", "_mode", "_target")
+
+    def __init__(self, target: Path, *, executable: bool) -> None:
+        """Take the path and the mode of the file."""
+        self._target, self._mode, self._descriptor = target, 0o777 if executable else 0o666, -1
+
+    def __enter__(self) -> int:
+        """Create the file and return its descriptor."""
+        self._descriptor = _create(self._target, self._mode)
+        return self._descriptor
+
+    def __exit__(self, error: object, *_: object) -> None:
+        """Close the file, and delete it after an error."""
         try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-    except BaseException:
-        discard(target)
-        raise
+            os.close(self._descriptor)
+        except OSError:
+            discard(self._target)
+            raise
+        if error is not None:
+            discard(self._target)
 
 
 def _create(target: Path, mode: int) -> int:

@@ -18,7 +18,7 @@ from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.ports import ContentStore, FileContentStore
 from orch23.store.opening import open_store
-from orch23.store.sources import new_file
+from orch23.store.sources import NewFile
 from orch23.store.transfers import with_transfers
 from tests.doubles import MemoryContents
 from tests.e2e.pipelines import green
@@ -81,7 +81,7 @@ class OnlyContents:
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         try:
-            with new_file(target, executable=entry.executable) as descriptor:
+            with NewFile(target, executable=entry.executable) as descriptor:
                 self._contents.copy_to(entry.digest, descriptor, path)
         except MissingBytesError:
             return False

@@ -10,7 +10,7 @@ from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.store.clone import CHUNK_BYTES
 from orch23.store.contents import Contents
-from orch23.store.sources import new_file
+from orch23.store.sources import NewFile
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_asking_makes_no_folder(contents: Contents, tmp_path: Path) -> None:
 
 
 def copy(contents: Contents, digest: Digest, target: Path, *, executable: bool = False) -> None:
-    with new_file(target, executable=executable) as descriptor:
+    with NewFile(target, executable=executable) as descriptor:
         contents.copy_to(digest, descriptor)
 
 
