@@ -24,7 +24,7 @@ WORKING_DIRECTORY = "{orch23:cwd}"
 """In the argv of an action with tools: the absolute path of the working directory."""
 
 
-class Interpreter(Struct, frozen=True, forbid_unknown_fields=True):
+class Interpreter(Struct, frozen=True):
     """Which Python an action needs. Each executor resolves it to a path of its own machine.
 
     `declared` is the key `python` of the stage, None for the default. `version` (X.Y) and `pytest` (the major version,
@@ -36,7 +36,7 @@ class Interpreter(Struct, frozen=True, forbid_unknown_fields=True):
     pytest: str = ""
 
 
-class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Action(Struct, frozen=True, kw_only=True):
     """A process and the tree it starts from. Paths are POSIX and relative to the root of the project.
 
     `argv[0] == PYTHON` means the interpreter that `python` names, which is first on PATH in any case. `env` is all that
@@ -86,21 +86,21 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
     def to_bytes(self) -> bytes:
-        """Return the action as JSON with sorted keys.
+        """Return the only JSON bytes of the action.
 
         Raises:
             ValueError: a text of it is not Unicode.
 
         """
-        return _encode(self)
+        return _encode(self, Action)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Action":
         """Return the action that `to_bytes` was called on.
 
         Raises:
-            ValueError: it is not an action, has an unknown field (which could be a restriction), or has a path that
-                leads out of its tree.
+            ValueError: these are not the bytes of an action, or a path of it leads out of its tree. An unknown field is
+                refused too: it could be a restriction.
 
         """
         action: Action = _decode(data, cls)
@@ -185,20 +185,20 @@ ActionOutcome: TypeAlias = Completed | TimedOut | Cancelled | InputsChanged | En
 
 
 def outcome_to_bytes(outcome: ActionOutcome) -> bytes:
-    """Return an outcome as JSON with sorted keys.
+    """Return the only JSON bytes of an outcome.
 
     Raises:
         ValueError: a text of it is not Unicode.
 
     """
-    return _encode(outcome)
+    return _encode(outcome, ActionOutcome)
 
 
 def outcome_from_bytes(data: bytes) -> ActionOutcome:
     """Return the outcome that `outcome_to_bytes` was called with.
 
     Raises:
-        ValueError: it is not an outcome, or a file that it names is outside of the tree.
+        ValueError: these are not the bytes of an outcome, or a file that it names is outside of the tree.
 
     """
     outcome: ActionOutcome = _decode(data, ActionOutcome)
@@ -208,15 +208,24 @@ def outcome_from_bytes(data: bytes) -> ActionOutcome:
     return outcome
 
 
-def _encode(value: object) -> bytes:
-    return msgspec.json.encode(value, order="sorted")
+def _encode(value: object, kind: object) -> bytes:
+    written = msgspec.json.encode(value)
+    return _canonical(_decoder(kind).decode(written))  # so that equal values have equal bytes: 300 is 300.0
 
 
 def _decode(data: bytes, kind: object) -> Any:
     try:
-        return _decoder(kind).decode(data)
+        value = _decoder(kind).decode(data)
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None
+    if _canonical(value) != data:  # fields that are unknown or there twice
+        message = "the bytes are not the canonical JSON of what they say"
+        raise ValueError(message)
+    return value
+
+
+def _canonical(value: object) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
 
 
 @cache

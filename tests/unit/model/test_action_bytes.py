@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +22,7 @@ from orch23.model.action import (
     outcome_to_bytes,
 )
 from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
-from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.digest import Digest, FileEntry, canonical_json, digest_bytes
 from orch23.model.step_limits import StepLimits
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -176,6 +175,17 @@ def test_a_text_that_is_not_unicode_cannot_be_sent() -> None:
 
 
 def test_an_unknown_field_is_refused_since_it_could_be_a_restriction() -> None:
-    newer = {**json.loads(Action(argv=("true",), inputs={}).to_bytes()), "no_clock": True}
-    with pytest.raises(ValueError, match="no_clock"):
-        Action.from_bytes(msgspec.json.encode(newer))
+    action = json.loads(Action(argv=("true",), inputs={}).to_bytes())
+    limited = {**action, "limits": {**action["limits"], "sockets": 0}}
+    for newer in ({**action, "no_clock": True}, limited):
+        with pytest.raises(ValueError, match="canonical"):
+            Action.from_bytes(canonical_json(newer))
+    assert Action.from_bytes(canonical_json(action)) == Action(argv=("true",), inputs={})
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"{", b"{ "), (b'"network":false', b'"network":true,"network":false')])
+def test_a_value_has_one_form_as_bytes(old: bytes, new: bytes) -> None:
+    data = Action(argv=("true",), inputs={}).to_bytes()
+    with pytest.raises(ValueError, match="canonical"):
+        Action.from_bytes(data.replace(old, new, 1))
+    assert Action(argv=("true",), inputs={}, timeout_s=300).to_bytes() == data
