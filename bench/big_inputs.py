@@ -43,7 +43,7 @@ def _large(root: Path, size_mb: int, rounds: int) -> None:
     with source.open("wb") as stream:
         for _ in range(size_mb):
             stream.write(os.urandom(1 << 20))
-    entry = FileEntry(store.contents.put_file(source))
+    entry = FileEntry(store.take_in(source.name))
     print(f"one file of {size_mb} MB, {rounds} rounds")
     _compare(
         rounds,
@@ -80,7 +80,7 @@ def _many(root: Path, files: int, rounds: int) -> None:
     )
     paths = store.workspace.listing("data/**")
     _once("hashed for the first time", lambda: [store.workspace.entry(path) for path in paths])
-    _once("put into the store", lambda: [store.contents.put_file(root / path) for path in paths])
+    _once("put into the store", lambda: [store.take_in(path) for path in paths])
     found = {path: store.workspace._known(path) for path in paths}  # noqa: SLF001 - files this young are not written
     rows = {path.encode(): to_bytes(seen) for path, seen in found.items() if seen is not None}
     index = Index(root / "index.sqlite")

@@ -36,15 +36,16 @@ def parts() -> Mapping[str, list[tuple[type, str]]]:
     from orch23.report.text import TextScreen  # noqa: PLC0415 - heavy
     from orch23.store.contents import Contents  # noqa: PLC0415 - heavy
     from orch23.store.journal import Journal  # noqa: PLC0415 - heavy
+    from orch23.store.opening import Store  # noqa: PLC0415 - heavy
     from orch23.store.records import Records  # noqa: PLC0415 - heavy
     from orch23.store.run_state import StateFile  # noqa: PLC0415 - heavy
 
     return {
         "deciding: inputs, manifest, key, records": [(Appraiser, "appraise")],
         "inputs and outputs copied into the store": [
-            (Contents, "put_file"),
-            (Contents, "put_open"),
-            (Contents, "put_bytes"),
+            (Store, "take_in"),
+            (Contents, "adopt"),
+            (Contents, "put"),
         ],
         "rooms laid": [(Rooms, "lay")],
         "rooms looked through": [(Rooms, "scan")],

@@ -6,7 +6,6 @@ kind once, in a new order, so that what else the machine does meanwhile falls on
 
 import argparse
 import json
-import os
 import random
 import statistics
 import sys
@@ -21,29 +20,20 @@ from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.execute.sandbox.self_test import fault
 from orch23.model.action import Action, Completed
-from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.store.beneath import read_all
+from orch23.model.digest import FileEntry
+from orch23.store.contents import Contents
 
 WORK = {"true": ("true",), "python -c pass": ("python", "-I", "-c", "pass")}
 ROUNDS = 100
 
 
 class Nothing:
-    """No inputs, and a store that forgets."""
+    """No inputs."""
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Have nothing."""
         del path, entry, target
         return False
-
-    def put_bytes(self, data: bytes) -> Digest:
-        """Keep nothing."""
-        return digest_bytes(data)
-
-    def put_open(self, descriptor: int, name: str) -> Digest:
-        """Keep nothing."""
-        del name
-        return digest_bytes(read_all(os.dup(descriptor)))
 
 
 def kinds() -> dict[str, Launcher]:
@@ -65,13 +55,13 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of each round, by piece of work and kind of sandbox."""
     measured: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory(prefix="orch23-bench-") as folder:
-        rooms = Rooms(Path(folder), Nothing())
+        rooms, contents = Rooms(Path(folder, "rooms"), Nothing()), Contents(Path(folder, "cas"))
         executors = {
-            name: LocalExecutor(rooms=rooms, contents=Nothing(), workers=1, launcher=launcher)
+            name: LocalExecutor(rooms=rooms, contents=contents, workers=1, launcher=launcher)
             for name, launcher in kinds().items()
         }
         for work, argv in WORK.items():
-            action = Action(argv=argv, inputs={}, interpreter=sys.executable)
+            action = Action(argv=argv, inputs={})
             times: dict[str, list[float]] = {name: [] for name in executors}
             for _ in range(rounds):
                 for name in random.sample(sorted(executors), len(executors)):

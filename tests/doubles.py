@@ -1,23 +1,67 @@
-"""Doubles that fill the ports and remember what they were asked: an executor, a provider, a clock."""
+"""Doubles that fill the ports and remember what they were asked: contents, an executor, a provider, a clock."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 from orch23.model.action import Action, ActionOutcome, ActionResult, Cancelled, Completed, Output
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.model.errors import ProviderError
+from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.llm import Request, Response
+from orch23.model.ports import ContentStore, FileContentStore
+from orch23.store.transfers import with_transfers
 
 
-class Contents(Protocol):
-    """The part of a store that keeps bytes."""
+class MemoryContents:
+    """A content store in memory, with the methods that every implementation must have and no others.
 
-    def put_bytes(self, data: bytes) -> Digest:
-        """Keep some bytes."""
+    What a test writes over a blob is damage, which is noticed.
+    """
+
+    chunk_bytes = 1000
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+
+    def has(self, digest: Digest) -> bool:
+        return len(self.blobs.get(digest.sha256, b"")) == digest.size_bytes and digest.sha256 in self.blobs
+
+    def get(self, digest: Digest) -> bytes:
+        data = self.blobs.get(digest.sha256)
+        if data is not None and hashlib.sha256(data).hexdigest() != digest.sha256:
+            del self.blobs[digest.sha256]
+            data = None
+        if data is None:
+            raise MissingBytesError(digest.sha256)
+        return data
+
+    def put(self, data: bytes) -> Digest:
+        digest = digest_bytes(data)
+        self.blobs[digest.sha256] = data
+        return digest
+
+    def get_chunks(self, digest: Digest) -> Iterator[bytes]:
+        data = self.get(digest)
+        for at in range(0, len(data), self.chunk_bytes):
+            yield data[at : at + self.chunk_bytes]
+
+    def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
+        return self.put(b"".join(chunks))
+
+    def check(self, digest: Digest) -> None:
+        self.get(digest)
+
+    def sync(self) -> None:
+        pass
+
+
+def memory() -> FileContentStore:
+    """Return contents in memory for who copies from and to files."""
+    return with_transfers(MemoryContents())
 
 
 def completed(
@@ -26,14 +70,14 @@ def completed(
     written: Mapping[str, bytes | str] | None = None,
     removed: Sequence[str] = (),
     text: str = "",
-    report: bytes | None = None,
-    contents: Contents | None = None,
+    report: Digest | None = None,
+    contents: ContentStore | None = None,
 ) -> Completed:
     """Return the outcome of a process that ended; what it wrote is kept in `contents`, as the port promises."""
     entries: dict[str, FileEntry] = {}
     for path, content in (written or {}).items():
         data = content.encode() if isinstance(content, str) else content
-        entries[path] = FileEntry(contents.put_bytes(data) if contents else digest_bytes(data))
+        entries[path] = FileEntry(contents.put(data) if contents else digest_bytes(data))
     output = Output(text, len(text.encode()))
     result = ActionResult(exit_code=exit_code, written=entries, removed=tuple(removed), output=output, report=report)
     return Completed(result)

@@ -875,8 +875,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-56": (
         M(
             LOCAL,
-            "        log = self._contents.put_bytes(end.log.read_bytes().replace(path, name))\n",
-            "        log = self._contents.put_bytes(end.head)\n",
+            "        log = self._contents.put(end.log.read_bytes().replace(path, name))\n",
+            "        log = self._contents.put(end.head)\n",
         ),
         M(
             LOCAL,

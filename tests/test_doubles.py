@@ -6,14 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from orch23.model.action import Action, ActionOutcome, Cancelled, Completed, Output, TimedOut
-from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Message, Provider, Request, Response
-from tests.doubles import FakeClock, FakeExecutor, FakeProvider, completed
+from tests.doubles import FakeClock, FakeExecutor, FakeProvider, MemoryContents, completed
 
 
 def _action(*argv: str) -> Action:
-    return Action(argv=argv, inputs={}, interpreter="python")
+    return Action(argv=argv, inputs={})
 
 
 def _request(text: str) -> Request:
@@ -73,16 +72,7 @@ def test_a_closed_executor_takes_no_action() -> None:
 
 
 def test_the_bytes_that_an_outcome_names_are_in_the_contents() -> None:
-    class Kept:
-        def __init__(self) -> None:
-            self.blobs: dict[str, bytes] = {}
-
-        def put_bytes(self, data: bytes) -> Digest:
-            digest = digest_bytes(data)
-            self.blobs[digest.sha256] = data
-            return digest
-
-    kept = Kept()
+    kept = MemoryContents()
     outcome = completed(written={"a.txt": "text", "b.bin": b"\x00"}, removed=["c"], contents=kept)
     written = outcome.result.written
     assert {path: kept.blobs[entry.digest.sha256] for path, entry in written.items()} == {

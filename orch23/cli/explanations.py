@@ -135,7 +135,7 @@ def _text(session: Session, path: str, value: Json) -> str | None:
     if not sha256:
         return None
     try:
-        data: bytes | None = session.store.contents.read(Digest(sha256, 0))
+        data: bytes | None = session.store.contents.get(Digest(sha256, 0))
     except MissingBytesError:
         place = link or path
         entry = session.store.workspace.entry(place)

@@ -98,11 +98,11 @@ def take_unmodified(project: Project) -> Taken:
 def _promote(session: Session, taking: Taking, forced: dict[str, FileEntry | None]) -> Promoted:
     store, target = session.store, {**taking.target, **forced}
     for path in forced:
-        digest = store.contents.put_file(store.root / path)
-        store.exchanges.put_original(store.contents.read(digest), None)
+        digest = store.take_in(path)
+        store.exchanges.put_original(store.contents.get(digest), None)
     for path, entry in target.items():
         if entry is not None and not store.contents.has(entry.digest):
-            store.contents.put_bytes(session.world.read(path, entry))
+            store.contents.put(session.world.read(path, entry))
     store.workspace.invalidate(target)
     old = {path: store.workspace.entry(path) for path in target}
     promoted = store.promoter.promote(target, old, taking.refusal)

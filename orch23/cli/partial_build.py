@@ -100,7 +100,7 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
             OutdatedIndexError: somebody has.
 
         """
-        if not self.unrest.is_current(str(store.root)) or not store.records.is_indexed():
+        if not self.unrest.is_current(str(store.root)) or not store.disk.records.is_indexed():
             raise OutdatedIndexError
 
 
@@ -113,7 +113,7 @@ def partial_build(unrest: Unrest, store: Store, declared: Declared) -> PartialBu
     changed, file = [*unrest.difference.changed], facts["pipeline"]
     try:
         rows = Rows(store.index, _table(facts["question"]))
-        if rows.head.token != facts.get(_PAIR) or not store.records.is_indexed():
+        if rows.head.token != facts.get(_PAIR) or not store.disk.records.is_indexed():
             return None
         digests = {one: _digest(looks, one) for one in rows.head.read if one not in changed}
         text, edited = "", {}

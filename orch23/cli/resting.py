@@ -144,7 +144,7 @@ class Rest(Struct, kw_only=True):
             return None
         git = build.session.world.git
         git.was_asked = False
-        self.project.store.contents.read_from.clear()
+        self.project.store.disk.contents.read_digests.clear()
         decisions, world = replan(build.session, build.committer.left, build.options.selection)
         if git.was_asked or not all(isinstance(decision, Fresh) for decision in decisions.values()):
             return None  # what git has may be another thing without a change of any file that is looked at
@@ -202,12 +202,13 @@ class Rest(Struct, kw_only=True):
             return False
         libraries = [*_libraries()]
         modules = {name: not _is_beneath(name, libraries) for name in _program()}
-        files += [*sorted(store.contents.read_from), Path(sys.executable), *libraries]
+        blobs = store.disk.contents
+        files += [*sorted(map(blobs.path_of, blobs.read_digests)), Path(sys.executable), *libraries]
         files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
         for folder in (here, *here.parents):
             files += [folder / "orch23.toml", folder / "pyproject.toml"]
             looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
-        records = str(store.records.folder)
+        records = str(store.disk.records.folder)
         looks.outside[records] = signature(records, THERE)  # without them the lock file is not believed
         looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
         if not all(looks.take(str(path)) for path in files):

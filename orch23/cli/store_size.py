@@ -62,7 +62,7 @@ def note_size(folder: Path, now_s: int) -> int:
 
 def _grown(store: Store, cap: int, now_s: int) -> int:
     """Return the size of a store as it was last measured, with what was put since; measured again once a day."""
-    folder, added = store.folder, store.contents.added_bytes
+    folder, added = store.folder, store.disk.contents.added_bytes
     try:
         measured = decode(unseal((folder / _FILE).read_bytes()), _Measured)
     except (OSError, ValueError):

@@ -342,6 +342,8 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             rooms=rooms,
             contents=store.contents,
             workers=jobs,
+            interpreters=project.facts.path_of,
+            redact=secrets.redact,
             launcher=sandbox,
             unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed()),
         )

@@ -158,6 +158,6 @@ def _outputs(build: Build, resolved: Resolved, paths: tuple[str, ...], recorded:
     for path in paths:
         entry = store.workspace.entry(path)
         if entry is not None:
-            store.contents.put_file(store.root / path)
+            store.take_in(path)
             outputs[path] = entry
     return outputs

@@ -5,7 +5,7 @@ Runs in a worker thread. Writes bytes into the store and exchanges through the c
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,12 +21,13 @@ from orch23.engine.spending import NOTHING, Spent
 from orch23.engine.telling import Keep, Telling
 from orch23.engine.verification import Notice, Verifier, in_short, undeclared_writes
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry, Json, digest_json
+from orch23.model.digest import FileEntry, Json, digest_json
 from orch23.model.errors import MissingBytesError, ProviderError
 from orch23.model.event import Event, EventType
 from orch23.model.llm import Proposal, Request
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition, LLMStep, PytestStep, RenderStep, ShellStep
+from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.providers.codes import TIMED_OUT
 from orch23.resolve.commands import short_command
@@ -42,13 +43,6 @@ Converse: TypeAlias = Callable[[Resolved, int, set[str]], RecordedConversation]
 
 Validate: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
 """Judge a value by the schema file at a path."""
-
-
-class Bytes(Protocol):
-    """Where results are kept."""
-
-    def put_bytes(self, data: bytes) -> Digest:
-        """Keep some bytes."""
 
 
 class Attempted(Struct, frozen=True, kw_only=True):
@@ -96,7 +90,7 @@ class Attempts(Struct, kw_only=True):
     tree: Tree
     runner: Runner
     verifier: Verifier
-    contents: Bytes
+    contents: ContentStore
     converse: Converse
     sources: Sources
     validate: Validate
@@ -192,7 +186,7 @@ class Attempts(Struct, kw_only=True):
             case ShellStep() | PytestStep() as step:
                 return self._process(step, attempt, start)
             case RenderStep():
-                entry = FileEntry(self.contents.put_bytes(self.resolved.rendered or b""))
+                entry = FileEntry(self.contents.put(self.resolved.rendered or b""))
                 return _Pass({self.resolved.stage.outputs[0]: entry}, ())
             case _ as never:
                 assert_never(never)
@@ -223,7 +217,7 @@ class Attempts(Struct, kw_only=True):
     def _report(self, verdict: "Verdict") -> FileEntry:
         from orch23.decide.verdict import report_json  # noqa: PLC0415 - only where pytest ran
 
-        return FileEntry(self.contents.put_bytes(report_json(verdict)))
+        return FileEntry(self.contents.put(report_json(verdict)))
 
     def _left(self, step: ShellStep | PytestStep, start: Files, failure: Failure) -> Files | None:
         """Return the stage's own files as a failed program left them: what it changed within its write scope."""
@@ -298,7 +292,7 @@ class Attempts(Struct, kw_only=True):
         conversation.settle(fingerprint, "accepted", ())
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         for write in judged.writes:
-            tree[write.path] = FileEntry(self.contents.put_bytes(write.content.encode("utf-8")))
+            tree[write.path] = FileEntry(self.contents.put(write.content.encode("utf-8")))
         self._tell(
             "files_proposed", f"{len(judged.writes)} files proposed", {"files": sorted(w.path for w in judged.writes)}
         )

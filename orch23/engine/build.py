@@ -20,7 +20,7 @@ from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
 from orch23.engine.outlook import expand_now, may_see, needs_intermediate
 from orch23.engine.pools import Pools
-from orch23.engine.running import CancelledBuildError, Executor
+from orch23.engine.running import CancelledBuildError
 from orch23.engine.session import Session
 from orch23.engine.together import Success, Together
 from orch23.engine.work import InputsChangedError, Worker
@@ -30,6 +30,7 @@ from orch23.model.errors import ConfigurationError, ExitCode, LimitError, Missin
 from orch23.model.event import Observer
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import ForeachStage, LLMStep, Stage
+from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.plan.graph import extend
 from orch23.plan.select import EVERYTHING, Selection

@@ -76,7 +76,7 @@ class Committer(Struct, dict=True):
 
     def make_last(self) -> None:
         """Make durable what was gathered."""
-        self.session.store.contents.sync()
+        self.session.store.sync()
 
     def recall(self, resolved: Resolved, record: Record) -> None:
         """Let other stages see the result of a record. The workspace stays as it is."""
@@ -162,7 +162,7 @@ class Committer(Struct, dict=True):
     def _obtain(self, path: str, entry: FileEntry) -> bool:
         """Bring bytes into the store; say whether they are there."""
         try:
-            self.session.store.contents.put_bytes(self.session.world.read(path, entry))
+            self.session.store.contents.put(self.session.world.read(path, entry))
         except MissingBytesError:
             return False
         return True
@@ -199,7 +199,7 @@ class Committer(Struct, dict=True):
     def _record(self, resolved: Resolved, done: Attempted, *, failed: bool) -> Record:
         """Write the record of a result: durable when this returns, after all its bytes."""
         record = self._record_of(resolved, done, failed=failed)
-        self.session.store.contents.sync()
+        self.session.store.sync()
         self.session.store.records.put(record)
         return record
 
@@ -243,7 +243,7 @@ class Committer(Struct, dict=True):
             data = self.session.world.read(path, entry)
         except MissingBytesError:
             return
-        store.contents.put_bytes(data)
+        store.contents.put(data)
         store.exchanges.put_original(data, step.transcripts if isinstance(step, LLMStep) else None)
 
     def _blob_ids(self, files: Iterable[tuple[str, FileEntry | None]]) -> dict[str, str]:
@@ -275,7 +275,7 @@ class Committer(Struct, dict=True):
         laid = self.session.world.laid
         for entry in record.outputs.values():
             if entry.digest.sha256 in laid and not self.session.store.contents.has(entry.digest):
-                self.session.store.contents.put_bytes(laid[entry.digest.sha256])
+                self.session.store.contents.put(laid[entry.digest.sha256])
 
     def _at_hand(self, target: Target) -> None:
         """Have the bytes of these files in the store, and good."""
@@ -284,7 +284,7 @@ class Committer(Struct, dict=True):
             if entry is not None and contents.has(entry.digest):
                 contents.check(entry.digest)
             elif entry is not None:
-                contents.put_bytes(self.session.world.read(path, entry))
+                contents.put(self.session.world.read(path, entry))
 
     def _compare(self, targets: Mapping[str, Target]) -> Change:
         """Hold the targets against the workspace; what no record knows and is no version 0 is not replaced."""
@@ -317,7 +317,7 @@ class Committer(Struct, dict=True):
             if there is not None:
                 self._rescue(path, there)
             if wanted is not None and not store.contents.has(wanted.digest):
-                store.contents.put_bytes(world.read(path, wanted))
+                store.contents.put(world.read(path, wanted))
         store.workspace.announce(change.new)
         promoted = store.promoter.promote(change.new, change.old, self._declared.refusal)
         store.workspace.written(change.new)
@@ -336,7 +336,7 @@ class Committer(Struct, dict=True):
         """Keep the bytes that are about to be replaced; those of a person where nothing is ever cleared away."""
         store = self.session.store
         if not store.contents.has(there.digest):
-            store.contents.put_file(store.root / path)
+            store.take_in(path)
         ownership = self.session.world.ownership
         if not ownership.is_known(path, there) or ownership.is_accepted(path, there):
-            store.exchanges.put_original(store.contents.read(there.digest), None)
+            store.exchanges.put_original(store.contents.get(there.digest), None)

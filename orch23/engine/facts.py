@@ -8,12 +8,15 @@ from msgspec import Struct, field
 from orch23.checks.registry import CHECKS
 from orch23.execute.environment import SYSTEM_PATH
 from orch23.execute.interpreters import (
+    InterpreterFacts,
+    check_interpreter,
     find_interpreter,
     interpreter_candidates,
     interpreter_facts,
     interpreter_files,
     tool_identity,
 )
+from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.on_demand import OnDemand
@@ -56,6 +59,17 @@ class FactFinder(Struct):
             params=parameters(step) if isinstance(step, LLMStep) else {},
             checks=self._checks,
         )
+
+    def path_of(self, wanted: Interpreter) -> Path:
+        """Return the interpreter of this machine that an action needs: the one that the facts of its stage are of.
+
+        Raises:
+            ConfigurationError: it is missing, or of another version.
+
+        """
+        path, version, pytest = self._interpreter(wanted.declared)
+        check_interpreter(wanted, Path(path), InterpreterFacts(version, pytest or None))
+        return Path(path)
 
     def _interpreter(self, declared: str | None) -> tuple[str, str, str]:
         if declared not in self._interpreters:

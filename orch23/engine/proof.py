@@ -9,12 +9,12 @@ from orch23.decide.protected import admits
 from orch23.model.manifest import identity_of
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
+from orch23.model.ports import ResultIndex
 from orch23.model.record import LockFile, Record
 from orch23.plan.writers import writes_of
-from orch23.store.records import Records
 
 
-def is_proven(record: Record, records: Records) -> bool:
+def is_proven(record: Record, records: ResultIndex) -> bool:
     """Return whether the store has a record of a lock file as well, under any name of the stage.
 
     Of what `reset` retained, the store has the part that was on disk then.
@@ -25,7 +25,7 @@ def is_proven(record: Record, records: Records) -> bool:
     return any(one.outputs.items() <= record.outputs.items() for one in retained)
 
 
-def bounded(lock: LockFile, plan: Plan, records: Records) -> LockFile:
+def bounded(lock: LockFile, plan: Plan, records: ResultIndex) -> LockFile:
     """Return a lock file without claims of today's stages on files that these may not write."""
 
     def stays(name: str, record: Record) -> bool:

@@ -2,7 +2,7 @@
 
 import os.path
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,19 +11,20 @@ from orch23.decide.expected_tests import expected_tests, selects_tests
 from orch23.engine.failure import Failure, Left, below, coded, command_failed, exit_text, refusal
 from orch23.model.action import (
     Action,
-    ActionOutcome,
     ActionResult,
     Cancelled,
     Completed,
     EngineUnavailable,
     InputsChanged,
+    Interpreter,
     TimedOut,
 )
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry
+from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import static_prefix
 from orch23.model.pipeline import PytestStep, ShellStep, Stage
+from orch23.model.ports import ContentStore, Executor
 from orch23.resolve.commands import display_command, pytest_command, shell_command, short_command
 from orch23.resolve.resolution import Facts
 from orch23.resolve.tree import Tree
@@ -35,19 +36,6 @@ if TYPE_CHECKING:
 _NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
 _PATH = "check that the program exists: PATH is set by orch23, not inherited"
-
-
-class Executor(Protocol):
-    """The port to wherever processes run."""
-
-    def run(self, action: Action) -> ActionOutcome:
-        """Run an action to its end, in the thread that asks for it, and return what came of it; never raises."""
-
-    def cancel(self) -> None:
-        """Kill everything that runs or waits."""
-
-    def close(self) -> None:
-        """Let go of all resources."""
 
 
 class CancelledBuildError(Exception):
@@ -79,6 +67,7 @@ class Runner(Struct, frozen=True):
     stage: Stage
     facts: Facts
     executor: Executor
+    contents: ContentStore
     tree: Tree
     redact: Callable[[str], str] = str
     refused: Callable[[PytestStep, Files], tuple[Diagnostic, ...]] = _nothing_refused
@@ -131,11 +120,15 @@ class Runner(Struct, frozen=True):
                 assert_never(never)
 
     def _action(self, step: ShellStep | PytestStep, files: Files, writable: tuple[str, ...] | None) -> Action:
+        tools: dict[str, FileEntry] = {}
         if isinstance(step, ShellStep):
             argv, env = shell_command(step), dict(self.stage.env)
         else:
+            from orch23.execute.reporter import reporter_files  # noqa: PLC0415 - only where pytest runs
+
             command = pytest_command(step)
             argv, env = command.argv, {**self.stage.env, **command.env}
+            tools = {name: FileEntry(self.contents.put(data)) for name, data in reporter_files().items()}
         if not self.facts.interpreter:
             hint = "make a virtual environment at `.venv`, or name an interpreter in `python:`"
             problem = Diagnostic("E309", "no Python interpreter was found", hint=hint, subject=self.stage.name)
@@ -143,7 +136,7 @@ class Runner(Struct, frozen=True):
         return Action(
             argv=argv,
             inputs=dict(sorted(files.items())),
-            interpreter=self.facts.interpreter,
+            python=Interpreter(self.stage.python, self.facts.python, self.facts.pytest),
             working_directory=self.stage.cwd,
             output_folders=tuple(sorted({static_prefix(path) for path in self.stage.outputs} - {""})),
             env=env,
@@ -152,6 +145,7 @@ class Runner(Struct, frozen=True):
             network=self.stage.network,
             sandbox=self.stage.sandbox,
             limits=self.stage.limits,
+            tools=tools,
             reports=isinstance(step, PytestStep),
             writable=writable,
         )
@@ -211,11 +205,13 @@ class Runner(Struct, frozen=True):
         places = [top if folder == "." else f"{folder}/{top}" for folder in folders]
         return any(self.may_write(f"{place}.py") or self.may_write(f"{place}/**") for place in places)
 
-    def _reported(self, report: bytes | None) -> bytes | None:
+    def _reported(self, report: Digest | None) -> bytes | None:
         """Return the lines of a report without secrets; the mark of one is sound in JSON."""
         if report is None:
             return None
-        return self.redact(report.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        return self.redact(self.contents.get(report).decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
 
     def _expected(self, step: PytestStep, files: Files) -> tuple[str, ...]:
         """Return the tests that the staged files define and the step asks for; none where its arguments choose."""

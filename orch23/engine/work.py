@@ -11,7 +11,7 @@ from orch23.engine.declared import own_files
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
 from orch23.engine.outlook import items_on_pipeline, source_producers
-from orch23.engine.running import Executor, Files, Runner
+from orch23.engine.running import Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
 from orch23.engine.trust import Trust
@@ -26,6 +26,7 @@ from orch23.model.event import Observer
 from orch23.model.paths import is_glob, meets
 from orch23.model.pipeline import LLMStep, SliceInput, Stage
 from orch23.model.plan import Plan
+from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.plan.graph import extend
 from orch23.plan.inputs import literal_reads, missing_inputs
@@ -156,7 +157,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         """
         store, world = self.session.store, self.session.world
         for data in resolved.composed:
-            store.contents.put_bytes(data)
+            store.contents.put(data)
         changed = []
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
         for path, entry in {**resolved.verify_files, **resolved.files, **base}.items():
@@ -165,12 +166,12 @@ class Worker(Struct, frozen=True, kw_only=True):
             place = entry.link or path
             if store.workspace.entry(place) != replace(entry, link=""):
                 try:
-                    store.contents.put_bytes(world.read(path, entry))
+                    store.contents.put(world.read(path, entry))
                 except MissingBytesError:
                     if world.look(resolved.stage.name, path) == entry:  # made by a stage, and nowhere any more
                         raise
                     changed.append(path)  # saved since it was resolved: nothing is lost
-            elif store.contents.put_file(store.root / place) != entry.digest:
+            elif store.take_in(place) != entry.digest:
                 changed.append(path)
         if changed:
             raise InputsChangedError(tuple(changed))
@@ -180,7 +181,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         store, world = self.session.store, self.session.world
         for path, entry in outputs.items():
             if not store.contents.has(entry.digest):
-                store.contents.put_bytes(world.read(path, entry))
+                store.contents.put(world.read(path, entry))
 
     def verify(self, resolved: Resolved, outputs: Files) -> Failure | None:
         """Verify some outputs of a stage as they are; return what is wrong, or None.
@@ -203,6 +204,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             stage,
             resolved.facts,
             self.executor,
+            session.store.contents,
             tree,
             self.secrets.redact,
             trust.refused,

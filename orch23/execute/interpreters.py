@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 
@@ -44,6 +45,32 @@ def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str
             raise _missing(active, "VIRTUAL_ENV names it", "deactivate it, make it anew, or set `python:`")
         return found
     return _in_environment(root / ".venv") or Path(sys.executable)
+
+
+def matching_interpreter(wanted: Interpreter, root: Path, environ: Mapping[str, str]) -> Path:
+    """Return the interpreter of this machine that an action needs.
+
+    Raises:
+        ConfigurationError: it is missing, or of another version.
+
+    """
+    path = find_interpreter(wanted.declared, root, environ)
+    check_interpreter(wanted, path, interpreter_facts(path))
+    return path
+
+
+def check_interpreter(wanted: Interpreter, path: Path, facts: InterpreterFacts) -> None:
+    """Check that an interpreter is of the version that an action needs.
+
+    Raises:
+        ConfigurationError: it is not.
+
+    """
+    pytest = facts.pytest_major or ""
+    if wanted.version in ("", facts.version) and wanted.pytest in ("", pytest):
+        return
+    needed, found = _named(wanted.version or facts.version, wanted.pytest), _named(facts.version, pytest)
+    raise _missing(wanted.declared or str(path), f"the stage needs {needed}, this is {found}", "install it")
 
 
 def interpreter_facts(path: Path) -> InterpreterFacts:
@@ -112,6 +139,10 @@ def _declared(declared: str, root: Path, environ: Mapping[str, str]) -> Path:
 
 def _missing(name: str, why: str, way_out: str) -> ConfigurationError:
     return ConfigurationError(Diagnostic("E480", f"no Python interpreter {name!r}: {why}", hint=way_out))
+
+
+def _named(version: str, pytest: str) -> str:
+    return f"Python {version} with pytest {pytest}" if pytest else f"Python {version}"
 
 
 def _in_environment(folder: Path) -> Path | None:

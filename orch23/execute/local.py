@@ -3,11 +3,11 @@
 import errno
 import os
 import shlex
-import shutil
+import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -22,6 +22,9 @@ from orch23.execute.report_channel import ReportChannel, pass_environment
 from orch23.execute.restraint import restrain
 from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
+    PYTHON,
+    TOOLS_FOLDER,
+    WORKING_DIRECTORY,
     Action,
     ActionOutcome,
     ActionResult,
@@ -29,17 +32,20 @@ from orch23.model.action import (
     Completed,
     EngineUnavailable,
     InputsChanged,
+    Interpreter,
     Output,
     TimedOut,
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
-from orch23.resolve.commands import EMPTY_CONFIG, REPORTER_FOLDER, REPORTER_MODULE, SHELL, WORKING_DIRECTORY
+from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.ports import FileContentStore
+from orch23.resolve.commands import SHELL
+from orch23.store.sources import NewFile
 
 ROOM_NAME = "/room"
 """What stands for the room's path in everything that a process printed: the path itself differs each time."""
 
-_PLUGIN = Path(__file__).parent / "pytest_plugin"
 _SCRIPT = "command.sh"
 _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
 """The limits of Linux: MAX_ARG_STRLEN with pages of 4 KiB, and a quarter of a stack of 8 MiB."""
@@ -47,14 +53,9 @@ _ARGUMENT_BYTES, _COMMAND_BYTES = 131_072, 2_097_152
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as every shell has it
 
 
-class Contents(Protocol):
-    """Where results go: bytes in, digest out."""
-
-    def put_open(self, descriptor: int, name: str) -> Digest:
-        """Keep the bytes of an open file, which is told of by this name."""
-
-    def put_bytes(self, data: bytes) -> Digest:
-        """Keep some bytes."""
+def own_interpreter(_wanted: Interpreter) -> Path:
+    """Return the interpreter that orch23 runs in."""
+    return Path(sys.executable)
 
 
 class LocalExecutor:
@@ -64,20 +65,25 @@ class LocalExecutor:
         self,
         *,
         rooms: Rooms,
-        contents: Contents,
+        contents: FileContentStore,
         workers: int,
+        interpreters: Callable[[Interpreter], Path] = own_interpreter,
         launcher: Launcher | None = None,
         unconfined: Launcher | None = None,
         caps: OutputCaps | None = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
         """Run `workers` actions at once at most, and become the one to whom lost children return.
 
-        `unconfined` is how the actions are started that ask for no sandbox.
+        `interpreters` finds what an action needs on this machine; it may raise ConfigurationError. `unconfined` is how
+        the actions are started that ask for no sandbox. `redact` takes secrets out of reports before they are stored.
         """
         self._rooms = rooms
         self._contents = contents
         self._launcher = launcher if launcher is not None else PlainLauncher()
         self._unconfined = unconfined if unconfined is not None else PlainLauncher()
+        self._interpreters = interpreters
+        self._redact = redact
         self._caps = caps if caps is not None else OutputCaps()
         self.has_started = False
         """Whether any process was started."""
@@ -123,6 +129,10 @@ class LocalExecutor:
         if (refusal := _refusal(action)) is not None:
             return EngineUnavailable(refusal)
         try:
+            interpreter = self._interpreters(action.python)
+        except ConfigurationError as missing:
+            return EngineUnavailable(missing.diagnostics[0].message, diagnostic=missing.diagnostics[0])
+        try:
             folders = (*action.output_folders, *folders_of(action.writable or ()))
             room = self._rooms.lay(action.inputs, action.working_directory, folders)
         except OSError as problem:
@@ -131,7 +141,7 @@ class LocalExecutor:
             return room
         outcome: ActionOutcome | None = None
         try:
-            outcome = self._run_in(room, action)
+            outcome = self._run_in(room, action, interpreter)
             return outcome
         finally:
             is_clean = outcome is not None and self._leaves_nobody(action, outcome)
@@ -146,8 +156,10 @@ class LocalExecutor:
         ended = isinstance(outcome, Completed) and not outcome.result.violations
         return ended and self._workers == 1 and not action.sandbox
 
-    def _run_in(self, room: Room, action: Action) -> ActionOutcome:
+    def _run_in(self, room: Room, action: Action, interpreter: Path) -> ActionOutcome:
         try:
+            if lost := self._lay_tools(room, action):
+                return InputsChanged(lost)
             made = make_files(room, action.writable or ())
             if action.writable is not None and not action.reports:
                 make_cache(room)
@@ -158,7 +170,7 @@ class LocalExecutor:
         report = None
         try:
             try:
-                end = self._start(room, action, channel)
+                end = self._start(room, action, interpreter, channel)
             finally:
                 report = channel.finish() if channel is not None else None
         except LaunchRefusedError as refused:
@@ -175,19 +187,31 @@ class LocalExecutor:
         launcher = self._launcher if action.sandbox else self._unconfined
         return None if action.writable is None or launcher.tier != "none" else stamps_of(room, action.writable)
 
-    def _start(self, room: Room, action: Action, channel: ReportChannel | None) -> ProcessEnd:
-        interpreter = Path(action.interpreter)
+    def _lay_tools(self, room: Room, action: Action) -> tuple[str, ...]:
+        """Put the tools beside the tree, where the process can read them. Return those whose bytes are missing."""
+        lost = []
+        if action.tools:
+            room.tools.mkdir(mode=0o700, parents=True)
+        for name, entry in action.tools.items():
+            try:
+                with NewFile(room.tools / name, executable=entry.executable) as descriptor:
+                    self._contents.copy_to(entry.digest, descriptor, name)
+            except MissingBytesError:
+                lost.append(name)
+        return tuple(lost)
+
+    def _start(self, room: Room, action: Action, interpreter: Path, channel: ReportChannel | None) -> ProcessEnd:
         launcher = self._launcher if action.sandbox else self._unconfined
         seen = launcher.seen(room)
         env = room_environment(seen, interpreter, {**cache_folders(seen, action), **action.env})
         argv = _with_script(room, seen, action.argv)
-        if argv[0] == "python":
+        if argv[0] == PYTHON:
             argv = (str(interpreter), *argv[1:])
+        if action.tools:
+            tools, cwd = str(seen.tools), str(seen.work / action.working_directory)
+            argv = tuple(one.replace(TOOLS_FOLDER, tools).replace(WORKING_DIRECTORY, cwd) for one in argv)
         if channel is not None:
-            _lay_reporter(room)
-            reporter, cwd = str(seen.own / "reporter"), str(seen.work / action.working_directory)
-            env |= pass_environment(channel) | {"PYTHONPATH": reporter}
-            argv = tuple(a.replace(REPORTER_FOLDER, reporter).replace(WORKING_DIRECTORY, cwd) for a in argv)
+            env |= pass_environment(channel) | {"PYTHONPATH": str(seen.tools)}
             channel.start()
         wanted = Launch(
             argv=argv,
@@ -235,7 +259,7 @@ class LocalExecutor:
                 written=self._keep(room, scan),
                 removed=scan.removed,
                 output=output,
-                report=None if report is None else report.replace(str(room.root).encode(), ROOM_NAME.encode()),
+                report=None if report is None else self._keep_report(room, report),
                 violations=(*scan.violations, *_survivors(end), *_excess(end)),
                 duration_s=end.duration_s,
                 touched=read_only.touched,
@@ -255,10 +279,15 @@ class LocalExecutor:
             for path, executable in scan.written.items():
                 descriptor = open_one(path)
                 try:
-                    kept[path] = FileEntry(self._contents.put_open(descriptor, path.rpartition("/")[2]), executable)
+                    kept[path] = FileEntry(self._contents.adopt(descriptor, path.rpartition("/")[2]), executable)
                 finally:
                     os.close(descriptor)
         return kept
+
+    def _keep_report(self, room: Room, report: bytes) -> Digest:
+        """Store a report without secrets, with one name for every room."""
+        text = report.replace(str(room.root).encode(), ROOM_NAME.encode()).decode("utf-8", "surrogateescape")
+        return self._contents.put(self._redact(text).encode("utf-8", "surrogateescape"))
 
     def _output(self, room: Room, end: ProcessEnd) -> Output:
         """Return what was printed, with one name for every room."""
@@ -276,7 +305,7 @@ class LocalExecutor:
         )
         if end.end == "flooded":
             text += f"\nkilled: it printed more than {self._caps.log_bytes} bytes\n"
-        log = self._contents.put_bytes(end.log.read_bytes().replace(path, name))
+        log = self._contents.put(end.log.read_bytes().replace(path, name))
         return Output(text, end.size_bytes, log)
 
 
@@ -287,15 +316,9 @@ def _refusal(action: Action) -> str | None:
         return f"the environment of a step may not hold {', '.join(names)}; take them out of `env`"
     if not action.argv or any("\0" in part for part in action.argv):
         return "the command is empty or holds a NUL character"
+    if _SCRIPT in action.tools:
+        return f"no tool of an action may be named {_SCRIPT}"
     return None
-
-
-def _lay_reporter(room: Room) -> None:
-    """Put the plugin and the empty config beside the room, where the process can read them."""
-    folder = room.own / "reporter"
-    folder.mkdir(mode=0o700, parents=True)
-    for name in (f"{REPORTER_MODULE}.py", EMPTY_CONFIG):
-        shutil.copyfile(_PLUGIN / name, folder / name)
 
 
 def _with_script(room: Room, seen: Room, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -304,11 +327,10 @@ def _with_script(room: Room, seen: Room, argv: tuple[str, ...]) -> tuple[str, ..
     data = text.encode("utf-8", "surrogateescape")
     if tuple(shell) != SHELL or len(data) < _ARGUMENT_BYTES:
         return argv
-    folder = room.own / "reporter"
-    folder.mkdir(mode=0o700, parents=True)
-    (folder / _SCRIPT).write_bytes(data)
+    room.tools.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (room.tools / _SCRIPT).write_bytes(data)
     # Not by `source`: the shell's messages would name the file, which has another path each time.
-    path = shlex.quote(str(seen.own / "reporter" / _SCRIPT))
+    path = shlex.quote(str(seen.tools / _SCRIPT))
     return (*SHELL, f'orch23=$(<{path}); eval "unset orch23; $orch23"')
 
 

@@ -68,6 +68,11 @@ class Room(Struct, frozen=True):
         return self.root.with_name(f"{self.root.name}{_OWN}")
 
     @property
+    def tools(self) -> Path:
+        """Return the directory of the action's tools and of other files for the process. It cannot write there."""
+        return self.own / "tools"
+
+    @property
     def log(self) -> Path:
         """Give the place beside the room for what its process prints, where that is much."""
         return self.root.with_name(f"{self.root.name}{_LOG}")

@@ -1,22 +1,52 @@
-"""One process fully spelled out, and what came of it: the shapes of Bazel's Remote Execution API v2, as values."""
+"""One process fully spelled out, and what came of it: the shapes of Bazel's Remote Execution API v2, as values.
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+Both can be sent to another machine: they name files by digest, and no path of this machine is in them.
+"""
 
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_json
 from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
+PYTHON = "python"
+"""The first word of a command that stands for the interpreter of the action."""
+
+TOOLS_FOLDER = "{orch23:tools}"
+"""In the argv of an action with tools: the absolute path of the folder that they are in."""
+
+WORKING_DIRECTORY = "{orch23:cwd}"
+"""In the argv of an action with tools: the absolute path of the working directory."""
+
+
+class Interpreter(Struct, frozen=True):
+    """Which Python an action needs. Each executor resolves it to a path of its own machine.
+
+    `declared` is the key `python` of the stage, None for the default. `version` (X.Y) and `pytest` (the major version,
+    or empty) are what the key of the stage was computed with. Where they are empty, any will do.
+    """
+
+    declared: str | None = None
+    version: str = ""
+    pytest: str = ""
+
 
 class Action(Struct, frozen=True, kw_only=True):
     """A process and the tree it starts from. Paths are POSIX and relative to the root of the project.
 
-    `argv[0] == "python"` means `interpreter`. `env` is all that is added to the environment that the executor
-    makes from nothing. `output_folders` exist before it starts (as REAPI has it). `scratch` are name patterns that are
-    no part of the result. With `reports` set the process is given a channel on which a pytest plugin reports. Without
-    `sandbox` it is not confined. Nothing here is an absolute path but `interpreter`.
+    `argv[0] == PYTHON` means the interpreter that `python` names, which is first on PATH in any case. `env` is all that
+    is added to the environment that the executor makes from nothing. `output_folders` exist before it starts (as REAPI
+    has it). `scratch` are name patterns that are no part of the result. Without `sandbox` it is not confined.
+
+    The bytes of `inputs` and `tools` are in the content store. `tools` are files, by name, that the executor puts into
+    a folder outside of the tree, which the process cannot write. `TOOLS_FOLDER` and `WORKING_DIRECTORY` are replaced in
+    each argument of an action with tools. With `reports` the folder of the tools is the PYTHONPATH, and the pytest
+    plugin in it reports to the executor on a channel that the code under test cannot forge.
 
     `writable` is None where the process may write its whole tree. Else it may write these paths of it and no others: a
     folder ends with `/`, everything else is a file; both are made where they are missing.
@@ -24,20 +54,21 @@ class Action(Struct, frozen=True, kw_only=True):
 
     argv: tuple[str, ...]
     inputs: Mapping[str, FileEntry]
-    interpreter: str
+    python: Interpreter = Interpreter()
     working_directory: str = "."
     output_folders: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     scratch: tuple[str, ...] = ()
     timeout_s: float = 300.0
     network: bool = False
+    tools: Mapping[str, FileEntry] = field(default_factory=dict)
     reports: bool = False
     sandbox: bool = True
     limits: StepLimits = DEFAULT_LIMITS
     writable: tuple[str, ...] | None = None
 
     def digest(self) -> str:
-        """Return the identity of the action: what it does, apart from limits, the sandbox and absolute paths."""
+        """Return the identity of the action: what it does, apart from limits, the sandbox and where its Python is."""
         return digest_json(
             {
                 "argv": self.argv,
@@ -48,9 +79,40 @@ class Action(Struct, frozen=True, kw_only=True):
                 "scratch": self.scratch,
                 "network": self.network,
                 "reports": self.reports,
+                **({} if not self.tools else {"tools": {name: str(entry) for name, entry in self.tools.items()}}),
+                **({} if not self.python.version else {"python": (self.python.version, self.python.pytest)}),
                 **({} if self.writable is None else {"writable": self.writable}),
             }
         )
+
+    def to_bytes(self) -> bytes:
+        """Return the only JSON bytes of the action.
+
+        Raises:
+            ValueError: a text of it is not Unicode.
+
+        """
+        return _encode(self, Action)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Action":
+        """Return the action that `to_bytes` was called on.
+
+        Raises:
+            ValueError: these are not the bytes of an action, or a path of it leads out of its tree. An unknown field is
+                refused too: it could be a restriction.
+
+        """
+        action: Action = _decode(data, cls)
+        _check_inside((*action.inputs, *(entry.link for entry in action.inputs.values() if entry.link)))
+        _check_inside(path.removesuffix("/") for path in (*action.output_folders, *(action.writable or ())))
+        if action.working_directory != ".":
+            _check_inside((action.working_directory,))
+        if any("/" in name for name in action.tools):
+            message = "the name of a tool has a directory"
+            raise ValueError(message)
+        _check_inside(action.tools)
+        return action
 
 
 class Output(Struct, frozen=True):
@@ -67,28 +129,29 @@ class Output(Struct, frozen=True):
 class ActionResult(Struct, frozen=True, kw_only=True):
     """What a finished process left. `written` and `removed` are the difference of its tree to what it started from.
 
-    The bytes of everything in `written` are in the store. `violations` are things that no result may hold:
-    links, special files, setuid bits, more than the caps. `touched` are paths of a read-only tree that were changed
-    all the same, also where they are as before in the end: only a step without a sandbox can do that.
+    The bytes of everything in `written`, of `output.log` and of `report` are in the content store. `report` has the
+    lines of JSON that the pytest plugin reported, None where it reported nothing. `violations` are things that no
+    result may hold: links, special files, setuid bits, more than the caps. `touched` are paths of a read-only tree that
+    were changed all the same, also where they are as before in the end: only a step without a sandbox can do that.
     """
 
     exit_code: int
     written: Mapping[str, FileEntry]
     removed: tuple[str, ...] = ()
     output: Output = Output("")
-    report: bytes | None = None
+    report: Digest | None = None
     violations: tuple[Diagnostic, ...] = ()
     duration_s: float = 0.0
     touched: tuple[str, ...] = ()
 
 
-class Completed(Struct, frozen=True):
+class Completed(Struct, frozen=True, tag="completed"):
     """The process ended by itself."""
 
     result: ActionResult
 
 
-class TimedOut(Struct, frozen=True):
+class TimedOut(Struct, frozen=True, tag="timed_out"):
     """The process was killed, with all of its children, when its time was up. It left `written` and `removed`."""
 
     output: Output
@@ -97,20 +160,20 @@ class TimedOut(Struct, frozen=True):
     removed: tuple[str, ...] = ()
 
 
-class Cancelled(Struct, frozen=True):
+class Cancelled(Struct, frozen=True, tag="cancelled"):
     """The build was asked to stop; the process and its children were killed."""
 
 
-class InputsChanged(Struct, frozen=True):
-    """These inputs no longer had the promised bytes when they were copied into the room; nothing was run."""
+class InputsChanged(Struct, frozen=True, tag="inputs_changed"):
+    """The bytes of these inputs were not to be had when the tree was made; nothing was run."""
 
     paths: tuple[str, ...]
 
 
-class EngineUnavailable(Struct, frozen=True):
+class EngineUnavailable(Struct, frozen=True, tag="engine_unavailable"):
     """The process could not be started, for a reason that is no fault of the stage's inputs.
 
-    `diagnostic` is what there is to tell of a sandbox that could not be had, which stops the build.
+    `diagnostic` is set where the machine lacks what the process needs, such as a sandbox, which stops the build.
     """
 
     reason: str
@@ -119,3 +182,63 @@ class EngineUnavailable(Struct, frozen=True):
 
 
 ActionOutcome: TypeAlias = Completed | TimedOut | Cancelled | InputsChanged | EngineUnavailable
+
+
+def outcome_to_bytes(outcome: ActionOutcome) -> bytes:
+    """Return the only JSON bytes of an outcome.
+
+    Raises:
+        ValueError: a text of it is not Unicode.
+
+    """
+    return _encode(outcome, ActionOutcome)
+
+
+def outcome_from_bytes(data: bytes) -> ActionOutcome:
+    """Return the outcome that `outcome_to_bytes` was called with.
+
+    Raises:
+        ValueError: these are not the bytes of an outcome, or a file that it names is outside of the tree.
+
+    """
+    outcome: ActionOutcome = _decode(data, ActionOutcome)
+    left = outcome.result if isinstance(outcome, Completed) else outcome
+    if isinstance(left, ActionResult | TimedOut):
+        _check_inside((*left.written, *left.removed))
+    return outcome
+
+
+def _encode(value: object, kind: object) -> bytes:
+    written = msgspec.json.encode(value)
+    return _canonical(_decoder(kind).decode(written))  # so that equal values have equal bytes: 300 is 300.0
+
+
+def _decode(data: bytes, kind: object) -> Any:
+    try:
+        value = _decoder(kind).decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
+    if _canonical(value) != data:  # fields that are unknown or there twice
+        message = "the bytes are not the canonical JSON of what they say"
+        raise ValueError(message)
+    return value
+
+
+def _canonical(value: object) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+@cache
+def _decoder(kind: object) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(kind, strict=True)
+
+
+def _check_inside(paths: Iterable[str]) -> None:
+    """Raise ValueError for a path that is absolute, climbs, or has an empty segment or a NUL."""
+    for path in paths:
+        if not _NOT_INSIDE.isdisjoint(path.split("/")) or "\0" in path:
+            message = f"the path {path!r} leads out of the tree"
+            raise ValueError(message)
+
+
+_NOT_INSIDE = frozenset({"", ".", ".."})

@@ -5,13 +5,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from orch23.model.action import PYTHON, TOOLS_FOLDER, WORKING_DIRECTORY
 from orch23.model.pipeline import PytestStep, ShellStep
-
-REPORTER_FOLDER = "{orch23:reporter}"
-"""Stands for the folder, outside the tree, where the executor puts the reporting plugin and the empty config."""
-
-WORKING_DIRECTORY = "{orch23:cwd}"
-"""Stands for the absolute working directory of the process."""
 
 SHELL = ("bash", "-euo", "pipefail", "-c")
 """What runs a command that is one text."""
@@ -22,7 +17,7 @@ EMPTY_CONFIG = "orch23.ini"
 
 
 class PytestCommand(Struct, frozen=True):
-    """The argv and environment of a pytest step; the placeholders in it are filled in by the executor."""
+    """The argv and environment of a pytest step. Its tools are the plugin `REPORTER_MODULE` and `EMPTY_CONFIG`."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
@@ -41,13 +36,13 @@ def pytest_command(step: PytestStep) -> PytestCommand:
     `-P` keeps a local pytest.py out; the config, the root and the python path are named, since pytest would look
     for them in the tree; the cut-off for conftest files is the root, since it would follow the config.
     """
-    config = step.config if step.config is not None else f"{REPORTER_FOLDER}/{EMPTY_CONFIG}"
+    config = step.config if step.config is not None else f"{TOOLS_FOLDER}/{EMPTY_CONFIG}"
     plugins = tuple(part for name in step.plugins for part in ("-p", name))
     # An absolute path each: pytest takes relative ones from the config's folder, not from the root.
     python_path = " ".join(shlex.quote(_below_cwd(path)) for path in step.pythonpath)
     return PytestCommand(
         argv=(
-            *("python", "-P", "-m", "pytest"),
+            *(PYTHON, "-P", "-m", "pytest"),
             *("-p", "no:cacheprovider", "-p", REPORTER_MODULE),
             *plugins,
             *("-c", config, "--rootdir=.", "--confcutdir=."),
@@ -63,7 +58,7 @@ def display_command(argv: tuple[str, ...]) -> str:
     """Return a command as a person would type it, without what orch23 added to a pytest command."""
     if REPORTER_MODULE in argv:
         own = argv.index("addopts=") + 1
-        return shlex.join(("python", "-m", "pytest", *argv[own:]))
+        return shlex.join((PYTHON, "-m", "pytest", *argv[own:]))
     return shlex.join(argv)
 
 

@@ -1,15 +1,15 @@
 """Keep bytes under their sha256, and never give out others."""
 
 import contextlib
-import errno
 import hashlib
 import os
 import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.store.beneath import leaves, open_regular, read_all
+from orch23.store.beneath import open_regular, read_all
 from orch23.store.clone import CHUNK_BYTES, copy_hashed, hash_file
 from orch23.store.durable import (
     PRIVATE_FOLDER,
@@ -36,7 +36,7 @@ class Contents:
         self._made: set[str] = set()
         self._meter = meter
         self._verified: set[str] = set()
-        self.read_from: set[Path] = set()
+        self.read_digests: set[Digest] = set()
         self._damaged: set[str] = set()
         self.healed: list[str] = []
         self.added_bytes = 0
@@ -62,8 +62,8 @@ class Contents:
     def _place(self, sha256: str) -> str:
         return f"{self._base}/{sha256[:2]}/{sha256}"
 
-    def put_bytes(self, data: bytes) -> Digest:
-        """Keep some bytes and return their digest."""
+    def put(self, data: bytes) -> Digest:
+        """Store some bytes and return their digest."""
         digest = digest_bytes(data)
         if not self._holds(digest):
             self._make_folders(digest.sha256[:2])
@@ -79,75 +79,71 @@ class Contents:
                 raise
         return digest
 
-    def put_file(self, path: Path) -> Digest:
-        """Keep the bytes of a regular file and return their digest; the memory needed does not grow with the file.
+    def put_chunks(self, chunks: Iterable[bytes]) -> Digest:
+        """Store what the chunks make together and return its digest. Nothing is stored if they raise."""
 
-        Raises:
-            SafetyError: it is a link, or no regular file.
+        def write(target: int) -> tuple[str, int]:
+            hasher, size_bytes = hashlib.sha256(), 0
+            for chunk in chunks:
+                hasher.update(chunk)
+                write_all(target, chunk)
+                size_bytes += len(chunk)
+            return hasher.hexdigest(), size_bytes
 
+        return self._put_written(write)
+
+    def adopt(self, descriptor: int, name: str = "") -> Digest:
+        """Store the bytes of an open regular file, from its beginning, and return their digest.
+
+        Blocks are shared where the file system can. The memory needed does not grow with the file.
         """
-        source = open_regular(path)
-        if source is None:
-            if not path.is_symlink() and not path.exists():
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-            raise leaves(str(path))
-        try:
-            return self.put_open(source, path.name)
-        finally:
-            os.close(source)
+        size_bytes = os.fstat(descriptor).st_size
+        if size_bytes <= CHUNK_BYTES:
+            return self.put(read_all(os.dup(descriptor)))
+        advance = self._meter("copying", name, size_bytes)
+        return self._put_written(lambda target: copy_hashed(descriptor, target, advance))
 
-    def put_open(self, source: int, name: str) -> Digest:
-        """Keep the bytes of an open regular file, from its beginning, and return their digest; `name` is what is told.
-
-        The memory needed does not grow with the file.
-        """
-        if os.fstat(source).st_size <= CHUNK_BYTES:
-            return self.put_bytes(read_all(os.dup(source)))
-        return self._put_stream(source, name)
-
-    def read(self, digest: Digest) -> bytes:
+    def get(self, digest: Digest) -> bytes:
         """Return the bytes of a digest.
 
         Raises:
-            MissingBytesError: they are not there, or were damaged: then they count as lost until they are put again.
+            MissingBytesError: they are missing or damaged. Damaged bytes count as missing until they are put again.
 
         """
-        source = open_regular(self._place(digest.sha256))
-        if source is None:
-            raise MissingBytesError(digest.sha256)
+        source = self._open(digest)
         data = read_all(source)
         self._judge(digest, hashlib.sha256(data).hexdigest())
-        self.read_from.add(self.path_of(digest))
+        self.read_digests.add(digest)
         return data
 
-    def copy_to(self, digest: Digest, target: Path, *, executable: bool) -> None:
-        """Make a file of these bytes; its blocks are shared where the filesystem can, its inode never is.
+    def get_chunks(self, digest: Digest) -> Iterator[bytes]:
+        """Yield the bytes of a digest in pieces. They are verified when the last one was yielded.
 
         Raises:
-            MissingBytesError: the bytes are not there, or were damaged; the target is not left behind.
+            MissingBytesError: as for `get`.
 
         """
-        mode = 0o777 if executable else 0o666
-        descriptor = create_file(target, mode)
+        source = self._open(digest)
         try:
-            try:
-                self.write_to(digest, descriptor, target.name)
-            finally:
-                os.close(descriptor)
-        except BaseException:
-            discard(target)
-            raise
+            hasher = hashlib.sha256()
+            while chunk := os.read(source, CHUNK_BYTES):
+                hasher.update(chunk)
+                yield chunk
+        finally:
+            os.close(source)
+        self._judge(digest, hasher.hexdigest())
+        self.read_digests.add(digest)
 
-    def write_to(self, digest: Digest, descriptor: int, name: str = "") -> None:
-        """Write the bytes of a digest to a new file that is open for reading and writing; `name` is what it is told as.
+    def copy_to(self, digest: Digest, descriptor: int, name: str = "") -> None:
+        """Write the bytes of a digest to an empty file that is open for reading and writing.
+
+        Blocks are shared where the file system can; the inode never is.
 
         Raises:
-            MissingBytesError: they are not there, or were damaged; what was written is then not to be used.
+            MissingBytesError: they are missing or damaged. Delete the file: what was written is not verified.
 
         """
-        source = open_regular(self._place(digest.sha256))
-        if source is None:
-            raise MissingBytesError(digest.sha256)
+        source = self._open(digest)
         try:
             found, _ = copy_hashed(source, descriptor, self._meter("copying", name, digest.size_bytes))
         finally:
@@ -161,9 +157,7 @@ class Contents:
             MissingBytesError: they are not there, or were damaged; a damaged blob is deleted.
 
         """
-        source = open_regular(self._place(digest.sha256))
-        if source is None:
-            raise MissingBytesError(digest.sha256)
+        source = self._open(digest)
         try:
             found, _ = hash_file(source, self._meter("checking", digest.sha256[:12], digest.size_bytes))
         finally:
@@ -192,12 +186,19 @@ class Contents:
         """Remove what killed processes left. Only for the holder of the build lock."""
         sweep_temps(self._folder)
 
-    def _put_stream(self, source: int, name: str) -> Digest:
+    def _open(self, digest: Digest) -> int:
+        source = open_regular(self._place(digest.sha256))
+        if source is None:
+            raise MissingBytesError(digest.sha256)
+        return source
+
+    def _put_written(self, write: Callable[[int], tuple[str, int]]) -> Digest:
+        """Store what `write` writes to an empty file; it returns the sha256 and the size of that."""
         self._make_folders("")
         descriptor, temp = open_temp(self._base, 0o444)
         try:
             try:
-                found = copy_hashed(source, descriptor, self._meter("copying", name, os.fstat(source).st_size))
+                found = write(descriptor)
             finally:
                 os.close(descriptor)
             digest = Digest(*found)
@@ -246,15 +247,3 @@ class Contents:
             self._damaged.add(digest.sha256)
             self.healed.append(f"{digest.sha256}: the stored bytes were damaged")
         raise MissingBytesError(digest.sha256)
-
-
-def create_file(target: Path, mode: int) -> int:
-    """Make a new file open for reading and writing in place of what is there: no shared inode is written through."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    while True:
-        try:
-            return os.open(target, flags, mode)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            target.unlink()

@@ -26,9 +26,9 @@ class Inspection(Struct, frozen=True, kw_only=True):
 
 def tallies(store: Store) -> tuple[Tally, ...]:
     """Return what a store holds, by kind, and last whatever else lies there. Writes nothing."""
-    blobs = [digest.size_bytes for digest, _ in blobs_of(store.contents.folder)]
+    blobs = [digest.size_bytes for digest, _ in blobs_of(store.disk.contents.folder)]
     exchanges, originals = store.exchanges.files(), store.exchanges.originals()
-    shelves, records_bytes = counted(store.records.folder)
+    shelves, records_bytes = counted(store.disk.records.folder)
     files, all_bytes = counted(store.folder)
     known = (
         Tally("stored_files", len(blobs), sum(blobs)),
@@ -42,14 +42,14 @@ def tallies(store: Store) -> tuple[Tally, ...]:
 
 def inspect(store: Store) -> Inspection:
     """Read all of a store, and drop what is damaged, as a build does that meets it. Only under the build lock."""
-    blobs = [digest for digest, _ in blobs_of(store.contents.folder)]
+    blobs = [digest for digest, _ in blobs_of(store.disk.contents.folder)]
     for digest in blobs:
         try:
-            store.contents.check(digest)
+            store.disk.contents.check(digest)
         except MissingBytesError:  # told in `healed`
-            store.contents.drop(digest)
+            store.disk.contents.drop(digest)
     results = len(store.records.survey())
-    store.records.drop(frozenset())
+    store.disk.records.drop(frozenset())
     answers = len(store.exchanges.files())
     store.exchanges.inspect()
     return Inspection(

@@ -1,6 +1,7 @@
 """Open the store of a project: all of its parts, at their places, without writing a byte."""
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.digest import Digest
 from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.own_files import LOGS
+from orch23.model.ports import ContentStore, FileContentStore, ResultIndex
 from orch23.model.typed import decode
-from orch23.store.beneath import directory, leaves, read_regular, split
+from orch23.store.beneath import directory, leaves, open_file, read_regular, split
 from orch23.store.build_lock import BuildLock, check_folder
 from orch23.store.codes import E_STORE_VERSION
 from orch23.store.compiled import Compiled
@@ -26,6 +29,7 @@ from orch23.store.durable import (
     is_temp,
     seal,
     sweep_temps,
+    sync_filesystem,
     unseal,
     write_atomic,
 )
@@ -40,6 +44,7 @@ from orch23.store.records import Records
 from orch23.store.removal import TIER_SHOWN, remove_strange
 from orch23.store.sources import Sources
 from orch23.store.standing import Standing, standing
+from orch23.store.transfers import with_transfers
 from orch23.store.workspace import TABLE as FILES_TABLE
 from orch23.store.workspace import Workspace
 
@@ -56,6 +61,16 @@ DEFAULT_CAP_BYTES = 10_000_000_000
 _NOTED = "writing.json"
 
 
+class Disk(Struct, frozen=True):
+    """The parts of a store in `.orch23/` itself, for what is about that folder, such as `gc`.
+
+    `contents` is not used for builds if the contents are elsewhere.
+    """
+
+    contents: Contents
+    records: Records
+
+
 class Store(Struct, frozen=True, kw_only=True):
     """The parts of a project's store. Each makes its folder when it first writes.
 
@@ -66,8 +81,9 @@ class Store(Struct, frozen=True, kw_only=True):
     folder: Path
     logs: Path
     rooms: Path
-    contents: Contents
-    records: Records
+    contents: FileContentStore
+    records: ResultIndex
+    disk: Disk
     exchanges: Exchanges
     workspace: Workspace
     sources: Sources
@@ -88,11 +104,35 @@ class Store(Struct, frozen=True, kw_only=True):
 
         return Collector(
             self.folder,
-            contents=self.contents,
-            records=self.records,
+            contents=self.disk.contents,
+            records=self.disk.records,
             exchanges=self.exchanges,
             on_disk=self.workspace.entry,
         )
+
+    def take_in(self, path: str) -> Digest:
+        """Store the bytes of a file of the project and return their digest.
+
+        Raises:
+            FileNotFoundError: there is no file.
+            SafetyError: it is a link or not a regular file, or a directory of its path is a link.
+
+        """
+        source = open_file(self.root, path)
+        if source is None:
+            if not os.path.lexists(self.root / path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise leaves(path)
+        try:
+            return self.contents.adopt(source, path.rpartition("/")[2])
+        finally:
+            os.close(source)
+
+    def sync(self) -> None:
+        """Make all contents and records that were put so far durable."""
+        self.contents.sync()
+        if self.contents is not self.disk.contents and self.folder.is_dir():  # else it has synced the records as well
+            sync_filesystem(self.folder)
 
     def sweep(self) -> None:
         """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock.
@@ -107,8 +147,8 @@ class Store(Struct, frozen=True, kw_only=True):
             write_atomic(self.folder / "VERSION", STORE_VERSION, mode=PRIVATE_FILE)
         for folder in (self.folder, self.logs):
             _close_up(folder)
-        self.contents.sweep()
-        self.records.sweep()
+        self.disk.contents.sweep()
+        self.disk.records.sweep()
         self.exchanges.sweep()
         sweep_temps(self.folder)
         sweep_temps(self.logs)
@@ -147,7 +187,7 @@ class Store(Struct, frozen=True, kw_only=True):
         for the holder of the build lock.
         """
         tables, edits = dict(fresh or {}), dict(changed or {})
-        rows, some = self.records.index_rows()
+        rows, some = self.disk.records.index_rows()
         files = self.workspace.index_rows()
         if rows is not None:
             tables[RECORDS_TABLE] = rows
@@ -178,12 +218,15 @@ class Store(Struct, frozen=True, kw_only=True):
 
     def healed(self) -> tuple[str, ...]:
         """Return everything that was found damaged so far and dropped."""
-        parts = (self.mended, self.contents.healed, self.records.healed, self.exchanges.healed, self.promoter.healed)
+        contents, records = self.disk.contents.healed, self.disk.records.healed
+        parts = (self.mended, contents, records, self.exchanges.healed, self.promoter.healed)
         return tuple(line for part in parts for line in part)
 
 
-def open_store(root: Path, meter: Meter = silent) -> Store:
+def open_store(root: Path, meter: Meter = silent, contents: ContentStore | None = None) -> Store:
     """Return the store of the project at `root`, there or not; long work on files is reported to the meter.
+
+    `contents` is where the bytes are, if not in `.orch23/`.
 
     Raises:
         CorruptStateError: it is of a version that this orch23 does not know, or what lies in its place is no folder.
@@ -199,20 +242,22 @@ def open_store(root: Path, meter: Meter = silent) -> Store:
     is_strange = standing(folder) is Standing.STRANGE
     place = folder if not is_strange else root / f"{FOLDER}-{os.urandom(8).hex()}"  # there is no such folder
     _check_version(place / "VERSION")
-    contents = Contents(place / "cas", meter)
     index = Index(index_folder(place) / INDEX_FILE)
+    disk = Disk(Contents(place / "cas", meter), Records(place / "records", index))
+    used = disk.contents if contents is None else with_transfers(contents)
     workspace = Workspace(root, index, meter=meter)
     return Store(
         root=root,
         folder=folder,
         logs=root / LOGS,
         rooms=place / "rooms",
-        contents=contents,
-        records=Records(place / "records", index),
+        contents=used,
+        records=disk.records,
+        disk=disk,
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,
-        sources=Sources(contents, workspace, meter),
-        promoter=Promoter(root, place / "promote.json", contents, meter),
+        sources=Sources(used, workspace, meter),
+        promoter=Promoter(root, place / "promote.json", used, meter),
         index=index,
         pipelines=Compiled(index, "pipelines", ("load", "model", "resolve", "checks")),
         plans=Compiled(index, "plans", ("plan", "model")),

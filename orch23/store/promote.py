@@ -13,12 +13,12 @@ from orch23.decide.protected import NOTHING_DECLARED
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.ports import FileContentStore
 from orch23.model.protected import sealed_reason
 from orch23.model.typed import decode, encode
 from orch23.store.beneath import Directories, directory, make_directories, open_regular, read_regular, split
 from orch23.store.clone import hash_file
 from orch23.store.codes import E_PROTECTED
-from orch23.store.contents import Contents
 from orch23.store.durable import (
     PRIVATE_FILE,
     is_temp,
@@ -61,7 +61,7 @@ class Promoter:
     file that has the new bytes is left, one that has the old bytes is replaced, one with any others is a person's.
     """
 
-    def __init__(self, root: Path, redo: Path, contents: Contents, meter: Meter = silent) -> None:
+    def __init__(self, root: Path, redo: Path, contents: FileContentStore, meter: Meter = silent) -> None:
         """Take the root, the file of the redo record, the store of the bytes, and who is told of long work."""
         self._root = root
         self._redo = redo
@@ -229,7 +229,7 @@ class Promoter:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temp, flags, 0o777 if entry.executable else 0o666, dir_fd=parent)
         try:
-            self._contents.write_to(entry.digest, descriptor, name)
+            self._contents.copy_to(entry.digest, descriptor, name)
         finally:
             os.close(descriptor)
 

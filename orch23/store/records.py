@@ -127,6 +127,10 @@ class Records:
         """Return the records of a stage key, newest first, without kept failures."""
         return tuple(record for record in self._newest("key", key) if not record.failed)
 
+    def has(self, key: str) -> bool:
+        """Return whether there is a record of a stage key, not counting retained failures."""
+        return bool(self.by_key(key))
+
     def by_core(self, core: str) -> tuple[Record, ...]:
         """Return the records that differ in verification alone, newest first, without kept failures."""
         return tuple(record for record in self._newest("core", core) if not record.failed)

@@ -4,16 +4,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.record import LockFile
-from orch23.store.contents import Contents
 from orch23.store.lock_file import read_lock, write_lock
-from orch23.store.opening import open_store
+from orch23.store.opening import Store, open_store
 from tests.catalogue.commands import built
 from tests.catalogue.provoking import Trigger, Triggers, shown, told
 from tests.project import Project, scripted
@@ -168,17 +166,17 @@ def a_path_with_two_owners(project: Project) -> set[str]:
 @TRIGGERS.of("E711")
 def input_that_never_rests(project: Project) -> set[str]:
     """Let an input change each time that it is about to be read."""
-    take, times = Contents.put_file, iter(range(1, 100))
+    take, times = Store.take_in, iter(range(1, 100))
     second = {"inputs": ["in.txt"], "outputs": ["out.txt"], "shell": "cp in.txt out.txt"}
     project.write({**scripted({"a": second}, {}), "in.txt": "0"})
 
-    def change_and_take(contents: Contents, path: Path) -> Digest:
-        if path.name != "in.txt":
-            return take(contents, path)
+    def change_and_take(store: Store, path: str) -> Digest:
+        if path != "in.txt":
+            return take(store, path)
         project.edit("in.txt", json.dumps([next(times)] * 9))
-        taken = take(contents, path)
+        taken = take(store, path)
         project.edit("in.txt", json.dumps([next(times)] * 10))
         return taken
 
-    with patch.object(Contents, "put_file", change_and_take):
+    with patch.object(Store, "take_in", change_and_take):
         return shown(project.build())

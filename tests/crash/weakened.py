@@ -29,7 +29,7 @@ def in_place() -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o755 if entry.executable else 0o644)
         try:
-            promoter._contents.write_to(entry.digest, descriptor)
+            promoter._contents.copy_to(entry.digest, descriptor)
         finally:
             os.close(descriptor)
         return True

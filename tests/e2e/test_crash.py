@@ -17,13 +17,15 @@ import pytest
 from orch23.store.contents import Contents
 from orch23.store.exchanges import Exchanges
 from orch23.store.journal import Journal
+from orch23.store.opening import Store
 from orch23.store.promote import Promoter
 from orch23.store.records import Records
 from tests.e2e.pipelines import REACHING_OUTSIDE, calls, green, note, noted, pipeline, prompt, proposing, what_came
 from tests.project import Project
 
 _STEPS = (
-    *((Contents, name) for name in ("put_bytes", "put_file", "put_open", "sync")),
+    *((Contents, name) for name in ("put", "adopt", "sync")),
+    (Store, "take_in"),
     *((Exchanges, name) for name in ("put", "put_original")),
     (Records, "put"),
     *((Promoter, name) for name in ("promote", "_apply", "_prepare", "_name", "_remove")),

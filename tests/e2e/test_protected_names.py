@@ -222,7 +222,7 @@ def forge(project: Project, stage: str, files: Mapping[str, str], *, name: str =
     """Let the lock file say of a stage that it made these files too; their bytes are in the store."""
     store, path = open_store(project.root), project.root / "pipeline.lock"
     lock = read_lock(path)
-    made = {place: FileEntry(store.contents.put_bytes(text.encode())) for place, text in files.items()}
+    made = {place: FileEntry(store.contents.put(text.encode())) for place, text in files.items()}
     record = lock.records[stage]
     forged = replace(record, stage=name or stage, outputs={**({} if name else record.outputs), **made})
     records: dict[str, Record] = {**lock.records, name or stage: forged}
@@ -279,7 +279,7 @@ def test_no_original_of_a_record_is_put_there(project: Project, force: tuple[str
     forge(project, "a", PRECIOUS)
     store, path = open_store(project.root), project.root / "pipeline.lock"
     lock = read_lock(path)
-    evil = FileEntry(store.contents.put_bytes(b"[core]\n\tfsmonitor = evil\n"))
+    evil = FileEntry(store.contents.put(b"[core]\n\tfsmonitor = evil\n"))
     record = replace(lock.records["a"], originals=dict.fromkeys(PRECIOUS, evil))
     write_lock(project.root, "pipeline.lock", LockFile({"a": record}, {}), "pipeline")
     project.run("clean", *force)
@@ -354,7 +354,7 @@ def plant(project: Project, files: Mapping[str, str | None]) -> None:
     store = open_store(project.root)
     workspace = store.workspace
     new = {
-        path: None if text is None else entry_to_json(FileEntry(store.contents.put_bytes(text.encode())))
+        path: None if text is None else entry_to_json(FileEntry(store.contents.put(text.encode())))
         for path, text in files.items()
     }
     old = {path: None if (entry := workspace.entry(path)) is None else entry_to_json(entry) for path in files}

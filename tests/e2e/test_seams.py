@@ -1,11 +1,9 @@
 """Moments between two steps of a build: an input saved while it is taken in, a crash before the lock is written."""
 
-from pathlib import Path
-
 import pytest
 
 from orch23.model.digest import Digest
-from orch23.store.contents import Contents
+from orch23.store.opening import Store
 from tests.e2e.pipelines import green, pipeline, shell
 from tests.project import Project
 
@@ -18,16 +16,16 @@ def test_an_input_that_is_saved_while_it_is_taken_in_is_taken_as_it_is_then(
     project.write(
         shell("  copy: {inputs: [in.txt], outputs: [out.txt], shell: cp in.txt out.txt}", {"in.txt": "old\n"})
     )
-    take = Contents.put_file
-    saved: list[Path] = []
+    take = Store.take_in
+    saved: list[str] = []
 
-    def save_and_take(contents: Contents, path: Path) -> Digest:
-        if path.name == "in.txt" and not saved:
+    def save_and_take(store: Store, path: str) -> Digest:
+        if path == "in.txt" and not saved:
             saved.append(path)
             project.edit("in.txt", "newer\n")
-        return take(contents, path)
+        return take(store, path)
 
-    monkeypatch.setattr(Contents, "put_file", save_and_take)
+    monkeypatch.setattr(Store, "take_in", save_and_take)
     green(project.build())
     assert saved
     assert project.read("out.txt") == "newer\n"
@@ -39,19 +37,19 @@ def test_an_input_that_never_rests_ends_the_stage_and_not_the_patience(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.write(shell(COPY, {"in.txt": "0"}))
-    take = Contents.put_file
-    saved: list[Path] = []
+    take = Store.take_in
+    saved: list[str] = []
 
-    def save_and_take(contents: Contents, path: Path) -> Digest:
-        if path.name != "in.txt":
-            return take(contents, path)
+    def save_and_take(store: Store, path: str) -> Digest:
+        if path != "in.txt":
+            return take(store, path)
         saved.append(path)
         project.edit("in.txt", "x" * 2 * len(saved))
-        taken = take(contents, path)
+        taken = take(store, path)
         project.edit("in.txt", "x" * (2 * len(saved) + 1))
         return taken
 
-    monkeypatch.setattr(Contents, "put_file", save_and_take)
+    monkeypatch.setattr(Store, "take_in", save_and_take)
     built = project.build()
     assert built.code == 1
     assert "E711" in built.err

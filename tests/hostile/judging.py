@@ -1,8 +1,6 @@
 """Run a real pytest over some files, in any tier of the sandbox, and judge it as a build does."""
 
-import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orch23.decide.expected_tests import expected_tests
@@ -10,13 +8,14 @@ from orch23.decide.verdict import Verdict, judge_pytest
 from orch23.engine.refused_writes import changed_tree
 from orch23.execute.launch import Launcher
 from orch23.execute.local import LocalExecutor
+from orch23.execute.reporter import reporter_files
 from orch23.execute.rooms import Rooms
 from orch23.model.action import Action, ActionResult, Completed
-from orch23.model.digest import Digest, FileEntry, digest_bytes
+from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.pipeline import DEFAULT_SCRATCH, PytestStep, Stage
 from orch23.resolve.commands import pytest_command
 from orch23.resolve.writable import writable_paths
-from orch23.store.beneath import read_all
+from tests.doubles import memory
 
 
 class Source:
@@ -30,23 +29,15 @@ class Source:
         return digest_bytes(target.read_bytes()) == entry.digest
 
 
-class Kept:
-    """A store that forgets."""
-
-    def put_bytes(self, data: bytes) -> Digest:
-        return digest_bytes(data)
-
-    def put_open(self, descriptor: int, name: str) -> Digest:
-        return digest_bytes(read_all(os.dup(descriptor)))
-
-
 class Judge:
     """Run pytest over some files and judge it."""
 
-    def __init__(self, folder: Path, launcher: Launcher | None = None) -> None:
+    def __init__(self, folder: Path, launcher: Launcher | None = None, redact: Callable[[str], str] = str) -> None:
         self.source = Source()
         rooms = Rooms(folder, self.source)
-        self.executor = LocalExecutor(rooms=rooms, contents=Kept(), workers=1, launcher=launcher)
+        self.contents = memory()
+        self.tools = {name: FileEntry(self.contents.put(data)) for name, data in reporter_files().items()}
+        self.executor = LocalExecutor(rooms=rooms, contents=self.contents, workers=1, launcher=launcher, redact=redact)
 
     def run(self, files: Mapping[str, str], step: PytestStep, **more: object) -> ActionResult:
         self.source.files = dict(files)
@@ -55,9 +46,9 @@ class Judge:
             "argv": command.argv,
             "env": command.env,
             "inputs": {p: FileEntry(digest_bytes(text.encode())) for p, text in files.items()},
-            "interpreter": sys.executable,
             "scratch": DEFAULT_SCRATCH,
             "timeout_s": 60.0,
+            "tools": self.tools,
             "reports": True,
             "writable": writable_paths(Stage(name="code", step=step), step, files.keys(), verifies=True),
             **more,
@@ -66,10 +57,13 @@ class Judge:
         assert isinstance(outcome, Completed), outcome
         return outcome.result
 
+    def report(self, result: ActionResult) -> bytes | None:
+        return None if result.report is None else self.contents.get(result.report)
+
     def verdict(self, files: Mapping[str, str], step: PytestStep | None = None) -> Verdict:
         step = step or PytestStep(args=("-q",))
         result = self.run(files, step)
         if result.touched:
             return Verdict(passed=False, diagnostics=tuple(map(changed_tree, result.touched)), excerpt="changed")
         expected = step.expect or expected_tests(files, step.paths)
-        return judge_pytest(result.exit_code, result.report, expected, result.output.text)
+        return judge_pytest(result.exit_code, self.report(result), expected, result.output.text)

@@ -115,7 +115,7 @@ class _Executor:
             return InputsChanged(tuple(lost))
         self._ran.append(action.argv)
         code, written = run_program(action.argv, files)
-        entries = {path: FileEntry(self._contents.put_bytes(text.encode())) for path, text in written.items()}
+        entries = {path: FileEntry(self._contents.put(text.encode())) for path, text in written.items()}
         entries = {path: entry for path, entry in entries.items() if action.inputs.get(path) != entry}
         return Completed(ActionResult(exit_code=code, written=entries, output=Output("")))
 
@@ -219,8 +219,7 @@ def _quick() -> Iterator[None]:
 
 @contextmanager
 def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None]:
-    def executor(*, rooms: Any, contents: Any, workers: int, launcher: Any, unconfined: Any) -> _Executor:
-        del launcher, unconfined
+    def executor(*, rooms: Any, contents: Any, **_: Any) -> _Executor:
         return _Executor(rooms._sources, contents, programs)
 
     with (
@@ -234,7 +233,7 @@ def _doubled(calls: list[str], programs: list[tuple[str, ...]]) -> Iterator[None
 def _fused(fuse: Fuse) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, label in (
-            (Contents, "put_bytes", "keep bytes"),
+            (Contents, "put", "keep bytes"),
             (Records, "put", "keep a record"),
             (Exchanges, "put", "keep an answer"),
             (Exchanges, "put_original", "keep a version 0"),

@@ -29,8 +29,8 @@ from orch23.execute.rooms import Room, Rooms
 from orch23.execute.sandbox.bubblewrap import PROGRAMS, Bubblewrap, Namespaces
 from orch23.execute.sandbox.restricted import Restricted
 from orch23.model.action import Action, Completed
-from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.store.beneath import read_all
+from orch23.model.digest import FileEntry, digest_bytes
+from tests.doubles import memory as memory_contents
 
 HERE = Path(__file__).resolve().parent
 SECRET_NAME = "PROBE_SECRET"
@@ -68,18 +68,11 @@ class Memory:
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
-        self.kept: dict[Digest, bytes] = {}
+        self.kept = memory_contents()
 
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         target.write_bytes(self.files[path])
         return True
-
-    def put_bytes(self, data: bytes) -> Digest:
-        self.kept[digest_bytes(data)] = data
-        return digest_bytes(data)
-
-    def put_open(self, descriptor: int, name: str) -> Digest:
-        return self.put_bytes(read_all(os.dup(descriptor)))
 
 
 class World:
@@ -351,9 +344,17 @@ def _address() -> str:
 
 
 @contextlib.contextmanager
-def executor(tier: str, memory: Memory, rooms: Path, closed: tuple[Path, ...]) -> Iterator[LocalExecutor]:
-    """Give an executor whose actions run in a tier."""
-    one = LocalExecutor(rooms=Rooms(rooms, memory), contents=memory, workers=2, launcher=launcher(tier, closed))
+def executor(
+    tier: str, memory: Memory, rooms: Path, closed: tuple[Path, ...], python: Path | None = None
+) -> Iterator[LocalExecutor]:
+    """Give an executor whose actions run in a tier, by an interpreter, which is this one by default."""
+    one = LocalExecutor(
+        rooms=Rooms(rooms, memory),
+        contents=memory.kept,
+        workers=2,
+        interpreters=lambda _: python or Path(sys.executable),
+        launcher=launcher(tier, closed),
+    )
     try:
         yield one
     finally:
@@ -374,18 +375,17 @@ def probe(tier: str, *, network: bool = False) -> dict[str, object]:
         action = Action(
             argv=("python", "attacking.py", *names),
             inputs=inputs,
-            interpreter=str(folder / "environment/bin/python"),
             timeout_s=120,
             network=network,
         )
         closed = (folder / "home", folder / "project")
-        with executor(tier, memory, world.rooms, closed) as running:
+        with executor(tier, memory, world.rooms, closed, folder / "environment/bin/python") as running:
             outcome = running.run(action)
         assert isinstance(outcome, Completed), outcome
         assert f"tried {len(names)}\n" in outcome.result.output.text, outcome.result.output.text
         assert not outcome.result.violations, outcome.result.violations
         loot = {
-            path.removeprefix("loot/"): memory.kept[entry.digest].decode(errors="replace")
+            path.removeprefix("loot/"): memory.kept.get(entry.digest).decode(errors="replace")
             for path, entry in outcome.result.written.items()
             if path.startswith("loot/")
         }

@@ -56,7 +56,7 @@ class Place:
         self.contents = Contents(folder / "cas")
         self.promoter = Promoter(self.root, folder / "promote.json", self.contents)
         self.exchanges = Exchanges(folder / "exchanges", self.root)
-        self.gone = FileEntry(self.contents.put_bytes(b"the same in both\n"))
+        self.gone = FileEntry(self.contents.put(b"the same in both\n"))
         self.before = self.seen()
 
     def seen(self) -> dict[str, bytes]:
@@ -66,7 +66,7 @@ class Place:
 
 
 def promote(place: Place, count: int) -> None:
-    entry = FileEntry(place.contents.put_bytes(b"%d\n" % count))
+    entry = FileEntry(place.contents.put(b"%d\n" % count))
     place.promoter.promote({f"{SWAPPED}/new-{count}.txt": entry}, {})
 
 
@@ -77,7 +77,7 @@ def take_away(place: Place, _count: int) -> None:
 
 
 def make_folders(place: Place, count: int) -> None:
-    entry = FileEntry(place.contents.put_bytes(b"deep\n"))
+    entry = FileEntry(place.contents.put(b"deep\n"))
     place.promoter.promote({f"{SWAPPED}/deep-{count}/er/a.txt": entry}, {})
 
 

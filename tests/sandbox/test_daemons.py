@@ -51,7 +51,6 @@ def test_no_daemon_is_left(tier: str, tmp_path: Path) -> None:
             action = Action(
                 argv=("python", "daemons.py", kind, tag),
                 inputs={"daemons.py": FileEntry(digest_bytes(SCRIPT))},
-                interpreter=sys.executable,
             )
             future = threads.submit(running.run, action)
             watcher = threading.Event()
@@ -80,7 +79,7 @@ from orch23.model.action import Action
 from tests.sandbox.probe import Memory, executor
 with tempfile.TemporaryDirectory() as folder, executor(sys.argv[2], Memory({}), Path(folder), ()) as running:
     script = "exec sleep " + sys.argv[1]
-    running.run(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable))
+    running.run(Action(argv=("bash", "-c", script), inputs={}))
 """
 
 
@@ -115,7 +114,7 @@ class Told(subprocess.Popen):
             os.write(1, b"started")
 subprocess.Popen = Told
 with executor(sys.argv[3], Memory({}), Path(sys.argv[2]), ()) as running:
-    running.run(Action(argv=("sleep", sys.argv[1]), inputs={}, interpreter=sys.executable))
+    running.run(Action(argv=("sleep", sys.argv[1]), inputs={}))
 """
 
 

@@ -1,7 +1,6 @@
 """What a step leaves has ended before its result is looked at, also while other steps run, however it hides."""
 
 import os
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +24,7 @@ def test_a_process_that_hides_ends_with_its_step_while_another_step_runs(tier: s
     tag, other = (f"{100_000 + os.getpid()}.6{tier == 'landlock':d}{len(kind):02d}{number}" for number in (1, 2))
     pause = threading.Event()
     with executor(tier, memory, tmp_path / "rooms", ()) as running, ThreadPoolExecutor(1) as threads:
-        long = Action(argv=("sleep", other), inputs={}, interpreter=sys.executable)
+        long = Action(argv=("sleep", other), inputs={})
         meanwhile = threads.submit(running.run, long)
         try:
             while not alive(f"sleep\0{other}"):
@@ -35,7 +34,6 @@ def test_a_process_that_hides_ends_with_its_step_while_another_step_runs(tier: s
                 Action(
                     argv=("python", "leftovers.py", kind, tag),
                     inputs={"leftovers.py": FileEntry(digest_bytes(SCRIPT))},
-                    interpreter=sys.executable,
                 )
             )
             left = alive(tag)

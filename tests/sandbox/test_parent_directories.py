@@ -1,6 +1,5 @@
 """Tools that search parent directories for settings find none of the project's, and do not fail on them either."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ def test_a_search_for_settings_ends_in_the_sandbox_directory(tmp_path: Path, tie
     memory = Memory(INPUTS)
     inputs = {path: FileEntry(digest_bytes(data)) for path, data in INPUTS.items()}
     command = ("bash", "-c", COMMANDS[tool])
-    action = Action(argv=command, inputs=inputs, interpreter=sys.executable, timeout_s=60, scratch=("**",))
+    action = Action(argv=command, inputs=inputs, timeout_s=60, scratch=("**",))
     with executor(tier, memory, project / ".orch23/rooms", (project,)) as running:
         outcome = running.run(action)
     assert isinstance(outcome, Completed), outcome

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,6 @@ def made(tmp_path: Path, tier: str, stage: Mapping[str, Any]) -> dict[str, FileE
     action = Action(
         argv=("bash", "-euo", "pipefail", "-c", stage["shell"]),
         inputs={path: FileEntry(digest_bytes(data)) for path, data in memory.files.items()},
-        interpreter=sys.executable,
         timeout_s=60,
         scratch=tuple(stage.get("scratch", ())),
     )

@@ -19,7 +19,6 @@ def working(tier: str) -> dict[str, str]:
     action = Action(
         argv=("python", "honest.py"),
         inputs=inputs,
-        interpreter=sys.executable,
         timeout_s=120,
         env={"HONEST_TIER": tier, "HONEST_PACKAGE": package},
     )
@@ -31,7 +30,7 @@ def working(tier: str) -> dict[str, str]:
     assert isinstance(outcome, Completed), outcome
     assert outcome.result.exit_code == 0, outcome.result.output.text
     assert not outcome.result.violations, outcome.result.violations
-    found: dict[str, str] = json.loads(memory.kept[outcome.result.written["failed.json"].digest])
+    found: dict[str, str] = json.loads(memory.kept.get(outcome.result.written["failed.json"].digest))
     return found
 
 

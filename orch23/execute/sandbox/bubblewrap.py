@@ -170,7 +170,7 @@ def _mounts(
         if path not in copied:
             yield from ("--ro-bind-try", path, path)
     yield from _room(launch, seen)
-    yield from ("--ro-bind-try", str(launch.room.own / "reporter"), str(seen.own / "reporter"))
+    yield from ("--ro-bind-try", str(launch.room.tools), str(seen.tools))
     for path in (*hidden, "/dev", "/"):
         yield from ("--remount-ro", path)
 

@@ -54,7 +54,7 @@ class Restricted(Struct, frozen=True):
             yield str(path), read
         for path in _DEVICES:
             yield path, read | write
-        yield str(launch.room.own / "reporter"), read
+        yield str(launch.room.tools), read
         if launch.writable is None:
             yield str(launch.room.root), write
             return

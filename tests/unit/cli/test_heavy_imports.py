@@ -10,6 +10,7 @@ import orch23
 
 OF_STAGES = frozenset({"jinja2", "anthropic", "openai", "httpx2", "genai_prices", "pytest", "ssl", "http", "email"})
 OF_COMPLAINTS = frozenset({"jsonschema", "networkx", "difflib", "tomllib"})
+OF_GRAPHS = frozenset({"networkx", "ssl", "http", "email", "difflib", "statistics", "asyncio", "importlib.resources"})
 OF_ESTIMATES = frozenset({"statistics"})
 LIBRARIES = OF_STAGES | OF_COMPLAINTS | OF_ESTIMATES | {"copier", "asyncio", "importlib.resources"}
 OF_MODELS = frozenset(
@@ -35,9 +36,9 @@ sys.exit(code)
 STAGES = "version: 1\ndefaults: {sandbox: off}\nstages: {a: {shell: [cp, x, y], inputs: [x], outputs: [y]}}\n"
 
 
-def loaded_by(folder: Path, *arguments: str) -> frozenset[str]:
+def loaded_by(folder: Path, *arguments: str, stages: str = STAGES) -> frozenset[str]:
     """Return what a command that ends well has loaded."""
-    (folder / "pipeline.yaml").write_text(STAGES)
+    (folder / "pipeline.yaml").write_text(stages)
     (folder / "x").write_text("x")
     env = {**os.environ, "PYTHONPATH": str(Path(orch23.__file__).parents[1]), "ORCH23_ALLOW_UNSANDBOXED": "1"}
     subprocess.run([sys.executable, "-c", CODE, *arguments], cwd=folder, env=env, capture_output=True, check=True)
@@ -50,12 +51,24 @@ def needless(loaded: Collection[str], *groups: frozenset[str]) -> list[str]:
 
 
 def test_a_plan_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
-    assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
+    assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES - OF_GRAPHS, OF_MODELS, OF_CHECKS) == []
 
 
 def test_a_build_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
+    assert "networkx" in loaded_by(tmp_path, "build"), "the first build compiles the plan"
+    assert (tmp_path / "y").read_text() == "x"
+    (tmp_path / "y").unlink()
     assert needless(loaded_by(tmp_path, "build"), LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
     assert (tmp_path / "y").read_text() == "x"
+    assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
+
+
+def test_with_a_stored_pipeline_and_plan_no_reader_of_yaml_is_loaded(tmp_path: Path) -> None:
+    assert {"yaml", "networkx"} <= loaded_by(tmp_path, "build")
+    (tmp_path / "y").unlink()
+    assert needless(loaded_by(tmp_path, "build"), frozenset({"yaml", "networkx"})) == []
+    stages = STAGES.replace("cp, x", "cp, --, x")
+    assert {"yaml", "networkx"} <= loaded_by(tmp_path, "build", stages=stages)
 
 
 def test_the_help_of_a_command_loads_no_other_and_nothing_that_builds(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_what_would_choose_another_pytest() -> None:
 
 
 def caches(writable: tuple[str, ...] | None, *argv: str) -> dict[str, str]:
-    return cache_folders(ROOM, Action(argv=argv or ("x",), inputs={}, interpreter="p", writable=writable))
+    return cache_folders(ROOM, Action(argv=argv or ("x",), inputs={}, writable=writable))
 
 
 def test_caches_are_moved_where_the_tree_is_read_only() -> None:

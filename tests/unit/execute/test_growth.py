@@ -12,33 +12,28 @@ from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.step_limits import StepLimits
+from tests.doubles import memory
 
 LIMITS = StepLimits(disk=8 << 20, files=500, processes=20, memory=256 << 20)
 
 
 class Nothing:
-    """A store that keeps nothing, and a source that has nothing."""
+    """A source that has nothing."""
 
     def copy_into(self, *_):
         return True
 
-    def put_open(self, descriptor, name):
-        raise AssertionError(name)
-
-    def put_bytes(self, data):
-        raise AssertionError(data)
-
 
 @pytest.fixture
 def executor(tmp_path: Path) -> Iterator[LocalExecutor]:
-    one = LocalExecutor(rooms=Rooms(tmp_path, Nothing()), contents=Nothing(), workers=1)
+    one = LocalExecutor(rooms=Rooms(tmp_path, Nothing()), contents=memory(), workers=1)
     yield one
     one.close()
 
 
 def run(executor: LocalExecutor, script: str, limits: StepLimits = LIMITS) -> ActionResult:
     command = ("bash", "-c", script)
-    action = Action(argv=command, inputs={}, interpreter=sys.executable, timeout_s=30, scratch=("*",), limits=limits)
+    action = Action(argv=command, inputs={}, timeout_s=30, scratch=("*",), limits=limits)
     outcome = executor.run(action)
     assert isinstance(outcome, Completed), outcome
     return outcome.result

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from orch23.engine.facts import FactFinder
 from orch23.execute.interpreters import (
     InterpreterFacts,
     find_interpreter,
     installed_module,
     interpreter_facts,
+    matching_interpreter,
     tool_identity,
 )
+from orch23.model.action import Interpreter
 from orch23.model.errors import ConfigurationError, ExitCode
+from orch23.model.pipeline import ShellStep, Stage
 
 
 def program(path: Path) -> Path:
@@ -105,6 +109,35 @@ def test_the_facts_of_this_interpreter_are_true() -> None:
     assert facts == InterpreterFacts(
         f"{sys.version_info.major}.{sys.version_info.minor}", pytest.__version__.split(".")[0]
     )
+
+
+def test_an_action_gets_the_interpreter_that_its_key_was_computed_with_or_none(tmp_path: Path) -> None:
+    python = environment(tmp_path / ".venv", "version = 3.12.4\n", "8.3.1")
+    for wanted in (Interpreter(), Interpreter(None, "3.12"), Interpreter(".venv", "3.12", "8")):
+        assert matching_interpreter(wanted, tmp_path, {}) == python
+    for wanted, needed in (
+        (Interpreter(None, "3.11", "8"), "Python 3.11 with pytest 8"),
+        (Interpreter(".venv", "3.12", "9"), "Python 3.12 with pytest 9"),
+        (Interpreter(None, "3.13"), "Python 3.13"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            matching_interpreter(wanted, tmp_path, {})
+        (problem,) = caught.value.diagnostics
+        assert problem.code == "E480"
+        assert problem.message.endswith(f"the stage needs {needed}, this is Python 3.12 with pytest 8")
+    with pytest.raises(ConfigurationError, match="E480"):
+        matching_interpreter(Interpreter("elsewhere/python"), tmp_path, {})
+
+
+def test_the_facts_of_a_stage_and_its_action_are_of_one_interpreter(tmp_path: Path) -> None:
+    python = environment(tmp_path / ".venv", "version = 3.12.4\n", "8.3.1")
+    finder = FactFinder(tmp_path, {})
+    facts = finder.facts_of(Stage(name="s", step=ShellStep(("true",))))
+    wanted = Interpreter(None, facts.python, facts.pytest)
+    (tmp_path / ".venv/pyvenv.cfg").write_text("version = 3.13.0\n")  # replaced while a build runs whose keys say 3.12
+    assert (Path(facts.interpreter), finder.path_of(wanted)) == (python, python)
+    with pytest.raises(ConfigurationError):
+        FactFinder(tmp_path, {}).path_of(wanted)
 
 
 def test_no_process_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

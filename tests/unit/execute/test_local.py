@@ -18,16 +18,21 @@ from orch23.execute.local import LocalExecutor
 from orch23.execute.process import OutputCaps, ProcessEnd, run_process
 from orch23.execute.rooms import Room, Rooms, Scan
 from orch23.model.action import (
+    TOOLS_FOLDER,
+    WORKING_DIRECTORY,
     Action,
     ActionResult,
     Cancelled,
     Completed,
     EngineUnavailable,
     InputsChanged,
+    Interpreter,
     TimedOut,
 )
-from orch23.model.digest import Digest, FileEntry, digest_bytes
-from orch23.store.beneath import read_all
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import ConfigurationError
+from tests.doubles import memory
 
 
 class Source:
@@ -44,26 +49,12 @@ class Source:
         return True
 
 
-class Kept:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[Digest, bytes] = {}
-
-    def put_bytes(self, data: bytes) -> Digest:
-        self.bytes[digest_bytes(data)] = data
-        return digest_bytes(data)
-
-    def put_open(self, descriptor: int, name: str) -> Digest:
-        return self.put_bytes(read_all(os.dup(descriptor)))
-
-
 class World:
     """An executor over a dict of files."""
 
     def __init__(self, folder: Path) -> None:
         self.source = Source({"a.txt": b"alpha\n", "sub/b.txt": b"beta\n"})
-        self.kept = Kept()
+        self.kept = memory()
         self.rooms = Rooms(folder, self.source)
         self.executor = LocalExecutor(
             rooms=self.rooms, contents=self.kept, workers=2, caps=OutputCaps(log_bytes=1 << 20)
@@ -71,7 +62,7 @@ class World:
 
     def action(self, *argv: str, **more: object) -> Action:
         inputs = {path: FileEntry(digest_bytes(data)) for path, data in self.source.files.items()}
-        fields: dict[str, object] = {"argv": argv, "inputs": inputs, "interpreter": sys.executable, **more}
+        fields: dict[str, object] = {"argv": argv, "inputs": inputs, **more}
         return Action(**fields)  # type: ignore[arg-type]  # the tests spell the fields
 
     def run(self, *argv: str, **more: object) -> ActionResult:
@@ -106,7 +97,7 @@ def test_the_difference_of_the_tree_is_told_and_the_bytes_are_kept(world: World)
         "new": FileEntry(digest_bytes(b"new\n"), executable=True),
     }
     assert result.removed == ("sub/b.txt",)
-    assert world.kept.bytes[digest_bytes(b"new\n")] == b"new\n"
+    assert world.kept.get(digest_bytes(b"new\n")) == b"new\n"
 
 
 def test_python_is_the_interpreter_of_the_action_and_of_the_path(world: World) -> None:
@@ -209,7 +200,7 @@ def test_time_is_up(world: World) -> None:
 def test_long_output_is_head_and_tail_and_the_log_has_all(world: World) -> None:
     result = world.run("bash", "-c", "pwd; seq 1 60000")
     assert result.output.log is not None
-    log = world.kept.bytes[result.output.log].decode()
+    log = world.kept.get(result.output.log).decode()
     assert log.startswith("/room/work\n1\n2\n")
     assert log.endswith("\n60000\n")
     assert result.output.text.startswith("/room/work\n1\n")
@@ -262,8 +253,8 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
         return replace(run_process(*args, **more), survivors=(1,))
 
     monkeypatch.setattr(local, "run_process", with_survivor)
-    executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=Kept(), workers=1)
-    action = Action(argv=("true",), inputs={}, interpreter=sys.executable)
+    executor = LocalExecutor(rooms=Unseen(tmp_path / "rooms", Source({})), contents=memory(), workers=1)
+    action = Action(argv=("true",), inputs={})
     outcome = executor.run(action)
     executor.close()
     assert isinstance(outcome, Completed)
@@ -271,13 +262,55 @@ def test_a_room_is_not_looked_at_while_a_process_that_cannot_be_killed_may_chang
     assert outcome.result.written == {}
 
 
+def test_an_interpreter_that_this_machine_lacks_is_told_and_nothing_is_run(world: World, tmp_path: Path) -> None:
+    missing = Diagnostic("E480", "no Python interpreter '3.99'")
+    asked: list[Interpreter] = []
+
+    def find(wanted: Interpreter) -> Path:
+        asked.append(wanted)
+        raise ConfigurationError(missing)
+
+    executor = LocalExecutor(rooms=world.rooms, contents=world.kept, workers=1, interpreters=find)
+    outcome = executor.run(world.action("touch", str(tmp_path / "ran"), python=Interpreter("3.99", "3.99")))
+    executor.close()
+    assert outcome == EngineUnavailable(missing.message, diagnostic=missing)
+    assert asked == [Interpreter("3.99", "3.99")]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_tools_are_outside_of_the_tree_and_not_in_the_result(world: World) -> None:
+    tool, program = (
+        FileEntry(world.kept.put(b"a tool\n")),
+        FileEntry(world.kept.put(b"#!/bin/sh\necho ran\n"), executable=True),
+    )
+    tools = {"tool.txt": tool, "program": program}
+    script = 'cat "$0"; "$1"; [ "$2" = "$PWD" ]; case "$0" in "$PWD"*) exit 3;; esac'
+    arguments = (f"{TOOLS_FOLDER}/tool.txt", f"{TOOLS_FOLDER}/program", f"{WORKING_DIRECTORY}")
+    result = world.run("bash", "-ec", script, *arguments, tools=tools, working_directory="sub")
+    assert (result.exit_code, result.output.text) == (0, "a tool\nran\n")
+    assert result.written == {}
+    plain = world.run("echo", TOOLS_FOLDER, WORKING_DIRECTORY)
+    assert plain.output.text == f"{TOOLS_FOLDER} {WORKING_DIRECTORY}\n", "a command without tools is left as it is"
+
+
+def test_a_tool_that_is_not_in_the_contents_is_missing_like_an_input(world: World) -> None:
+    lost = FileEntry(digest_bytes(b"lost"))
+    assert world.executor.run(world.action("true", tools={"plugin.py": lost})) == InputsChanged(("plugin.py",))
+
+
+def test_a_long_command_and_a_tool_of_the_name_of_its_file_are_refused(world: World) -> None:
+    outcome = world.executor.run(world.action("true", tools={"command.sh": FileEntry(world.kept.put(b""))}))
+    assert isinstance(outcome, EngineUnavailable)
+    assert "command.sh" in outcome.reason
+
+
 @pytest.mark.parametrize(("workers", "sandbox", "kept"), [(1, False, True), (1, True, False), (2, False, False)])
 def test_folders_serve_again_only_after_a_trusted_step_that_was_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, sandbox: bool, kept: bool
 ) -> None:
     rooms = Rooms(tmp_path / "rooms", Source({}))
-    executor = LocalExecutor(rooms=rooms, contents=Kept(), workers=workers)
-    action = Action(argv=("true",), inputs={}, interpreter=sys.executable, sandbox=sandbox)
+    executor = LocalExecutor(rooms=rooms, contents=memory(), workers=workers)
+    action = Action(argv=("true",), inputs={}, sandbox=sandbox)
     cleared: list[Room] = []
     monkeypatch.setattr(rooms, "clear", cleared.append)
     assert isinstance(executor.run(action), Completed)

@@ -1,6 +1,5 @@
 """A text command of any length runs as a short one does, in each tier; arguments that are too long are told as such."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,9 +9,10 @@ from orch23.execute.local import LocalExecutor
 from orch23.execute.rooms import Rooms
 from orch23.model.action import Action, ActionOutcome, Completed, EngineUnavailable
 from orch23.resolve.commands import SHELL, short_command
+from tests.doubles import memory
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
-from tests.unit.execute.test_local import Kept, Source
+from tests.unit.execute.test_local import Source
 
 TIERS = ["none", "landlock", "namespaces", "bubblewrap"]
 TEXT = """echo "$0 $# $-" > o.txt
@@ -28,14 +28,14 @@ LIMIT = 131_072
 def run(tier: str, folder: Path, *argv: str) -> tuple[ActionOutcome, Mapping[str, bytes]]:
     if tier != "none":
         need(tier)
-    kept = Kept()
+    kept = memory()
     executor = LocalExecutor(rooms=Rooms(folder, Source({})), contents=kept, workers=1, launcher=launcher(tier))
     try:
-        outcome = executor.run(Action(argv=argv, inputs={}, interpreter=sys.executable))
+        outcome = executor.run(Action(argv=argv, inputs={}))
     finally:
         executor.close()
     written = outcome.result.written if isinstance(outcome, Completed) else {}
-    return outcome, {path: kept.bytes[entry.digest] for path, entry in written.items()}
+    return outcome, {path: kept.get(entry.digest) for path, entry in written.items()}
 
 
 def padded(text: str, size: int) -> str:

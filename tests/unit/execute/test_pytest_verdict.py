@@ -126,7 +126,33 @@ def test_the_channel_is_hidden_from_tests_and_what_they_start(judge: Judge) -> N
 
 def test_the_report_is_lines_of_json_without_signatures(judge: Judge) -> None:
     result = judge.run({"test_a.py": GREEN}, PytestStep())
-    assert result.report is not None
-    events = [json.loads(line)["event"] for line in result.report.splitlines()]
+    report = judge.report(result)
+    assert report is not None
+    events = [json.loads(line)["event"] for line in report.splitlines()]
     assert events == ["start", "collected", "test", "test", "finish"]
-    assert os.fsencode("rooms") not in result.report
+    assert os.fsencode("rooms") not in report
+
+
+def test_a_secret_that_a_test_prints_is_not_in_the_stored_report(tmp_path: Path) -> None:
+    found: list[str] = []
+
+    def redact(text: str) -> str:
+        found.append(text)
+        return text.replace("hunter2", "[redacted]")
+
+    judge = Judge(tmp_path, redact=redact)
+    result = judge.run({"test_a.py": "def test_it():\n    assert 'hunter2' == ''\n"}, PytestStep())
+    judge.executor.close()
+    report = judge.report(result)
+    assert report is not None
+    assert b"[redacted]" in report
+    assert b"hunter2" not in report
+    assert len(found) == 1
+
+
+def test_a_report_names_every_sandbox_directory_alike(judge: Judge) -> None:
+    files = {"test_a.py": "import os\ndef test_it():\n    raise ValueError(os.getcwd())\n"}
+    first, second = (judge.report(judge.run(files, PytestStep(args=("-q",)))) for _ in range(2))
+    assert first is not None
+    assert first == second
+    assert b"/room/work" in first

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model import decision, errors
-from orch23.model.action import Action
+from orch23.model.action import Action, Interpreter
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.diagnostic import errors as blocking
@@ -23,7 +23,7 @@ OTHER = FileEntry(digest_bytes(b"y"))
 
 # ---- an action's identity -------------------------------------------------------------------------
 
-ACTION = Action(argv=("true",), inputs={"a": ENTRY}, interpreter="/usr/bin/python3")
+ACTION = Action(argv=("true",), inputs={"a": ENTRY}, python=Interpreter("python3"))
 ACTION_CHANGES: dict[str, object] = {
     "argv": ("false",),
     "inputs": {"a": OTHER},
@@ -32,11 +32,12 @@ ACTION_CHANGES: dict[str, object] = {
     "env": {"A": "1"},
     "scratch": ("*.tmp",),
     "network": True,
+    "tools": {"a.py": ENTRY},
     "reports": True,
+    "python": Interpreter("python3", "3.12"),
     "writable": (),
 }
 NO_PART_OF_AN_ACTION: dict[str, object] = {
-    "interpreter": "/opt/python",
     "timeout_s": 1.0,
     "sandbox": False,
     "limits": StepLimits(memory=1),

@@ -19,7 +19,7 @@ def test_the_default_pytest_command_is_this_one() -> None:
     command = pytest_command(PytestStep(args=("-q",), paths=("tests",)))
     assert command.argv == (
         *("python", "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "orch23_reporter"),
-        *("-c", "{orch23:reporter}/orch23.ini", "--rootdir=.", "--confcutdir=."),
+        *("-c", "{orch23:tools}/orch23.ini", "--rootdir=.", "--confcutdir=."),
         *("-o", "pythonpath='{orch23:cwd}'", "-o", "addopts=", "-q", "tests"),
     )
     assert command.env == {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -112,10 +112,12 @@ def test_a_sparse_file_keeps_its_meaning_and_its_holes(tmp_path: Path) -> None:
     assert copied(source, tmp_path / "copy") == hashed(source) == expected(source)
     assert (tmp_path / "copy").stat().st_blocks * 512 <= CHUNK_BYTES
     contents = Contents(tmp_path / "cas")
-    digest = contents.put_file(source)
+    with source.open("rb") as stream:
+        digest = contents.adopt(stream.fileno())
     assert (digest.sha256, digest.size_bytes) == expected(source)
     assert contents.path_of(digest).stat().st_blocks * 512 <= CHUNK_BYTES
-    contents.copy_to(digest, tmp_path / "back", executable=False)
+    with (tmp_path / "back").open("x+b") as stream:
+        contents.copy_to(digest, stream.fileno())
     assert expected(tmp_path / "back") == expected(source)
     assert (tmp_path / "back").stat().st_blocks * 512 <= CHUNK_BYTES
 
@@ -160,8 +162,9 @@ def test_what_changes_right_after_it_was_copied_has_the_digest_of_the_copy(
 def test_a_blob_is_checked_in_bounded_memory(tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path; from orch23.store.contents import Contents\n"
-        "contents = Contents(Path(sys.argv[1])); digest = contents.put_file(Path(sys.argv[2]))\n"
-        "contents.check(digest); contents.copy_to(digest, Path(sys.argv[3]), executable=False)\n"
+        "contents = Contents(Path(sys.argv[1])); source = open(sys.argv[2], 'rb')\n"
+        "digest = contents.adopt(source.fileno()); target = open(sys.argv[3], 'x+b')\n"
+        "contents.check(digest); contents.copy_to(digest, target.fileno())\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     peaks = []
@@ -215,7 +218,8 @@ def test_copies_share_blocks_where_the_file_system_can_and_never_an_inode(sharin
     entry = workspace.entry("in.bin")
     assert entry is not None
     assert sources.copy_into("in.bin", entry, sharing / "room")
-    assert contents.put_file(source) == entry.digest
+    with source.open("rb") as stream:
+        assert contents.adopt(stream.fileno()) == entry.digest
     assert sources.copy_into("in.bin", entry, sharing / "again")
     assert before - free_bytes(sharing) < size // 2, "three copies took the space of one at least"
     inodes = {

@@ -21,8 +21,8 @@ def store(tmp_path: Path) -> Store:
 
 def made(store: Store, name: str, *, inputs: str = "", exchanges: tuple[str, ...] = (), failed: bool = False) -> Record:
     """Keep a result of one output, whose bytes are its name."""
-    entry = FileEntry(store.contents.put_bytes(name.encode()))
-    manifest = {"command": name, **({"input:in.txt": str(store.contents.put_bytes(inputs.encode()))} if inputs else {})}
+    entry = FileEntry(store.contents.put(name.encode()))
+    manifest = {"command": name, **({"input:in.txt": str(store.contents.put(inputs.encode()))} if inputs else {})}
     record = Record(
         stage="s",
         key=key_of(manifest),
@@ -59,7 +59,7 @@ def test_a_shared_blob_goes_with_the_last_result_that_has_it(store: Store) -> No
 
 def test_what_no_result_names_goes_first(store: Store) -> None:
     old = made(store, "old")
-    stray = store.contents.put_bytes(b"of a failed attempt" * 100)
+    stray = store.contents.put(b"of a failed attempt" * 100)
     chosen = gone(store, Needs(), Wish(most_bytes=stored_bytes(store.folder) - 1))
     assert (chosen.blobs, chosen.records) == ((stray,), ())
     assert store.records.by_key(old.key)
@@ -67,8 +67,8 @@ def test_what_no_result_names_goes_first(store: Store) -> None:
 
 def test_a_result_that_is_restored_is_used(store: Store) -> None:
     first, second = made(store, "first"), made(store, "second")
-    os.utime(store.records._path(first.key), ns=(1, 1))
-    os.utime(store.records._path(second.key), ns=(2, 2))
+    os.utime(store.disk.records._path(first.key), ns=(1, 1))
+    os.utime(store.disk.records._path(second.key), ns=(2, 2))
     assert names(store.collector().choose(Needs(), EVERYTHING)) == ["first", "second"]
     store.records.use(first)
     assert names(store.collector().choose(Needs(), EVERYTHING)) == ["second", "first"]
@@ -94,7 +94,7 @@ def test_a_record_of_what_lies_on_the_disk_stays(store: Store, failed: bool) -> 
 
 def test_of_many_records_of_the_same_file_one_is_enough(store: Store) -> None:
     (store.root / "same.txt").write_text("same")
-    entry = FileEntry(store.contents.put_bytes(b"same"))
+    entry = FileEntry(store.contents.put(b"same"))
     for number in range(5):
         manifest = {"command": str(number)}
         store.records.put(Record(stage="s", key=key_of(manifest), manifest=manifest, outputs={"same.txt": entry}))
@@ -104,7 +104,7 @@ def test_of_many_records_of_the_same_file_one_is_enough(store: Store) -> None:
 
 def test_a_path_that_leads_through_a_link_today_keeps_its_record(store: Store) -> None:
     manifest = {"command": "x"}
-    outputs = {"d/a.txt": FileEntry(store.contents.put_bytes(b"x"))}
+    outputs = {"d/a.txt": FileEntry(store.contents.put(b"x"))}
     store.records.put(Record(stage="s", key=key_of(manifest), manifest=manifest, outputs=outputs))
     (store.root / "d").symlink_to("/tmp")
     assert gone(store, Needs()).records == ()
@@ -112,7 +112,7 @@ def test_a_path_that_leads_through_a_link_today_keeps_its_record(store: Store) -
 
 def test_what_stays_in_a_file_of_records_is_as_it_was(store: Store) -> None:
     manifest = {"command": "two results"}
-    entries = [FileEntry(store.contents.put_bytes(data)) for data in (b"1", b"2")]
+    entries = [FileEntry(store.contents.put(data)) for data in (b"1", b"2")]
     records = [
         Record(stage="s", key=key_of(manifest), manifest=manifest, outputs={"a.txt": entry}) for entry in entries
     ]
@@ -126,7 +126,7 @@ def test_what_stays_in_a_file_of_records_is_as_it_was(store: Store) -> None:
 
 
 def test_a_need_by_a_record_keeps_its_bytes_although_the_store_lost_the_record(store: Store) -> None:
-    entry = FileEntry(store.contents.put_bytes(b"locked"))
+    entry = FileEntry(store.contents.put(b"locked"))
     locked = Record(stage="s", key="k" * 64, manifest={}, outputs={"a.txt": entry}, originals={"a.txt": entry})
     assert gone(store, Needs(records=(locked,))).blobs == ()
 
@@ -141,10 +141,10 @@ def test_the_number_that_is_freed_is_what_is_freed(store: Store) -> None:
 
 
 def test_what_has_no_name_of_a_blob_is_none(store: Store) -> None:
-    digest = store.contents.put_bytes(b"x")
-    folder = store.contents.path_of(digest).parent
+    digest = store.contents.put(b"x")
+    folder = store.disk.contents.path_of(digest).parent
     for name in ("note.txt", "a" * 63, "G" * 64, "0" * 63 + "٣"):
         (folder / name).write_text("x")
-    (store.contents.folder / "zz").mkdir()
-    (store.contents.folder / "zz" / digest.sha256).write_text("x")
-    assert [found for found, _ in blobs_of(store.contents.folder)] == [digest]
+    (store.disk.contents.folder / "zz").mkdir()
+    (store.disk.contents.folder / "zz" / digest.sha256).write_text("x")
+    assert [found for found, _ in blobs_of(store.disk.contents.folder)] == [digest]

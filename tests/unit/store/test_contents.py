@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from orch23.model.digest import Digest, digest_bytes
-from orch23.model.errors import MissingBytesError, SafetyError
+from orch23.model.errors import MissingBytesError
 from orch23.store.clone import CHUNK_BYTES
 from orch23.store.contents import Contents
+from orch23.store.sources import NewFile
 
 
 @pytest.fixture
@@ -18,114 +19,108 @@ def contents(tmp_path: Path) -> Contents:
 
 
 def test_bytes_come_back_under_their_digest(contents: Contents) -> None:
-    digest = contents.put_bytes(b"hello")
+    digest = contents.put(b"hello")
     assert digest == digest_bytes(b"hello")
     assert contents.has(digest)
-    assert contents.read(digest) == b"hello"
+    assert contents.get(digest) == b"hello"
     assert contents.path_of(digest).stat().st_mode & 0o777 == 0o444
 
 
 def test_asking_makes_no_folder(contents: Contents, tmp_path: Path) -> None:
     assert not contents.has(digest_bytes(b"x"))
     with pytest.raises(MissingBytesError):
-        contents.read(digest_bytes(b"x"))
+        contents.get(digest_bytes(b"x"))
     contents.sync()
     contents.sweep()
     contents.delete_all()
     assert list(tmp_path.iterdir()) == []
 
 
+def copy(contents: Contents, digest: Digest, target: Path, *, executable: bool = False) -> None:
+    with NewFile(target, executable=executable) as descriptor:
+        contents.copy_to(digest, descriptor)
+
+
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7])
 def test_a_file_is_kept_whole_whatever_its_size(contents: Contents, tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     (tmp_path / "file").write_bytes(data)
-    digest = contents.put_file(tmp_path / "file")
-    assert digest == digest_bytes(data)
-    assert contents.put_file(tmp_path / "file") == digest
-    assert contents.read(digest) == data
+    for _ in range(2):
+        with (tmp_path / "file").open("rb") as stream:
+            assert contents.adopt(stream.fileno()) == digest_bytes(data)
+    assert contents.get(digest_bytes(data)) == data
     assert [p for p in (tmp_path / "cas").iterdir() if p.is_file()] == []
-
-
-def test_a_link_and_a_pipe_are_refused(contents: Contents, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    (tmp_path / "link").symlink_to(tmp_path / "secret")
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("link", "pipe"):
-        with pytest.raises(SafetyError):
-            contents.put_file(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
-        contents.put_file(tmp_path / "nothing")
 
 
 def test_damaged_bytes_are_never_given_out_and_can_be_put_again(
     contents: Contents, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    digest = contents.put_bytes(b"precious bytes")
+    digest = contents.put(b"precious bytes")
     damage(contents.path_of(digest))
     target = tmp_path / "room" / "file"
     with pytest.raises(MissingBytesError):
-        contents.copy_to(digest, target, executable=False)
+        copy(contents, digest, target)
     assert not target.exists()
     assert not contents.has(digest)
     assert len(contents.healed) == 1
-    contents.put_bytes(b"precious bytes")
-    assert contents.read(digest) == b"precious bytes"
+    contents.put(b"precious bytes")
+    assert contents.get(digest) == b"precious bytes"
 
 
 def test_who_only_looks_leaves_damaged_bytes_where_they_are(contents: Contents, tmp_path: Path) -> None:
-    digest = contents.put_bytes(b"data")
+    digest = contents.put(b"data")
     path = contents.path_of(digest)
     path.chmod(0o644)
     path.write_bytes(b"atad")
     reading = Contents(path.parents[1])
     for _ in range(2):
         with pytest.raises(MissingBytesError):
-            reading.read(digest)
+            reading.get(digest)
     assert not reading.has(digest)
     assert len(reading.healed) == 1
     assert path.read_bytes() == b"atad"
 
 
 def test_a_put_by_a_new_process_replaces_a_damaged_blob_of_the_right_size(contents: Contents, tmp_path: Path) -> None:
-    digest = contents.put_bytes(b"precious")
+    digest = contents.put(b"precious")
     path = contents.path_of(digest)
     path.chmod(0o644)
     path.write_bytes(b"\0" * 8)
     fresh = Contents(tmp_path / "cas")
-    fresh.put_bytes(b"precious")
-    assert fresh.read(digest) == b"precious"
+    fresh.put(b"precious")
+    assert fresh.get(digest) == b"precious"
 
 
 def test_a_put_notices_that_a_blob_it_knew_is_gone(contents: Contents) -> None:
-    digest = contents.put_bytes(b"data")
+    digest = contents.put(b"data")
     contents.path_of(digest).unlink()
-    contents.put_bytes(b"data")
-    assert contents.read(digest) == b"data"
+    contents.put(b"data")
+    assert contents.get(digest) == b"data"
 
 
 def test_a_copy_is_a_file_of_its_own(contents: Contents, tmp_path: Path) -> None:
-    digest = contents.put_bytes(b"data")
+    digest = contents.put(b"data")
     plain, program = tmp_path / "a" / "plain", tmp_path / "a" / "program"
-    contents.copy_to(digest, plain, executable=False)
-    contents.copy_to(digest, program, executable=True)
+    copy(contents, digest, plain)
+    copy(contents, digest, program, executable=True)
     assert plain.stat().st_nlink == 1
     assert not plain.stat().st_mode & 0o100
     assert program.stat().st_mode & 0o100
     plain.write_bytes(b"other")
-    assert contents.read(digest) == b"data"
+    assert contents.get(digest) == b"data"
 
 
 def test_a_copy_replaces_a_link_and_does_not_write_through_it(contents: Contents, tmp_path: Path) -> None:
-    digest = contents.put_bytes(b"data")
+    digest = contents.put(b"data")
     (tmp_path / "victim").write_bytes(b"victim")
     (tmp_path / "target").symlink_to(tmp_path / "victim")
-    contents.copy_to(digest, tmp_path / "target", executable=False)
+    copy(contents, digest, tmp_path / "target")
     assert (tmp_path / "victim").read_bytes() == b"victim"
     assert (tmp_path / "target").read_bytes() == b"data"
 
 
 def test_a_digest_of_another_size_is_not_there(contents: Contents) -> None:
-    digest = contents.put_bytes(b"data")
+    digest = contents.put(b"data")
     assert not contents.has(Digest(digest.sha256, 5))
 
 
@@ -136,15 +131,15 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
     def make(at: int) -> Callable[[], object]:
         contents = Contents(tmp_path / "cas")
         contents.delete_all()
-        return lambda: contents.put_bytes(data)
+        return lambda: contents.put(data)
 
     def check() -> None:
         contents = Contents(folder)
         if contents.has(digest_bytes(data)):
-            assert contents.read(digest_bytes(data)) == data
+            assert contents.get(digest_bytes(data)) == data
         contents.sweep()
-        assert contents.put_bytes(data) == digest_bytes(data)
-        assert contents.read(digest_bytes(data)) == data
+        assert contents.put(data) == digest_bytes(data)
+        assert contents.get(digest_bytes(data)) == data
         assert not [p for p in folder.iterdir() if p.is_file()]
 
     assert disk.every_point(make, fault, check) >= 5
@@ -154,6 +149,6 @@ def test_after_a_fault_at_any_call_no_blob_is_torn(tmp_path: Path, disk: Any, fa
 def test_many_threads_may_put_and_read_the_same(contents: Contents) -> None:
     pieces = [str(n % 7).encode() * 1000 for n in range(200)]
     with ThreadPoolExecutor(8) as pool:
-        digests = list(pool.map(contents.put_bytes, pieces))
-        assert list(pool.map(contents.read, digests)) == pieces
+        digests = list(pool.map(contents.put, pieces))
+        assert list(pool.map(contents.get, digests)) == pieces
     assert contents.healed == []

@@ -140,7 +140,7 @@ def redo_of(folder: Path) -> bytes:
     root.mkdir()
     contents = Contents(folder / "cas")
     for text in ("a", "b"):
-        contents.put_bytes(text.encode())
+        contents.put(text.encode())
     seen: list[bytes] = []
 
     def apply(*_: object) -> None:

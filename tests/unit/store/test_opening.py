@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.errors import CorruptStateError, ExitCode
+from orch23.model.errors import CorruptStateError, ExitCode, SafetyError
 from orch23.model.record import Record
 from orch23.store.durable import seal
 from orch23.store.opening import open_store
 from orch23.store.removal import remove_tree
+from tests.doubles import MemoryContents
 from tests.sandbox.users import ROOT
 
 
@@ -30,7 +31,7 @@ def test_a_store_has_the_layout_that_is_promised(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with store.build_lock():
         store.sweep()
-        digest = store.contents.put_bytes(b"data")
+        digest = store.contents.put(b"data")
         store.contents.sync()
         store.records.put(Record(stage="s", key="ab" * 32, manifest={}, outputs={"a": FileEntry(digest)}))
     folder = tmp_path / ".orch23"
@@ -108,13 +109,13 @@ def test_a_file_in_a_folders_place_is_removed_and_told(tmp_path: Path, place: st
     store.sweep()
     assert store.healed() == (f"{place}: was no folder",)
     assert not path.exists()
-    assert store.contents.read(store.contents.put_bytes(b"data")) == b"data"
+    assert store.contents.get(store.contents.put(b"data")) == b"data"
 
 
 def test_a_sweep_removes_what_killed_processes_left_and_nothing_else(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.sweep()
-    digest = store.contents.put_bytes(b"data")
+    digest = store.contents.put(b"data")
     temps = [tmp_path / ".orch23" / part / ".orch23-9-9.tmp" for part in ("cas", "records", "exchanges", ".")]
     for temp in temps:
         temp.parent.mkdir(exist_ok=True)
@@ -122,7 +123,7 @@ def test_a_sweep_removes_what_killed_processes_left_and_nothing_else(tmp_path: P
     (tmp_path / ".orch23-mine.tmp").write_text("a person's")
     store.sweep()
     assert not any(temp.exists() for temp in temps)
-    assert store.contents.read(digest) == b"data"
+    assert store.contents.get(digest) == b"data"
     assert (tmp_path / ".orch23-mine.tmp").exists()
 
 
@@ -196,10 +197,42 @@ def test_a_tree_without_rights_is_removed_and_no_link_is_followed(
 
 def test_what_was_healed_is_told(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    digest = store.contents.put_bytes(b"data")
-    store.contents.path_of(digest).unlink()
-    store.contents.path_of(digest).write_bytes(b"DATA")
-    store.contents._verified.clear()  # as a new process would begin
-    store.contents.put_bytes(b"data")
+    digest = store.contents.put(b"data")
+    store.disk.contents.path_of(digest).unlink()
+    store.disk.contents.path_of(digest).write_bytes(b"DATA")
+    store.disk.contents._verified.clear()  # as a new process would begin
+    store.contents.put(b"data")
     assert len(store.healed()) == 1
     assert digest.sha256 in store.healed()[0]
+
+
+def test_a_file_of_the_project_is_taken_in_and_no_link_or_pipe_is(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "file").write_bytes(b"data")
+    digest = store.take_in("sub/file")
+    assert store.contents.get(digest) == b"data"
+    (tmp_path / "link").symlink_to(tmp_path / "sub" / "file")
+    (tmp_path / "folder").symlink_to(tmp_path / "sub")
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("link", "folder/file", "pipe"):
+        with pytest.raises(SafetyError):
+            store.take_in(path)
+    with pytest.raises(FileNotFoundError):
+        store.take_in("nothing")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_sync_makes_records_durable_wherever_the_contents_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("orch23.store.opening.sync_filesystem", synced.append)
+    monkeypatch.setattr("orch23.store.contents.sync_filesystem", synced.append)
+    store = open_store(tmp_path, contents=MemoryContents() if elsewhere else None)
+    store.sync()
+    assert synced == [], "there is nothing yet"
+    store.contents.put(b"data")
+    store.records.add(Record(stage="s", key="ab" * 32, manifest={}, outputs={}))
+    store.sync()
+    assert synced == [tmp_path / ".orch23" if elsewhere else tmp_path / ".orch23/cas"]

@@ -32,7 +32,7 @@ class Place:
         return Promoter(self.root, self.redo, self.contents)
 
     def entries(self, texts: Texts) -> dict[str, FileEntry | None]:
-        return {p: None if t is None else FileEntry(self.contents.put_bytes(t.encode())) for p, t in texts.items()}
+        return {p: None if t is None else FileEntry(self.contents.put(t.encode())) for p, t in texts.items()}
 
     def put(self, texts: Texts) -> None:
         for path, text in texts.items():
@@ -82,7 +82,7 @@ def test_promoting_twice_is_harmless_and_the_second_time_writes_nothing(place: P
 
 
 def test_the_executable_bit_is_part_of_a_file(place: Place) -> None:
-    digest = place.contents.put_bytes(b"run")
+    digest = place.contents.put(b"run")
     plain, program = FileEntry(digest), FileEntry(digest, executable=True)
     place.promoter().promote({"x": plain}, {})
     place.promoter().promote({"x": program}, {"x": plain})
@@ -155,7 +155,7 @@ def test_a_link_that_was_made_between_the_look_and_the_write_is_not_followed(
 
 def test_without_the_bytes_nothing_is_written(place: Place) -> None:
     lost = FileEntry(digest_bytes(b"lost"))
-    good = FileEntry(place.contents.put_bytes(b"good"))
+    good = FileEntry(place.contents.put(b"good"))
     with pytest.raises(MissingBytesError):
         place.promoter().promote({"a": good, "z": lost}, {})
     assert place.files() == {}

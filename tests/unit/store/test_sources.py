@@ -30,7 +30,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_bytes_come_from_the_store(place: Place) -> None:
-    place.contents.put_bytes(b"data")
+    place.contents.put(b"data")
     assert place.sources.copy_into("a", PROMISED, place.target)
     assert place.target.read_bytes() == b"data"
     assert place.sources.read("a", PROMISED) == b"data"
@@ -45,7 +45,7 @@ def test_bytes_come_from_the_workspace_where_the_store_has_none(place: Place) ->
 
 
 def test_bytes_come_from_the_workspace_where_the_store_is_damaged(place: Place, damage: Callable[[Path], None]) -> None:
-    damage(place.contents.path_of(place.contents.put_bytes(b"data")))
+    damage(place.contents.path_of(place.contents.put(b"data")))
     with pytest.raises(MissingBytesError):
         place.sources.read("a", PROMISED)
     assert not place.sources.copy_into("a", PROMISED, place.target)
@@ -81,7 +81,7 @@ def test_what_is_not_as_promised_is_not_given(place: Place, tmp_path: Path, kind
 def test_a_program_stays_a_program(place: Place, *, stored: bool) -> None:
     entry = FileEntry(digest_bytes(b"data"), executable=True)
     if stored:
-        place.contents.put_bytes(b"data")
+        place.contents.put(b"data")
     else:
         (place.root / "a").write_bytes(b"data")
         (place.root / "a").chmod(0o755)

@@ -25,7 +25,7 @@ TIERS = pytest.mark.parametrize("tier", ["bubblewrap", "namespaces"])
 def said(folder: Path, script: str, tier: str = "bubblewrap") -> str:
     """Return what a script prints in namespaces; it must end well."""
     with executor(tier, Memory({}), folder / "rooms", ()) as running:
-        outcome = running.run(Action(argv=("bash", "-c", script), inputs={}, interpreter=sys.executable))
+        outcome = running.run(Action(argv=("bash", "-c", script), inputs={}))
     assert isinstance(outcome, Completed), outcome
     assert outcome.result.exit_code == 0, outcome.result.output.text
     return outcome.result.output.text
@@ -61,9 +61,7 @@ def test_a_command_has_the_environment_and_the_signals_of_any_process(tmp_path: 
     need(tier)
     inside = said(tmp_path, "env; cat /proc/self/status", tier).splitlines()
     with executor("none", Memory({}), tmp_path / "others", ()) as running:
-        plain = running.run(
-            Action(argv=("bash", "-c", "env; cat /proc/self/status"), inputs={}, interpreter=sys.executable)
-        )
+        plain = running.run(Action(argv=("bash", "-c", "env; cat /proc/self/status"), inputs={}))
     assert isinstance(plain, Completed)
     outside = plain.result.output.text.splitlines()
     differing = ("HOME=", "TMPDIR=", "GIT_CEILING_DIRECTORIES=", "ORCH23_ROOM=", "PWD=", "_=")

@@ -1,0 +1,198 @@
+"""Whole builds through the ports: contents in memory, and an executor that has no more than bytes of an action."""
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orch23.cli import wiring
+from orch23.execute.interpreters import matching_interpreter
+from orch23.execute.local import LocalExecutor
+from orch23.execute.rooms import Rooms
+from orch23.model.action import Action, ActionOutcome, Completed, outcome_from_bytes, outcome_to_bytes
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import MissingBytesError
+from orch23.model.ports import ContentStore, FileContentStore
+from orch23.store.opening import open_store
+from orch23.store.sources import NewFile
+from orch23.store.transfers import with_transfers
+from tests.doubles import MemoryContents
+from tests.e2e.pipelines import green
+from tests.project import Project, files_answer, scripted
+
+TESTS = "from app import double\n\n\ndef test_double():\n    assert double(2) == 4\n"
+GOOD, BAD = "def double(x):\n    return 2 * x\n", "def double(x):\n    return x\n"
+STAGES: Mapping[str, Any] = {
+    "code": {
+        "inputs": ["spec.md"],
+        "outputs": ["app.py"],
+        "llm": {"returns": "files"},
+        "verify": {"inputs": ["test_app.py"], "steps": [{"pytest": ["test_app.py"]}]},
+        "retry": 1,
+    },
+    "test": {
+        "inputs": ["app.py", "test_app.py"],
+        "outputs": ["report.json"],
+        "pytest": {"paths": ["test_app.py"], "report": "report.json"},
+    },
+    "copy": {"inputs": ["app.py"], "outputs": ["out/copy.py", "out/run"], "shell": "cp app.py out; chmod +x out/run"},
+}
+FILES = {"spec.md": "double a number\n", "test_app.py": TESTS}
+
+
+def whole_build() -> dict[str, str]:
+    """Return a pipeline with a model, whose first answer is wrong, a run of tests and a command."""
+    stages = {
+        **STAGES,
+        "copy": {**STAGES["copy"], "shell": "cp app.py out/copy.py; cp app.py out/run; chmod +x out/run"},
+    }
+    answers = {"code": [files_answer({"app.py": BAD}), files_answer({"app.py": GOOD})]}
+    return {**scripted(stages, answers), **FILES}
+
+
+def built(project: Project) -> dict[str, bytes]:
+    """Build from nothing, and return what was made and which keys it has."""
+    green(project.write(whole_build()).build())
+    assert project.ran() == ["code", "copy", "test"]
+    assert project.build().err.endswith("up to date (3 stages)\n")
+    made = {path: project.files()[path] for path in ("app.py", "report.json", "out/copy.py", "out/run")}
+    assert os.access(project.root / "out/run", os.X_OK)
+    return {
+        **made,
+        "keys": "\n".join(
+            sorted(e["data"]["key"] for e in project.events_of("attempt_started", run=first(project)))
+        ).encode(),
+    }
+
+
+def first(project: Project) -> str:
+    return project.journals()[0].stem
+
+
+class OnlyContents:
+    """Inputs by digest alone, as a machine without the project has them."""
+
+    def __init__(self, contents: FileContentStore) -> None:
+        self._contents = contents
+
+    def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
+        try:
+            with NewFile(target, executable=entry.executable) as descriptor:
+                self._contents.copy_to(entry.digest, descriptor, path)
+        except MissingBytesError:
+            return False
+        return True
+
+
+class Serialising:
+    """An executor that hands each action to another as bytes, and gets bytes back.
+
+    The other one knows the contents and its own machine, and nothing of the project: neither its root nor its rooms.
+    """
+
+    def __init__(self, elsewhere: Path, contents: FileContentStore, **given: Any) -> None:
+        found = partial(matching_interpreter, root=elsewhere, environ={"VIRTUAL_ENV": sys.prefix})
+        rooms = Rooms(elsewhere, OnlyContents(contents))
+        self._worker = LocalExecutor(**{**given, "rooms": rooms, "contents": contents, "interpreters": found})
+        self.sent: list[bytes] = []
+        self.answers: list[bytes] = []
+        self.sandbox, self.has_started = self._worker.sandbox, False
+
+    def run(self, action: Action) -> ActionOutcome:
+        self.has_started = True
+        self.sent.append(action.to_bytes())
+        decoded = Action.from_bytes(self.sent[-1])
+        assert decoded == action
+        self.answers.append(outcome_to_bytes(self._worker.run(decoded)))
+        return outcome_from_bytes(self.answers[-1])
+
+    def cancel(self) -> None:
+        self._worker.cancel()
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+@pytest.fixture
+def expected(tmp_path: Path) -> dict[str, bytes]:
+    """Return what a build makes as always."""
+    return built(Project(tmp_path / "as-always"))
+
+
+@pytest.fixture
+def in_memory(expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> MemoryContents:
+    """Let projects have their contents in memory from now on; the next build finds what this one left."""
+    contents = MemoryContents()
+    monkeypatch.setattr(wiring, "open_store", partial(open_store, contents=contents))
+    return contents
+
+
+def serialise(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> list[Serialising]:
+    made: list[Serialising] = []
+
+    def executor(*, rooms: Rooms, interpreters: object, **given: Any) -> Serialising:
+        del rooms, interpreters
+        made.append(Serialising(elsewhere, **given))
+        return made[-1]
+
+    monkeypatch.setattr(wiring, "LocalExecutor", executor)
+    return made
+
+
+def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
+    project: Project, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executors = serialise(monkeypatch, tmp_path / "elsewhere")
+    assert built(project) == expected
+    sent = [data for one in executors for data in one.sent]
+    answers = [data for one in executors for data in one.answers]
+    assert len(sent) == 4, "two attempts, a run of tests and a command"
+    for data in (*sent, *answers):
+        for place in (project.root, tmp_path, Path(sys.prefix), Path(sys.executable).resolve().parent):
+            assert os.fsencode(place) not in data
+    outcomes = [outcome_from_bytes(data) for data in answers]
+    assert all(isinstance(one, Completed) for one in outcomes)
+    assert sum(isinstance(one, Completed) and one.result.report is not None for one in outcomes) == 3
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_build_with_contents_in_memory_is_the_same(
+    project: Project, expected: dict[str, bytes], in_memory: MemoryContents
+) -> None:
+    assert built(project) == expected
+    assert not project.exists(".orch23/cas")
+    assert in_memory.has(digest_bytes(GOOD.encode()))
+    project.delete("app.py")
+    green(project.build())
+    assert project.ran() == []
+    assert project.read("app.py") == GOOD
+
+
+def test_both_ports_at_once_are_the_same(
+    project: Project,
+    expected: dict[str, bytes],
+    in_memory: MemoryContents,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executors = serialise(monkeypatch, tmp_path / "elsewhere")
+    assert built(project) == expected
+    assert sum(len(one.sent) for one in executors) == 4
+    assert in_memory.blobs
+    assert not project.exists(".orch23/cas")
+
+
+@pytest.mark.parametrize("forgetting", ["inputs", "tools"])
+def test_a_worker_that_lacks_bytes_names_them_and_runs_nothing(tmp_path: Path, forgetting: str) -> None:
+    contents: ContentStore = MemoryContents()
+    lost = FileEntry(MemoryContents().put(b"lost"))
+    worker = Serialising(tmp_path, with_transfers(contents), workers=1)
+    given: dict[str, Any] = {"inputs": {}, "tools": {}, forgetting: {"a.txt": lost}}
+    outcome = worker.run(Action(argv=("touch", str(tmp_path / "ran")), **given))
+    worker.close()
+    assert outcome_to_bytes(outcome) == b'{"paths":["a.txt"],"type":"inputs_changed"}'
+    assert list(tmp_path.iterdir()) == []

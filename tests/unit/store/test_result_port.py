@@ -1,0 +1,45 @@
+"""What the part of the records that a remote cache implements promises: results by stage key."""
+
+from pathlib import Path
+
+import pytest
+
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.ports import ResultIndex, ResultStore
+from orch23.model.record import Record
+from orch23.store.records import Records
+
+KEY, OTHER = "ab" * 32, "cd" * 32
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> ResultStore:
+    return Records(tmp_path / "records")
+
+
+def record(text: str, *, key: str = KEY, failed: bool = False) -> Record:
+    return Record(stage="s", key=key, manifest={}, outputs={"a": FileEntry(digest_bytes(text.encode()))}, failed=failed)
+
+
+def test_a_result_is_there_once_it_was_put_and_the_newest_comes_first(results: ResultStore) -> None:
+    assert not results.has(KEY)
+    assert list(results.by_key(KEY)) == []
+    results.put(record("one"))
+    results.put(record("two"))
+    assert results.has(KEY)
+    assert list(results.by_key(KEY)) == [record("two"), record("one")]
+    results.put(record("one"))
+    assert list(results.by_key(KEY)) == [record("one"), record("two")]
+    assert not results.has(OTHER)
+
+
+def test_a_retained_failure_is_no_result(results: ResultStore) -> None:
+    results.put(record("one", failed=True))
+    assert not results.has(KEY)
+    assert list(results.by_key(KEY)) == []
+
+
+def test_the_records_of_a_project_are_results_with_an_index(tmp_path: Path) -> None:
+    index: ResultIndex = Records(tmp_path / "records")
+    index.add(record("one"))
+    assert [held.record for held in index.survey()] == list(index.owners("a")) == [record("one")]
