@@ -33,9 +33,10 @@ _TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
 class _Stored(Struct, frozen=True, array_like=True):
-    """A sound pipeline without the places of its nodes, and where each var came from."""
+    """A sound pipeline, the places of the nodes of its two upper levels, and where each var came from."""
 
     pipeline: Pipeline
+    upper: dict[str, Location]
     origins: Mapping[str, str]
 
 
@@ -72,13 +73,14 @@ def load_pipeline(
     known = compiled.get(file, made_of) if compiled is not None and made_of else None
     if known is not None:
         stored = msgspec.msgpack.decode(known, type=_Stored)
-        pipeline = replace(stored.pipeline, locations=UpperPlaces(text, file))
+        pipeline = replace(stored.pipeline, locations=UpperPlaces(text, file, stored.upper))
         return Loaded(pipeline, (), stored.origins, sources, digests)
     parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     if compiled is not None and made_of and not parsed.diagnostics:
-        stored = _Stored(replace(parsed.pipeline, locations={}), parsed.origins)
+        upper = UpperPlaces(text, file, parsed.pipeline.locations).upper
+        stored = _Stored(replace(parsed.pipeline, locations={}), upper, parsed.origins)
         compiled.put(file, made_of, msgspec.msgpack.encode(stored))
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 

@@ -100,22 +100,22 @@ class Places(Mapping[str, Location]):
 
 
 class UpperPlaces(Mapping[str, Location]):
-    """Where the nodes of a sound text are, of which few are asked for: of known places its two upper levels are kept.
+    """Where the nodes of a sound text are, of which few are asked for: those of its two upper levels are kept.
 
     For all others the text is read once more.
     """
 
-    __slots__ = ("_file", "_text", "_upper", "_whole")
+    __slots__ = ("_file", "_text", "_whole", "upper")
 
-    def __init__(self, text: str, file: str, places: Mapping[str, Location] | None = None) -> None:
-        """Take a text, its name, and the places of all its nodes, if the text was read."""
+    def __init__(self, text: str, file: str, places: Mapping[str, Location]) -> None:
+        """Take a text, its name, and the places of all its nodes, or of those of the two upper levels."""
         self._text, self._file = text, file
-        self._upper = None if places is None else {one: places[one] for one in places if one.count("/") < _UPPER}
+        self.upper = {path: places[path] for path in places if path.count("/") < _UPPER}
         self._whole: Mapping[str, Location] | None = None
 
     def __getitem__(self, path: str) -> Location:
         """Give the place of a node."""
-        return (self._upper if self._upper is not None and path.count("/") < _UPPER else self._read())[path]
+        return (self.upper if path.count("/") < _UPPER else self._read())[path]
 
     def __iter__(self) -> Iterator[str]:
         """Give the paths."""
