@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Raw, Struct, field
-from msgspec.json import decode as json_decode
+from msgspec import Struct, field
 
-from orch23.model.typed import Count
+from orch23.model.digest import Json
+from orch23.model.typed import Count, Object, decode
 from orch23.store.journal import journals
+from orch23.store.strict_json import parse
 
 NEWEST = 5
 _MANY = 64  # so many names are not looked for in each line
@@ -33,7 +34,7 @@ _NOTHING = Past()
 class _Line(Struct):
     type: str
     role: str
-    data: Raw
+    data: Object
 
 
 class _Began(Struct):
@@ -85,8 +86,8 @@ def _journals_of(logs: Path, pipeline_file: str, newest: int) -> Iterator[bytes]
             return
         try:
             with path.open("rb") as stream:
-                first = _read(stream.readline(), _Line)
-                began = None if first is None else _read(first.data, _Began)
+                first = _parsed(stream.readline())
+                began = None if first is None else _decoded(first.data, _Began)
                 if began is None or began.pipeline != pipeline_file:
                     continue
                 yield stream.read(_MOST_BYTES)
@@ -99,25 +100,32 @@ def _events(data: bytes, about: tuple[bytes, ...]) -> Iterator[_Line]:
     for line in data.split(b"\n"):
         if not any(role in line for role in about) or not any(kind in line for kind in _KINDS):
             continue
-        if (event := _read(line, _Line)) is not None:
+        if (event := _parsed(line)) is not None:
             yield event
 
 
 def _note(found: _Found, event: _Line) -> None:
     if event.type == "llm_response":
-        answer = _read(event.data, _Answered)
+        answer = _decoded(event.data, _Answered)
         if answer is not None and (answer.input_tokens or answer.output_tokens):
             found.answers.append((answer.input_tokens, answer.output_tokens))
         return
-    ended = _read(event.data, _Ended)
+    ended = _decoded(event.data, _Ended)
     replayed = ended is not None and not ended.calls and ended.recorded > 0  # quick, since no model was called
     if ended is not None and ended.status == "built" and not replayed and ended.duration_s is not None:
         found.durations_s.append(ended.duration_s)
 
 
-def _read(text: bytes | Raw, form: type[_Form]) -> _Form | None:
-    """Return what a JSON text says, None if it is damaged. Fields that are not looked for are not checked."""
+def _parsed(line: bytes) -> _Line | None:
     try:
-        return json_decode(text, type=form)
-    except (ValueError, RecursionError):
+        return decode(parse(line), _Line)
+    except ValueError:
+        return None
+
+
+def _decoded(value: Json, form: type[_Form]) -> _Form | None:
+    """Return the fields of an event that are looked for, None if one of them is of another type."""
+    try:
+        return decode(value, form)
+    except ValueError:
         return None

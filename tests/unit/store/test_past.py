@@ -65,6 +65,11 @@ def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:
     assert whole.exists()
 
 
+def test_half_of_a_surrogate_pair_in_a_message_hides_no_event(tmp_path: Path) -> None:
+    run(tmp_path, 1, Event("stage_finished", "\ud800", role="a", data={"status": "built", "duration_s": 1.0}))
+    assert read_past(tmp_path, "p.yaml", "a") == {"a": Past(durations_s=(1.0,))}
+
+
 def test_a_new_item_takes_after_the_others_of_its_foreach(tmp_path: Path) -> None:
     run(tmp_path, 1, ended("code@a", 1.0), ended("code@b", 3.0), ended("x", 9.0))
     past = read_past(tmp_path, "p.yaml", ["code@new"])
