@@ -19,8 +19,9 @@ from orch23.engine.dependency_index import (
     reach,
 )
 from orch23.engine.memory import lock_path
+from orch23.engine.transcripts import transcript_folders
 from orch23.model.digest import Digest, Json, digest_bytes
-from orch23.model.pipeline import LLMStep, Stage
+from orch23.model.pipeline import LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.snapshot.looks import Detail, Looks, detail_from
@@ -192,7 +193,7 @@ def keep_at_rest(
     token = os.urandom(_TOKEN_BYTES).hex()
     try:
         fresh, changed = _rows(found, part, token) if found is not None else (None, None)
-    except (OutdatedIndexError, UnicodeError):
+    except (OutdatedIndexError, UnicodeError, TypeError):  # a value that cannot be written
         fresh, changed = None, None
     if suspects(texts_of(fresh or changed or {})):
         fresh, changed = None, None
@@ -222,12 +223,17 @@ def _rows(
         return None, None
     head = Head(
         token,
-        msgspec.structs.replace(found.plan.pipeline, stages=(), skipped=(), locations={}),
+        _without_stages(found.plan.pipeline),
         dict(found.began),
         dict(found.ends),
         found.read,
     )
     return all_rows(head, found.text, found.plan, found.wanted, found.reads, found.records), None
+
+
+def _without_stages(pipeline: Pipeline) -> Pipeline:
+    folders = transcript_folders(pipeline)
+    return msgspec.structs.replace(pipeline, stages=(), skipped=(), locations={}, transcripts=folders)
 
 
 def _are_apart(found: AtRest) -> bool:

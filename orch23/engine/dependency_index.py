@@ -11,21 +11,25 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from orch23.model.paths import meets
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
+from orch23.plan.writers import writes_of
 from orch23.store.index import Index, IndexFaultError
 
 _T = TypeVar("_T")
 _HEAD, _TEXT = b"head", b"text"
 _STAGE, _FAMILY, _READERS, _CHAIN, _ABOVE, _GROUP = b"stage ", b"foreach ", b"reads ", b"chain ", b"above ", b"group "
+_OTHER = b"other "
 _encode = msgspec.msgpack.encode
 
 
 class Row(msgspec.Struct, frozen=True):
     """One stage: its declaration, its place in the plan, what it looked at, and the files that it makes.
 
-    `looked` are files by their path, and folders that it listed by their whole path.
+    `looked` are files by their path, and folders that it listed by their whole path. With `makes_list` it may write
+    the list of a foreach.
     """
 
     node: Stage
@@ -36,6 +40,13 @@ class Row(msgspec.Struct, frozen=True):
     makes: tuple[str, ...]
     above: tuple[str, ...] = ()
     group: str = ""
+    makes_list: bool = False
+
+
+class _Other(msgspec.Struct, frozen=True):
+    """A node that was not asked for."""
+
+    node: Stage | ForeachStage
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -95,13 +106,15 @@ class Rows:
         """Return the text of the pipeline."""
         return self._value(_TEXT, str)
 
-    def nodes(self) -> Mapping[str, Stage]:
-        """Return all stages and items by name, in the order of the plan."""
+    def nodes(self) -> Mapping[str, Stage | ForeachStage]:
+        """Return all nodes of the pipeline by name, also those that were not asked for."""
         try:
-            rows = [_decoded(data, Row) for key, data in self._index.rows(self._table) if key.startswith(_STAGE)]
+            rows = [*self._index.rows(self._table)]
         except IndexFaultError as fault:
             raise OutdatedIndexError from fault
-        return {row.node.name: row.node for row in sorted(rows, key=lambda one: one.number)}
+        nodes = [_decoded(data, Row).node for key, data in rows if key.startswith(_STAGE)]
+        others = [_decoded(data, _Other).node for key, data in rows if key.startswith(_OTHER)]
+        return {node.name: node for node in (*nodes, *others)}
 
     def _row(self, name: str) -> Row:
         return self._value(_STAGE + _bytes(name), Row)
@@ -191,6 +204,8 @@ def reach(rows: Rows, changed: Iterable[str], is_there: Callable[[str], bool], e
 def _following(rows: Rows, name: str) -> set[str]:
     """Return what has to be decided if a stage is: what comes after it, its chain, and its promotion group."""
     row = rows.row(name)
+    if row.makes_list:  # another list makes another plan
+        raise OutdatedIndexError
     more = {*row.downstream, *(rows.group(row.group) if row.group else ())}
     if row.node.chain is not None:
         more.update(rows.chain(row.node.chain.chain), rows.above(row.node.chain.chain))
@@ -225,16 +240,21 @@ def all_rows(
     `wanted` are the stages that were asked for, `reads` what each of them looked at, `records` their results.
     """
     chains = {chain: items for chain, items in plan.chains.items() if not wanted.isdisjoint(items)}
-    if plan.unexpanded or not all(wanted.issuperset(items) for items in chains.values()):
+    if any(node.name in wanted or node.foreach.sequential for node in plan.unexpanded) or not all(
+        wanted.issuperset(items) for items in chains.values()
+    ):
         return None
     if any(not wanted.issuperset(plan.upstream[name]) for name in wanted):
         return None
     rows = {_HEAD: _encode(head), _TEXT: _encode(text)}
+    foreach = [stage.foreach for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
+    sources = [one.source for one in foreach if one.source is not None]
     readers: dict[str, list[str]] = {}
     above: dict[str, list[str]] = {}
     for number, name in enumerate(plan.order):
         node = plan.nodes[name]
         if name not in wanted or isinstance(node, ForeachStage):
+            rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
         looked = tuple(sorted(reads.get(name, ())))
         row = Row(
@@ -246,6 +266,7 @@ def all_rows(
             _makes(node, records[name]),
             tuple(sorted(plan.above.get(name, ()))),
             plan.group_of(name) or "",
+            any(meets(pattern, source) for pattern in writes_of(node) for source in sources),
         )
         rows[_STAGE + _bytes(name)] = _encode(row)
         for path in looked:

@@ -7,7 +7,7 @@ from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline
 
 def transcript_folders(pipeline: Pipeline) -> tuple[str, ...]:
     """Return the folders that the declared stages name, sorted; of a foreach also where it has no items today."""
-    found: set[str] = set()
+    found: set[str] = set(pipeline.transcripts)
     for stage in pipeline.stages:
         if isinstance(stage, ForeachStage):
             llm = stage.body.get("llm")

@@ -396,7 +396,10 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place."""
+    """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place.
+
+    If `stages` are some of the document's, `transcripts` are the folders of recorded answers of all of them.
+    """
 
     name: str
     file: str
@@ -409,6 +412,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):
     pools: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
+    transcripts: tuple[str, ...] = ()
 
     def locate(self, *path: str | int) -> Location | None:
         """Return the place of a node, or of its nearest ancestor that has one. `code@T1` is found as `code`."""

@@ -1,11 +1,9 @@
 """Read JSON that must be exactly what was written: no duplicate key, no NaN, no missing or unknown field."""
 
 import json
-from collections.abc import Collection, Mapping
 from sys import intern
 
 from orch23.model.digest import Json
-from orch23.model.typed import Object, decode
 
 
 def parse(text: str | bytes) -> Json:
@@ -21,40 +19,6 @@ def parse(text: str | bytes) -> Json:
         message = "nested too deep"
         raise ValueError(message) from error
     return value
-
-
-def fields(value: Json, names: Collection[str]) -> Mapping[str, Json]:
-    """Return a JSON object that has these fields and no others. For `stat_cache` alone.
-
-    Raises:
-        ValueError: it has others, or is not an object.
-
-    """
-    found = decode(value, Object)
-    if found.keys() != set(names):
-        message = f"missing or unknown field: {', '.join(sorted(found.keys() ^ set(names)))}"
-        raise ValueError(message)
-    return found
-
-
-def texts(value: Json) -> tuple[str, ...]:
-    """Return a JSON list of strings. For `stat_cache` alone.
-
-    Raises:
-        ValueError: it is not one.
-
-    """
-    return decode(value, tuple[str, ...])
-
-
-def text(value: Json) -> str:
-    """Return a JSON string. For `stat_cache` alone.
-
-    Raises:
-        ValueError: it is not one.
-
-    """
-    return decode(value, str)
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -36,6 +36,12 @@ stages:
     inputs: [spec.md]
     outputs: ["made/${{ name }}.txt"]
     shell: [cp, spec.md, "made/${{ name }}.txt"]
+  lister: {inputs: [words.json], outputs: [list.json], shell: [cp, words.json, list.json]}
+  worded:
+    foreach: {from: "list.json#/names", as: word}
+    inputs: [spec.md]
+    outputs: ["words/${{ word }}.txt"]
+    shell: [cp, spec.md, "words/${{ word }}.txt"]
   chain:
     foreach: {in: [one, two], order: sequential}
     inputs: ["steps/${{ item }}.txt"]
@@ -49,6 +55,7 @@ stages:
   all: {inputs: ["many/*.txt", "out/*.txt"], outputs: [all.txt], shell: 'cat many/*.txt out/*.txt > all.txt'}
   left: {inputs: [g.txt], outputs: [g1.txt], shell: [cp, g.txt, g1.txt], promote: both}
   right: {inputs: [h.txt], outputs: [g2.txt], shell: [cp, h.txt, g2.txt], promote: both}
+  gen: {inputs: [e.txt], outputs: [src/gen.txt], shell: [cp, e.txt, src/gen.txt]}
   names: {inputs: [{list: "src/*.txt"}], outputs: [names.txt], render: {template: names.j2}}
   off: {if: "${{ vars.word == 'two' }}", inputs: [spec.md], outputs: [off.txt], shell: [cp, spec.md, off.txt]}
 """
@@ -58,9 +65,11 @@ FILES = {
     "pipeline.yaml": PIPELINE,
     "spec.md": "# One\n",
     "names.json": '{"names": ["x", "y"]}\n',
+    "words.json": '{"names": ["v", "w"]}\n',
     "names.j2": "{% for one in inputs %}{{ one.text }}{% endfor %}",
     "g.txt": "g\n",
     "h.txt": "h\n",
+    "e.txt": "e\n",
     "steps/one.txt": "1\n",
     "steps/two.txt": "2\n",
     **{f"src/{name}.txt": f"{name}\n" for name in "abc"},
@@ -72,9 +81,11 @@ TEXTS = {
     "steps/one.txt": ("1\n", "one\n"),
     "steps/two.txt": ("2\n", "two\n"),
     "names.json": ('{"names": ["x", "y"]}\n', '{"names": ["x"]}\n', '{"names": ["y", "x", "z"]}\n', '{"names": "x"}\n'),
+    "words.json": ('{"names": ["v", "w"]}\n', '{"names": ["w", "u"]}\n', '{"names": ["v",  "w"]}\n'),
     "spec.md": ("# One\n", "# Two\n"),
     "g.txt": ("g\n", "G\n"),
     "h.txt": ("h\n", "H\n"),
+    "e.txt": ("e\n", "E\n"),
     "p/3.txt": ("3\n", "three\n"),
     "p/7.txt": ("7\n", "seven\n"),
     "names.j2": (FILES["names.j2"], "{{ inputs | length }}"),
@@ -136,7 +147,13 @@ def remove_index(chance: random.Random) -> None:
 
 
 CHANGES: tuple[Callable[[random.Random], None], ...] = (edit, edit, edit, edit, remove, by_hand, spoil, remove_index)
-SELECTIONS = ((), (), ("all", "p3", "p4", "p5", "p6", "p7", "left", "right"), ("chain", "p3", "p4", "p7"))
+SELECTIONS = (
+    (),
+    (),
+    ("all", "p3", "p4", "p5", "p6", "p7", "left", "right"),
+    ("chain", "p3", "p4", "p7"),
+    ("names", "p3", "p4", "p5"),
+)
 
 
 @given(st.tuples(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from(SELECTIONS)))
@@ -196,7 +213,12 @@ def test_of_some_stages_that_are_named_an_edit_is_built_by_what_it_reaches() -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "text"), [("names.json", '{"names": ["x"]}\n'), ("pipeline.yaml", TEXTS["pipeline.yaml"][7])]
+    ("path", "text"),
+    [
+        ("names.json", '{"names": ["x"]}\n'),
+        ("words.json", '{"names": ["w", "u"]}\n'),
+        ("pipeline.yaml", TEXTS["pipeline.yaml"][7]),
+    ],
 )
 def test_another_list_makes_another_plan_and_everything_is_decided(path: str, text: str) -> None:
     with forms() as play:

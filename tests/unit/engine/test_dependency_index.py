@@ -1,0 +1,136 @@
+"""What an edit reaches, by rows of the index; what is not known is never taken for nothing."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from orch23.engine.dependency_index import Head, OutdatedIndexError, Reach, Rows, all_rows, changed_rows, reach
+from orch23.load.pipeline import parse_pipeline
+from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import Record
+from orch23.plan.graph import build_plan
+from orch23.plan.reads import reads_of
+from orch23.store.index import Index
+
+TEXT = """\
+version: 1
+stages:
+  a: {inputs: [a.in], outputs: [a.out], shell: [make, a]}
+  b: {inputs: [a.out], outputs: [b.out], shell: [make, b]}
+  left: {inputs: [g.in], outputs: [left.out], shell: [make, l], promote: both}
+  right: {inputs: [h.in], outputs: [right.out], shell: [make, r], promote: both}
+  after: {inputs: [right.out], outputs: [after.out], shell: [make, after]}
+""" + "".join(f"  p{n}: {{inputs: [p{n}.in], outputs: [p{n}.out], shell: [make, p]}}\n" for n in range(9))
+
+
+def plan_of(text: str = TEXT) -> Plan:
+    parsed = parse_pipeline(text, "p.yaml")
+    assert parsed.pipeline is not None, parsed.diagnostics
+    plan, problems = build_plan(parsed.pipeline)
+    assert plan is not None, problems
+    return plan
+
+
+def bare(plan: Plan) -> Pipeline:
+    return replace(plan.pipeline, stages=(), locations={})
+
+
+def record(name: str) -> Record:
+    return Record(stage=name, key=f"key of {name}", manifest={"kind": "shell"})
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    return written(tmp_path, plan_of())
+
+
+def written(folder: Path, plan: Plan) -> Rows:
+    names = frozenset(plan.nodes)
+    stages = {name: node for name, node in plan.nodes.items() if isinstance(node, Stage)}
+    reads = {name: {*reads_of(node), f"{name}.out"} for name, node in stages.items()}
+    head = Head("token", bare(plan), {"name": "p"}, {"fresh": len(names)}, ("p.yaml",))
+    table = all_rows(head, TEXT, plan, names, reads, {name: record(name) for name in names})
+    assert table is not None
+    index = Index(folder / "index.sqlite")
+    index.write({"t": table})
+    return Rows(index, "t")
+
+
+def reached(rows: Rows, *changed: str) -> Reach:
+    return reach(rows, changed, lambda path: path.endswith(".in"))
+
+
+def test_an_edit_reaches_its_readers_and_what_follows_and_what_these_read_is_around(rows: Rows) -> None:
+    assert reached(rows, "a.in").reached == ("a", "b")
+    assert reached(rows, "a.in").around == ()
+    found = reached(rows, "b.out", "p3.in")
+    assert (found.reached, found.around) == (("b", "p3"), ("a",))
+
+
+def test_a_promotion_group_is_reached_as_a_whole_with_what_follows(rows: Rows) -> None:
+    assert reached(rows, "g.in").reached == ("left", "right", "after")
+
+
+def test_a_part_of_a_plan_has_its_order_and_edges(rows: Rows) -> None:
+    plan = reached(rows, "b.out", "g.in").plan()
+    assert plan.order == ("a", "b", "left", "right", "after")
+    assert plan.upstream == {"a": (), "b": ("a",), "left": (), "right": (), "after": ("left", "right")}
+    assert plan.downstream == {"a": ("b",), "b": (), "left": ("after",), "right": ("after",), "after": ()}
+    assert plan.groups == {"both": ("left", "right")}
+    assert plan.nodes == {name: plan_of().nodes[name] for name in plan.order}
+    assert set(plan.all_nodes) == set(plan_of().nodes)
+
+
+@pytest.mark.parametrize("path", ["nobody.reads", "a.in", "p1.in"])
+def test_of_a_path_that_is_unknown_or_gone_it_says_nothing(rows: Rows, path: str) -> None:
+    with pytest.raises(OutdatedIndexError):
+        reach(rows, [path], lambda _path: False)
+
+
+def test_of_more_than_half_of_all_stages_it_says_nothing(rows: Rows) -> None:
+    with pytest.raises(OutdatedIndexError):
+        reached(rows, *(f"p{number}.in" for number in range(8)))
+
+
+def test_of_an_output_that_is_gone_its_maker_can_tell(rows: Rows) -> None:
+    assert reach(rows, ["p1.out"], lambda _path: False).reached == ("p1",)
+
+
+@pytest.mark.parametrize("key", [b"head", b"stage a", b"stage b"])
+def test_a_row_that_is_missing_is_no_answer(tmp_path: Path, rows: Rows, key: bytes) -> None:
+    rows._index.write({}, {"t": {key: None}})
+    with pytest.raises(OutdatedIndexError):
+        reached(Rows(Index(tmp_path / "index.sqlite"), "t"), "a.in")
+
+
+def test_a_row_of_another_version_is_no_answer(rows: Rows) -> None:
+    rows._index.write({}, {"t": {b"stage a": b"\x93\x01\x02\x03"}})
+    with pytest.raises(OutdatedIndexError):
+        reached(rows, "a.in")
+
+
+def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: Rows) -> None:
+    found = reached(rows, "a.in")
+    plan = found.plan()
+    reads = {"a": {"a.in", "new.in"}, "b": {"b.out"}}
+    head = Head("next", bare(plan), {}, {"fresh": 14}, ("p.yaml",))
+    changes = changed_rows(head, None, found, plan, reads, {name: record(name) for name in plan.nodes})
+    assert set(changes) == {b"head", b"stage a", b"stage b", b"reads new.in", b"reads a.out"}
+    rows._index.write({}, {"t": changes})
+    again = Rows(rows._index, "t")
+    assert again.head.token == "next"
+    assert again.readers("new.in") == ("a",)
+    assert again.readers("a.out") == ()
+    assert again.readers("b.out") == ("b",)
+
+
+def test_what_makes_the_list_of_a_foreach_reaches_everything(tmp_path: Path) -> None:
+    text = TEXT + "  each: {foreach: {from: a.out, as: n}, outputs: ['n/${{ n }}'], shell: [make, '${{ n }}']}\n"
+    parsed = parse_pipeline(text, "p.yaml").pipeline
+    assert parsed is not None
+    plan, _ = build_plan(parsed, {"each": ()})
+    assert plan is not None
+    with pytest.raises(OutdatedIndexError):
+        reached(written(tmp_path, plan), "a.in")

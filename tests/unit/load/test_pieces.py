@@ -1,0 +1,161 @@
+"""A pipeline in pieces says what the whole says, or is not cut."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.load.pieces import are_whole, cut, edited
+from orch23.load.pipeline import parse_pipeline
+
+TEXT = """\
+version: 1
+name: pieces
+vars: {word: one}
+# the stages
+stages: # here
+  # of a
+  a: {shell: [make, a], outputs: [a]}
+
+  "b":
+    shell: [make, "${{ vars.word }}"]
+    outputs: [b]
+  'c':
+    shell: |+
+      make c
+        more
+
+    outputs: [c]
+  d:
+    shell: "make
+      d: e"
+    outputs: [d]
+  e: {if: false, shell: [make, e], outputs: [e]}
+defaults: {timeout: 9s}
+# the end
+jobs: 2
+"""
+LINES = (
+    *(
+        '    desc: "',
+        '    desc: "it: {',
+        "    desc: 'x",
+        "  f:",
+        "  f: {shell: [make, f]}",
+        "    shell: |",
+        "    desc: >-",
+        "  a: 3",
+    ),
+    *(
+        '  " b: c"',
+        "# note",
+        "",
+        "    - x",
+        "    timeout: 3s",
+        "  d: e",
+        "---",
+        "...",
+        "stages:",
+        "    {",
+        "    }",
+        "    [",
+        "'",
+        '"',
+    ),
+    *(
+        "\tx: y",
+        "      deep: z",
+        "  g: *x",
+        "  h: &x y",
+        "name: other",
+        "    outputs: [z]",
+        "  'a':",
+        "  ? k",
+        "    desc: |-",
+    ),
+)
+
+
+def test_a_text_is_cut_at_its_stages_and_comments_go_with_the_piece_before() -> None:
+    pieces = cut(TEXT)
+    assert pieces is not None
+    assert list(pieces.stages) == ["a", "b", "c", "d", "e"]
+    assert pieces.stages["a"] == ("  # of a", "  a: {shell: [make, a], outputs: [a]}", "")
+    assert pieces.head[-1] == "stages: # here"
+    assert pieces.tail[0] == "defaults: {timeout: 9s}"
+    assert pieces.alone(tuple(pieces.stages)) == TEXT
+    assert are_whole(pieces, tuple(pieces.stages))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "stages:\n",
+        "stages: {a: {shell: x}}\n",
+        "stages:\n  a: {}\nstages:\n  b: {}\n",
+        "stages:\n  a: {}\n  a: {}\n",
+        "stages:\n  ? a\n  : {}\n",
+        "stages:\r\n  a: {}\r\n",
+        "stages:\n- a\n",
+    ],
+)
+def test_what_is_written_in_another_way_is_not_cut(text: str) -> None:
+    assert cut(text) is None
+
+
+def test_a_scalar_that_looks_like_a_stage_is_no_whole_piece() -> None:
+    text = 'stages:\n  a:\n    shell: "x\n  b: y"\n'
+    assert parse_pipeline(f"version: 1\n{text}", "p").pipeline is not None
+    pieces = cut(text)
+    assert pieces is not None
+    assert list(pieces.stages) == ["a", "b"]
+    assert not are_whole(pieces, ("a",))
+    assert not are_whole(pieces, ("b", "a"))
+
+
+def changed(text: str, chance: random.Random) -> str:
+    lines = text.split("\n")
+    for _ in range(chance.choice([1, 1, 2])):
+        at = chance.randrange(len(lines))
+        match chance.randrange(4):
+            case 0:
+                lines[at] = chance.choice(LINES)
+            case 1:
+                lines.insert(at, chance.choice(LINES))
+            case 2:
+                del lines[at]
+            case _:
+                spot = chance.randrange(len(lines[at]) + 1)
+                lines[at] = (
+                    lines[at][:spot]
+                    + chance.choice(["x", '"', "'", "{", "}", ":", "#", " ", "[", "]", "|"])
+                    + lines[at][spot:]
+                )
+        lines = lines or [""]
+    return "\n".join(lines)
+
+
+@given(st.integers(0, 2**32))
+def test_pieces_that_differ_read_alone_are_what_the_whole_says_of_them(seed: int) -> None:
+    chance = random.Random(seed)
+    before, text = TEXT, TEXT
+    for _ in range(3):
+        text = changed(before, chance)
+        old, new = cut(before), cut(text)
+        whole = parse_pipeline(before, "p")
+        names = edited(old, new) if old is not None and new is not None else None
+        known = {stage.name for stage in (*whole.pipeline.stages, *whole.pipeline.skipped)} if whole.pipeline else set()
+        if not names or new is None or old is None or set(old.stages) != known or not are_whole(new, names):
+            continue
+        alone, after = parse_pipeline(new.alone(names), "p"), parse_pipeline(text, "p")
+        assert (alone.pipeline is None) == (after.pipeline is None), text
+        if alone.pipeline is None or after.pipeline is None or whole.pipeline is None:
+            continue
+        found = {stage.name: stage for stage in (*whole.pipeline.stages, *whole.pipeline.skipped)}
+        for name in names:
+            del found[name]
+        found |= {stage.name: stage for stage in (*alone.pipeline.stages, *alone.pipeline.skipped)}
+        assert found == {stage.name: stage for stage in (*after.pipeline.stages, *after.pipeline.skipped)}, text
+        before = text
