@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
@@ -16,14 +15,16 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
+from orch23.resolve.document import PipelineDocument, keys_of
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Fields, Problem
 from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
+from orch23.resolve.reading import conforms
 from orch23.store.beneath import open_file, read_all
 
 if TYPE_CHECKING:
-    from orch23.load.complaints import Complaint
+    from orch23.resolve.complaints import Complaint
 
 _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 _TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
@@ -101,7 +102,7 @@ def load_pipeline(
 
 def document_keys(pipeline: Pipeline) -> dict[str, Location]:
     """Return the keys that the text of a pipeline has besides those below them, and where they are."""
-    places = {key: pipeline.locations.get(key) for key in relaxed_schema()["properties"]}
+    places = {key: pipeline.locations.get(key) for key in keys_of(PipelineDocument)}
     return {key: place for key, place in places.items() if place is not None}
 
 
@@ -198,9 +199,10 @@ def parse_pipeline(
 
 def _broken_rules(tree: Mapping[str, Json]) -> "tuple[Complaint, ...]":
     """Return what in a tree breaks the schema; the library that can say why is asked only where something does."""
-    if fits()(tree):
+    if conforms(tree):
         return ()
-    from orch23.load.complaints import own_complaints  # noqa: PLC0415 - heavy, and most pipelines are sound
+    from orch23.resolve.complaints import own_complaints  # noqa: PLC0415 - jsonschema, and most pipelines are sound
+    from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
 
     return own_complaints(tree, relaxed_schema())
 

@@ -1,0 +1,96 @@
+"""Put values of the right type in the place of those that are not known yet: of expressions, of what an item gives.
+
+So a document can be converted, and the rest of it checked, before every value is known.
+"""
+
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from msgspec import inspect
+
+from orch23.model.digest import Json
+from orch23.resolve.document import Document
+
+_Kind: TypeAlias = Any  # a type of msgspec.inspect; their base class has no fields
+_IsOpen: TypeAlias = Callable[[str, str], bool]
+
+_DECISION: Final = "if"  # null is not as good as absent where it decides whether a stage is built
+
+
+def without_expressions(tree: Json, kind: type[Document]) -> Json:
+    """Return a tree with a value of the right type for each text that holds an expression."""
+    return _Filling(lambda _path, text: "${{" in text, drops_null=False).fill(tree, inspect.type_info(kind), "")
+
+
+def without_unknown(tree: Json, kind: type[Document], at: str, unknown: Container[str]) -> Json:
+    """Return a mapping at path `at` with a value of the right type for each unknown text, without keys of null."""
+    return _Filling(lambda path, _text: path in unknown, drops_null=True).fill(tree, inspect.type_info(kind), at)
+
+
+class _Filling:
+    """One walk over a tree, beside the types of its nodes."""
+
+    def __init__(self, is_open: _IsOpen, *, drops_null: bool) -> None:
+        self._is_open = is_open
+        self._drops_null = drops_null
+
+    def fill(self, node: Json, kind: _Kind, at: str) -> Json:
+        """Return a node with its open texts replaced."""
+        if isinstance(node, str):
+            return _stand_in(node, kind) if self._is_open(at, node) else node
+        if isinstance(node, Mapping):
+            return {key: self.fill(value, below, f"{at}/{key}") for key, value, below in self._members(node, kind)}
+        if isinstance(node, Sequence):
+            items = next((one.item_type for one in _kinds(kind) if isinstance(one, inspect.VarTupleType)), None)
+            return [self.fill(item, items, f"{at}/{number}") for number, item in enumerate(node)]
+        return node
+
+    def _members(self, node: Mapping[str, Json], kind: _Kind) -> Iterator[tuple[str, Json, _Kind]]:
+        owner = next((one for one in _kinds(kind) if isinstance(one, inspect.StructType | inspect.DictType)), None)
+        fields = {one.encode_name: one.type for one in owner.fields} if isinstance(owner, inspect.StructType) else {}
+        values = owner.value_type if isinstance(owner, inspect.DictType) else None
+        for key, value in node.items():
+            if value is not None or not self._drops_null or key not in fields or key == _DECISION:
+                yield key, value, fields.get(key, values)
+
+
+def _kinds(kind: _Kind) -> Sequence[_Kind]:
+    """Return the alternatives of a type, without what is said about them."""
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    return [one for part in kind.types for one in _kinds(part)] if isinstance(kind, inspect.UnionType) else [kind]
+
+
+def _is_literal(kind: _Kind) -> bool:
+    while isinstance(kind, inspect.Metadata):
+        if "x-literal" in (kind.extra_json_schema or ()):
+            return True
+        kind = kind.type
+    return False
+
+
+def _stand_in(text: str, kind: _Kind) -> Json:
+    """Return a text where it may be, else a value of another type that may; where only a mapping may, the text."""
+    kinds = _kinds(kind)
+    if _is_literal(kind) or any(_takes(one, text) for one in kinds):
+        return text
+    for one in kinds:
+        match one:
+            case inspect.IntType() | inspect.FloatType():
+                return int(one.ge) if one.ge is not None else int(one.gt or 0) + 1
+            case inspect.BoolType():
+                return True
+            case inspect.LiteralType():
+                return one.values[0]
+            case inspect.VarTupleType():
+                return [_stand_in(text, one.item_type)] * (one.min_length or 0)
+            case _:
+                pass
+    return text
+
+
+def _takes(kind: _Kind, text: str) -> bool:
+    if isinstance(kind, inspect.StrType):
+        return kind.pattern is None or re.search(kind.pattern, text) is not None
+    return isinstance(kind, inspect.AnyType)
