@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,19 +15,19 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import InvalidInputError, NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
-from orch23.resolve.document import PipelineDocument, keys_of
+from orch23.resolve.document import PipelineDocument, SettingsDocument, keys_of
 from orch23.resolve.expressions import render_watched
-from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
+from orch23.resolve.fields import Problem, Problems, given
+from orch23.resolve.limits import read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
-from orch23.resolve.reading import conforms
+from orch23.resolve.reading import conforms, read_document
+from orch23.resolve.steps import declared_pools
 from orch23.store.beneath import open_file, read_all
 
 if TYPE_CHECKING:
     from orch23.resolve.complaints import Complaint
 
 _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
-_TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
 class Parsed(Struct, frozen=True):
@@ -169,7 +169,7 @@ def parse_pipeline(
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))
     refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
     limits = _limits(tree, reading, refused_keys)
-    if "pools" not in refused_keys:
+    if limits.pools is not None:
         _check_pools(stages, limits.pools, reading)
     _check_groups(read, reading)
     noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
@@ -184,7 +184,7 @@ def parse_pipeline(
         stop=limits.stop,
         prices=limits.prices,
         jobs=limits.jobs,
-        pools=limits.pools,
+        pools=limits.pools or {},
         exit_codes=limits.exit_codes,
         locations=parsed.positions,
     )
@@ -260,29 +260,37 @@ def _stages(
 
 
 class _Limits(Struct, frozen=True):
-    """What the top level says beside the stages: what ends a run, what models cost, how many run at once, its codes."""
+    """What the top level says beside the stages. `pools` is None where what it says of them is not sound."""
 
     stop: StopConditions = field(default_factory=StopConditions)
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
-    pools: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, int] | None = None
     exit_codes: Mapping[str, int] = field(default_factory=dict)
 
 
 def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
-    body = {key: tree[key] for key in _TOP if key in tree and key not in refused}
+    body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree and key not in refused}
     if reading.spoils(body):
         return _Limits()
     rendered = render_watched(body, {"vars": reading.variables}, "")
     for error in rendered.errors:
         reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
-    top = Fields(cast("Mapping[str, Json]", rendered.tree), "")
+    if rendered.errors:
+        return _Limits()
+    settings, wrong = read_document(rendered.tree, SettingsDocument, "")
+    at = Problems("")
+    if settings is None or wrong:
+        settings = SettingsDocument()
     limits = _Limits(
-        read_run_limits(top), read_prices(top), top.whole("jobs", 1), read_pools(top), read_exit_codes(top)
+        stop=read_run_limits(settings, at),
+        prices=read_prices(settings, at),
+        jobs=given(settings.jobs, None),
+        pools=None if wrong or "pools" in refused else given(settings.pools, {}),
+        exit_codes=given(settings.exit_codes, {}),
     )
-    if not rendered.errors:
-        for problem in top.problems:
-            reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))
+    for problem in (*wrong, *at.found):
+        reading.note(problem)
     return limits
 
 
@@ -302,7 +310,7 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: 
 def _check_pools(stages: Sequence[Stage | ForeachStage], pools: Mapping[str, int], reading: Reading) -> None:
     """Complain of each pool that a stage names and the file does not have."""
     for stage in stages:
-        named = stage.pools if isinstance(stage, Stage) else Fields(stage.body, "").texts("pools")
+        named = stage.pools if isinstance(stage, Stage) else declared_pools(stage)
         for number, name in enumerate(named):
             if name not in pools:
                 listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"

@@ -78,9 +78,11 @@ def own_complaints(value: Json, schema: Mapping[str, Any]) -> tuple[Complaint, .
 def complaints_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tuple[Complaint, ...]:
     """Return everything in a value that breaks a schema; of alternatives, what breaks the one that was meant."""
     found: dict[Complaint, None] = {}
-    for error in validator.iter_errors(value):
-        for meant in _meant(error):
-            found.update(dict.fromkeys(_complaints(meant, extra_keys)))
+    errors = [meant for error in validator.iter_errors(value) for meant in _meant(error)]
+    mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
+    for error in errors:
+        if error.validator not in ("oneOf", "anyOf") or tuple(error.absolute_path) not in mistyped:
+            found.update(dict.fromkeys(_complaints(error, extra_keys)))
     return tuple(found)
 
 
@@ -166,10 +168,10 @@ def _unknown(error: _Error, key: str) -> tuple[str, str, str | None]:
 
 def _wrong_type(error: _Error, kinds: Sequence[str]) -> tuple[str, str, str | None]:
     value = error.instance
-    hint = _meaning(error)
+    hint = error.schema.get("x-form") or _meaning(error)
     if "boolean" in kinds and isinstance(value, str) and value.lower() in _BOOLEANS:
         hint = f"write `{_BOOLEANS[value.lower()]}`, without quotes"
-    elif "string" in kinds and isinstance(value, bool | int | float):
+    elif "string" in kinds and "x-form" not in error.schema and isinstance(value, bool | int | float):
         hint = "put it in quotes"
     elif "array" in kinds and isinstance(value, str):
         hint = f"write [{_short(value)}]"

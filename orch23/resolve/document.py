@@ -55,6 +55,7 @@ Path: TypeAlias = Annotated[str, Meta(min_length=1, description="A path relative
 Paths: TypeAlias = Path | Annotated[tuple[Path, ...], Meta(description="Several paths.")]
 Program: TypeAlias = Annotated[tuple[Word, ...], Meta(min_length=1)]
 Condition: TypeAlias = bool | str
+ConditionKind: TypeAlias = Literal["file_exists", "file_absent"]
 Name: TypeAlias = Annotated[str, Meta(pattern=_NAME, extra_json_schema=_LITERAL)]
 
 Duration: TypeAlias = Annotated[
@@ -142,7 +143,7 @@ class ConditionsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fie
 class ConditionDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One condition."""
 
-    kind: Annotated[Literal["file_exists", "file_absent"], Meta(description="What must hold.")]
+    kind: Annotated[ConditionKind, Meta(description="What must hold.")]
     path: Annotated[Text, Meta(description="A path relative to the root of the project.")]
 
 
@@ -356,7 +357,10 @@ class CommandsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
 
     source: Annotated[
         Annotated[Text, Meta(description="A pointer into a JSON or YAML file.")]
-        | Annotated[tuple[Annotated[str, Meta(description="One command.")], ...], Meta(description="The commands.")],
+        | Annotated[
+            tuple[Annotated[str, Meta(description="One command.")], ...],
+            Meta(description="The commands."),
+        ],
         Meta(
             description="The list of commands: an expression of the item, a pointer into a file "
             "(`plan.json#/commands`), or the list itself."
@@ -550,13 +554,13 @@ class ForeachDocument(
         Text | UnsetType, Meta(description="A field of an item that lists the keys of items it waits for.")
     ] = UNSET
     promote: Annotated[
-        Text,
+        Text | UnsetType,
         Meta(
             description="together: no result reaches the workspace before all items are up to date; then all do, in "
             "one transaction. A name: the same, with all other stages of that promotion group, as `promote` of the "
-            "stage. each: every item by itself."
+            "stage. each: every item by itself. Default: `each`."
         ),
-    ] = "each"
+    ] = UNSET
 
 
 class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,14 +3,17 @@
 msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
 """
 
-from collections.abc import Container
-from typing import Any, TypeVar
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from orch23.model.digest import Json
 from orch23.resolve.document import Document, PipelineDocument
 from orch23.resolve.fields import Problem
+
+if TYPE_CHECKING:
+    from orch23.resolve.complaints import Complaint
 
 _Document = TypeVar("_Document", bound=Document)
 
@@ -26,22 +29,35 @@ def conforms(tree: Json) -> bool:
 
 def read_document(
     tree: Json, kind: type[_Document], at: str, unknown: Container[str] = ()
-) -> tuple[_Document | None, tuple[Problem, ...]]:
-    """Return a mapping at path `at` as a document, or None with everything that is wrong with it.
+) -> tuple[_Document | None, list[Problem]]:
+    """Return a mapping at path `at` as a document, with everything that is wrong with its form.
 
     Its expressions are evaluated; a key that became null is as good as absent. Nodes whose value depends on an item
-    (`unknown`, their paths) are taken for values of the right type.
+    (`unknown`, their paths) are taken for values of the right type, and so are broken ones, so that the rest can be
+    read too. The document is None where that does not help.
     """
     found = _converted(tree, kind)
     if found is not None:
-        return found, ()
-    from orch23.resolve.stand_ins import without_unknown  # noqa: PLC0415 - few pipelines need it
+        return found, []
+    from orch23.resolve.stand_ins import without_broken, without_unknown  # noqa: PLC0415 - few pipelines need it
 
     known = without_unknown(tree, kind, at, unknown)
-    try:
-        return msgspec.convert(known, kind), ()
-    except msgspec.ValidationError as error:
-        return None, _problems(known, kind, at) or (Problem(at, "E811", str(error)),)
+    found = _converted(known, kind)
+    if found is not None:
+        return found, []
+    problems = _problems(known, kind, at)
+    return _converted(without_broken(known, kind, at, {one.path for one in problems}), kind), problems
+
+
+def concerns(path: str, others: Iterable[str]) -> bool:
+    """Return whether a node is one of some others, in one of them, or holds one of them."""
+    return any(path == one or path.startswith(f"{one}/") or one.startswith(f"{path}/") for one in others)
+
+
+def beside(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
+    """Return the problems that do not follow from those of the form: at other nodes than these."""
+    paths = [one.path for one in wrong]
+    return [one for one in found if not concerns(one.path, paths)] if wrong else list(found)
 
 
 def _converted(tree: Json, kind: type[_Document]) -> _Document | None:
@@ -51,7 +67,7 @@ def _converted(tree: Json, kind: type[_Document]) -> _Document | None:
         return None
 
 
-def _problems(tree: Json, kind: type[Document], at: str) -> tuple[Problem, ...]:
+def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
     """Return what is wrong with a mapping, by its schema. The messages need to know where it is in the file."""
     from orch23.resolve.complaints import own_complaints  # noqa: PLC0415 - jsonschema, where something is wrong
     from orch23.resolve.schema import schema_of  # noqa: PLC0415 - likewise
@@ -59,7 +75,13 @@ def _problems(tree: Json, kind: type[Document], at: str) -> tuple[Problem, ...]:
     schema: dict[str, Any] = schema_of(kind)
     for name in reversed(at.split("/")) if at else ():
         schema, tree = {"properties": {name: schema}}, {name: tree}
-    return tuple(
-        Problem(one.path if one.key is None else f"{one.path}/{one.key}".lstrip("/"), one.code, one.message, one.hint)
-        for one in own_complaints(tree, schema)
-    )
+    found = own_complaints(tree, schema)
+    return [Problem(_path(one), one.code, one.message, one.hint) for one in found] or [
+        Problem(at, "E811", "BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
+    ]
+
+
+def _path(complaint: "Complaint") -> str:
+    """Return the path of the node or key that is meant."""
+    parts = [part for part in (complaint.path, complaint.key) if part]
+    return "/".join(parts)

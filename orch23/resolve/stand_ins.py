@@ -13,35 +13,46 @@ from orch23.model.digest import Json
 from orch23.resolve.document import Document
 
 _Kind: TypeAlias = Any  # a type of msgspec.inspect; their base class has no fields
-_IsOpen: TypeAlias = Callable[[str, str], bool]
+_IsOpen: TypeAlias = Callable[[str, Json], bool]
 
+_ANY_TEXT: Final = "x"
 _DECISION: Final = "if"  # null is not as good as absent where it decides whether a stage is built
 
 
 def without_expressions(tree: Json, kind: type[Document]) -> Json:
     """Return a tree with a value of the right type for each text that holds an expression."""
-    return _Filling(lambda _path, text: "${{" in text, drops_null=False).fill(tree, inspect.type_info(kind), "")
+    filling = _Filling(lambda _path, value: isinstance(value, str) and "${{" in value, drops_null=False)
+    return filling.fill(tree, inspect.type_info(kind), "")
 
 
 def without_unknown(tree: Json, kind: type[Document], at: str, unknown: Container[str]) -> Json:
     """Return a mapping at path `at` with a value of the right type for each unknown text, without keys of null."""
-    return _Filling(lambda path, _text: path in unknown, drops_null=True).fill(tree, inspect.type_info(kind), at)
+    filling = _Filling(lambda path, value: isinstance(value, str) and path in unknown, drops_null=True)
+    return filling.fill(tree, inspect.type_info(kind), at)
+
+
+def without_broken(tree: Json, kind: type[Document], at: str, broken: Container[str]) -> Json:
+    """Return a mapping at path `at` with a value of the right type for each broken node, without undeclared keys."""
+    filling = _Filling(lambda path, _value: path in broken, drops_null=True, drops_undeclared=True)
+    return filling.fill(tree, inspect.type_info(kind), at)
 
 
 class _Filling:
     """One walk over a tree, beside the types of its nodes."""
 
-    def __init__(self, is_open: _IsOpen, *, drops_null: bool) -> None:
+    def __init__(self, is_open: _IsOpen, *, drops_null: bool, drops_undeclared: bool = False) -> None:
         self._is_open = is_open
         self._drops_null = drops_null
+        self._drops_undeclared = drops_undeclared
 
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
         """Return a node with its open texts replaced."""
-        if isinstance(node, str):
-            return _stand_in(node, kind) if self._is_open(at, node) else node
+        if self._is_open(at, node):
+            return _stand_in(node, kind)
         if isinstance(node, Mapping):
-            return {key: self.fill(value, below, f"{at}/{key}") for key, value, below in self._members(node, kind)}
-        if isinstance(node, Sequence):
+            above = f"{at}/" if at else ""
+            return {key: self.fill(value, below, above + key) for key, value, below in self._members(node, kind)}
+        if isinstance(node, Sequence) and not isinstance(node, str):
             items = next((one.item_type for one in _kinds(kind) if isinstance(one, inspect.VarTupleType)), None)
             return [self.fill(item, items, f"{at}/{number}") for number, item in enumerate(node)]
         return node
@@ -51,8 +62,11 @@ class _Filling:
         fields = {one.encode_name: one.type for one in owner.fields} if isinstance(owner, inspect.StructType) else {}
         values = owner.value_type if isinstance(owner, inspect.DictType) else None
         for key, value in node.items():
-            if value is not None or not self._drops_null or key not in fields or key == _DECISION:
-                yield key, value, fields.get(key, values)
+            if key in fields:
+                if value is not None or not self._drops_null or key == _DECISION:
+                    yield key, value, fields[key]
+            elif not fields or not self._drops_undeclared:
+                yield key, value, values
 
 
 def _kinds(kind: _Kind) -> Sequence[_Kind]:
@@ -70,11 +84,11 @@ def _is_literal(kind: _Kind) -> bool:
     return False
 
 
-def _stand_in(text: str, kind: _Kind) -> Json:
-    """Return a text where it may be, else a value of another type that may; where only a mapping may, the text."""
+def _stand_in(value: Json, kind: _Kind) -> Json:
+    """Return a text where it may be, else a value of another type that may; where only a mapping may, the value."""
     kinds = _kinds(kind)
-    if _is_literal(kind) or any(_takes(one, text) for one in kinds):
-        return text
+    if _is_literal(kind) or any(_takes(one, value) for one in kinds):
+        return value
     for one in kinds:
         match one:
             case inspect.IntType() | inspect.FloatType():
@@ -84,13 +98,15 @@ def _stand_in(text: str, kind: _Kind) -> Json:
             case inspect.LiteralType():
                 return one.values[0]
             case inspect.VarTupleType():
-                return [_stand_in(text, one.item_type)] * (one.min_length or 0)
+                return [_stand_in(_ANY_TEXT, one.item_type)] * (one.min_length or 0)
+            case inspect.StrType() if _takes(one, _ANY_TEXT):
+                return _ANY_TEXT
             case _:
                 pass
-    return text
+    return value
 
 
-def _takes(kind: _Kind, text: str) -> bool:
-    if isinstance(kind, inspect.StrType):
-        return kind.pattern is None or re.search(kind.pattern, text) is not None
+def _takes(kind: _Kind, value: Json) -> bool:
+    if isinstance(kind, inspect.StrType) and isinstance(value, str):
+        return len(value) >= (kind.min_length or 0) and re.search(kind.pattern or "", value) is not None
     return isinstance(kind, inspect.AnyType)

@@ -6,10 +6,25 @@ from typing import Any
 import msgspec
 import pytest
 
+from orch23.model.pipeline import (
+    AUTHOR_FILES,
+    Foreach,
+    LLMStep,
+    OnTruncated,
+    PytestStep,
+    Retry,
+    ShellStep,
+    Stage,
+    StopConditions,
+)
+from orch23.model.step_limits import DEFAULT_LIMITS
 from orch23.resolve.complaints import own_complaints
-from orch23.resolve.document import Document, PipelineDocument, keys_of
+from orch23.resolve.document import Document, ForeachDocument, PipelineDocument, SettingsDocument, keys_of
+from orch23.resolve.fields import Problems
+from orch23.resolve.limits import read_run_limits
 from orch23.resolve.reading import conforms
-from orch23.resolve.schema import published_schema, relaxed_schema, schema_of
+from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
+from orch23.resolve.stages import Built, make_stage
 from tests.documents import EXPRESSIONS, ODD, WHOLE, broken_documents
 
 THOUSAND = 1_000
@@ -86,3 +101,59 @@ def test_in_the_corners_both_are_as_strict(key: str, value: Any) -> None:
     document = {"version": 1, "stages": {"s": {"shell": "x"}}, key: value}
     assert not fits(document)
     assert own_complaints(document, schema_of(PipelineDocument))
+
+
+def test_what_a_document_does_not_say_has_the_default_of_the_value() -> None:
+    shell = make_stage("s", {"shell": ["x"]})
+    assert shell == Built(Stage(name="s", step=ShellStep(("x",))))
+    needed: Any = {"provider": "p", "model": "m", "prompt": "p.md"}
+    llm = make_stage("s", {"llm": {**needed, "on_truncated": {}}, "retry": {}, "outputs": ["o"]}).stage
+    assert llm is not None
+    assert llm.step == LLMStep(**needed, on_truncated=OnTruncated())
+    assert llm.retry == Retry()
+    assert llm.limits == DEFAULT_LIMITS
+    pytest_step = make_stage("s", {"pytest": {}}).stage
+    assert pytest_step is not None
+    assert pytest_step.step == PytestStep()
+    assert read_run_limits(SettingsDocument(), Problems("")) == StopConditions()
+    assert declared(ForeachDocument, "name") == Foreach().name
+
+
+def declared(kind: type[Document], name: str) -> Any:
+    return next(field.default for field in msgspec.structs.fields(kind) if field.name == name)
+
+
+def test_the_rest_of_a_stage_is_read_although_its_form_is_broken() -> None:
+    body: Any = {"shel": 1, "shell": ["a"], "cache": "x", "inputs": [3, "../b"], "outputs": ["/c"], "retry": 99}
+    found = [(problem.path, problem.code) for problem in make_stage("s", body).problems]
+    assert sorted(found) == [
+        ("stages/s/cache", "E811"),
+        ("stages/s/inputs/0", "E811"),
+        ("stages/s/inputs/1", "E850"),
+        ("stages/s/outputs/0", "E850"),
+        ("stages/s/retry", "W801"),
+        ("stages/s/shel", "E802"),
+    ]
+
+
+def test_a_key_that_became_null_is_absent_but_not_where_it_decides() -> None:
+    made = make_stage("s", {"shell": ["a"], "cache": None, "cwd": None, "allowed_paths": {"write": None}})
+    assert made.problems == ()
+    assert [(p.path, p.code) for p in make_stage("s", {"shell": ["a"], "if": None}).problems] == [
+        ("stages/s/if", "E811")
+    ]
+
+
+def test_the_author_files_of_a_stage_are_keys_of_its_document() -> None:
+    properties = schema()["definitions"]["stage"]["properties"]
+    for part, key in AUTHOR_FILES:
+        below = resolved(properties[part], schema())
+        branches = [resolved(branch, schema()) for branch in below.get("oneOf", (below,))]
+        assert any(key in branch.get("properties", ()) for branch in branches), (part, key)
+    body: Any = {"provider": "p", "model": "m", "prompt": "a", "system": "b", "schema": "c", "returns": "json"}
+    llm = make_stage("s", {"llm": body, "outputs": ["o"], "retry": {"prompt": "d"}}).stage
+    render = make_stage("s", {"render": "t", "outputs": ["o"]}).stage
+    assert llm is not None
+    assert render is not None
+    assert list(llm.author_files.values()) == ["a", "b", "c", "d"]
+    assert render.author_files == {("render", "template"): "t"}
