@@ -14,7 +14,6 @@ from orch23.model.pipeline import AUTHOR_FILES, Foreach, ForeachStage, Kind, Ski
 from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Problem, Problems, given
-from orch23.resolve.item_rules import template_faults
 from orch23.resolve.promotion import EACH, clashing_groups, kept_alone, label, read_group, read_item_group
 from orch23.resolve.reading import concerns, read_document
 from orch23.resolve.stages import make_stage, render_foreach, written_at
@@ -187,7 +186,11 @@ def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) 
 
 def _note_refused(foreach: Foreach, unknown: Rendered, at: str, reading: Reading) -> bool:
     """Note where the stage leaves a program or its code to the items of a file, whatever these are."""
-    refused = [] if foreach.source is None else template_faults(unknown.tree, unknown.watched, at)
+    if foreach.source is None:
+        return False
+    from orch23.resolve.item_rules import template_faults  # noqa: PLC0415 - for lists in files only
+
+    refused = template_faults(unknown.tree, unknown.watched, at)
     for problem in refused:
         reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
     return bool(refused)

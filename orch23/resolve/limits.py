@@ -6,7 +6,7 @@ from decimal import Decimal
 from msgspec import UNSET, UnsetType
 
 from orch23.model.pipeline import Price, StopConditions
-from orch23.model.step_limits import StepLimits
+from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 from orch23.resolve.document import (
     LimitsDocument,
     PriceDocument,
@@ -28,9 +28,10 @@ def read_stage_limits(stop: StopConditionsDocument | UnsetType, at: Problems) ->
     return _limits(given(stop, StopConditionsDocument()), at, StopConditions().max_failed_stages)
 
 
-def read_step_limits(given_limits: LimitsDocument | UnsetType, at: Problems) -> StepLimits:
+def read_step_limits(limits: LimitsDocument | UnsetType, at: Problems) -> StepLimits:
     """Return `limits` of a stage."""
-    limits = given(given_limits, LimitsDocument())
+    if limits is UNSET:
+        return DEFAULT_LIMITS
     return StepLimits(
         memory=at.size("memory", limits.memory),
         processes=at.count("processes", limits.processes),

@@ -34,7 +34,6 @@ from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDo
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Problem, Problems, given, normal_path
 from orch23.resolve.input_paths import read_inputs
-from orch23.resolve.item_rules import item_faults
 from orch23.resolve.limits import read_stage_limits, read_step_limits
 from orch23.resolve.promotion import kept_alone, label, read_group
 from orch23.resolve.reading import beside, read_document
@@ -174,6 +173,8 @@ def _render_item(
         message = f"BUG: the body of {stage.name} is no mapping"
         raise TypeError(message)
     if stage.foreach.source is not None:
+        from orch23.resolve.item_rules import item_faults  # noqa: PLC0415 - for lists in files only
+
         problems += item_faults(body, rendered.watched, f"stages/{stage.name}")
     if problems:
         return Built(None, tuple(_unmoved(problems, rendered.moved)))

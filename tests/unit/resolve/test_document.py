@@ -19,9 +19,16 @@ from orch23.model.pipeline import (
 )
 from orch23.model.step_limits import DEFAULT_LIMITS
 from orch23.resolve.complaints import own_complaints
-from orch23.resolve.document import Document, ForeachDocument, PipelineDocument, SettingsDocument, keys_of
+from orch23.resolve.document import (
+    Document,
+    ForeachDocument,
+    LimitsDocument,
+    PipelineDocument,
+    SettingsDocument,
+    keys_of,
+)
 from orch23.resolve.fields import Problems
-from orch23.resolve.limits import read_run_limits
+from orch23.resolve.limits import read_run_limits, read_step_limits
 from orch23.resolve.reading import conforms
 from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
 from orch23.resolve.stages import Built, make_stage
@@ -111,7 +118,7 @@ def test_what_a_document_does_not_say_has_the_default_of_the_value() -> None:
     assert llm is not None
     assert llm.step == LLMStep(**needed, on_truncated=OnTruncated())
     assert llm.retry == Retry()
-    assert llm.limits == DEFAULT_LIMITS
+    assert read_step_limits(LimitsDocument(), Problems("")) == DEFAULT_LIMITS
     pytest_step = make_stage("s", {"pytest": {}}).stage
     assert pytest_step is not None
     assert pytest_step.step == PytestStep()
