@@ -92,16 +92,21 @@ def _undeclared(value: Mapping[str, Json], schema: Mapping[str, Any]) -> list[st
 
 def _meant(error: _Error) -> Iterator[_Error]:
     """Replace a failed alternative by what is wrong with the branch that fits the value's type, if only one does."""
-    branches: dict[int, list[_Error]] = {}
-    if error.validator in ("oneOf", "anyOf"):
-        for below in error.context or ():
-            branches.setdefault(int(below.schema_path[0]), []).append(below)
-    fitting = [errors for errors in branches.values() if not any(_is_other_type(below) for below in errors)]
+    fitting = _fitting(error)
     if len(fitting) == 1:
         for below in fitting[0]:
             yield from _meant(below)
     else:
         yield error
+
+
+def _fitting(error: _Error) -> list[list[_Error]]:
+    """Return what is wrong with each branch that fits the value's type."""
+    branches: dict[int, list[_Error]] = {}
+    if error.validator in ("oneOf", "anyOf"):
+        for below in error.context or ():
+            branches.setdefault(int(below.schema_path[0]), []).append(below)
+    return [errors for errors in branches.values() if not any(_is_other_type(below) for below in errors)]
 
 
 def _is_other_type(below: _Error) -> bool:
@@ -139,7 +144,7 @@ def _words(error: _Error) -> tuple[str, str, str | None]:
             return _not_allowed(error, [rule])
         case "oneOf" | "anyOf":
             return _no_alternative(error)
-        case "pattern" if not error.instance.strip():
+        case "pattern" if not error.instance.strip() and "x-form" not in error.schema:
             return "E812", f"{_name(error)} is empty", _meaning(error)
         case "pattern" | "format":
             code = error.schema.get("x-code", "E812")
@@ -202,13 +207,9 @@ def _no_alternative(error: _Error) -> tuple[str, str, str | None]:
     for branch in branches:
         kind = branch.get("type")
         kinds.update(dict.fromkeys([kind] if isinstance(kind, str) else kind or ()))
-    if kinds and not any(_fits(kind, value) for kind in kinds):
+    if kinds and error.context and not _fitting(error):
         return _wrong_type(error, list(kinds))
     return "E812", f"{_name(error)} is {shown(value)}, which fits none of the allowed forms", _meaning(error)
-
-
-def _fits(kind: str, value: Json) -> bool:
-    return bool(Draft7Validator.TYPE_CHECKER.is_type(value, kind))
 
 
 def _bound(rule: str, limit: Json, value: Json) -> str:

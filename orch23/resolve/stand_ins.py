@@ -32,23 +32,26 @@ def without_unknown(tree: Json, kind: type[Document], at: str, unknown: Containe
 
 
 def without_broken(tree: Json, kind: type[Document], at: str, broken: Container[str]) -> Json:
-    """Return a mapping at path `at` with a value of the right type for each broken node, without undeclared keys."""
-    filling = _Filling(lambda path, _value: path in broken, drops_null=True, drops_undeclared=True)
+    """Return a mapping at path `at` with a value of the right type for each broken node and missing key.
+
+    Undeclared keys are left out.
+    """
+    filling = _Filling(lambda path, _value: path in broken, drops_null=True, repairs=True)
     return filling.fill(tree, inspect.type_info(kind), at)
 
 
 class _Filling:
     """One walk over a tree, beside the types of its nodes."""
 
-    def __init__(self, is_open: _IsOpen, *, drops_null: bool, drops_undeclared: bool = False) -> None:
+    def __init__(self, is_open: _IsOpen, *, drops_null: bool, repairs: bool = False) -> None:
         self._is_open = is_open
         self._drops_null = drops_null
-        self._drops_undeclared = drops_undeclared
+        self._repairs = repairs
 
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
         """Return a node with its open texts replaced."""
-        if self._is_open(at, node):
-            return _stand_in(node, kind)
+        if self._is_open(at, node) and (found := _stand_in(node, kind)) is not node:
+            return found
         if isinstance(node, Mapping):
             above = f"{at}/" if at else ""
             return {key: self.fill(value, below, above + key) for key, value, below in self._members(node, kind)}
@@ -59,14 +62,18 @@ class _Filling:
 
     def _members(self, node: Mapping[str, Json], kind: _Kind) -> Iterator[tuple[str, Json, _Kind]]:
         owner = next((one for one in _kinds(kind) if isinstance(one, inspect.StructType | inspect.DictType)), None)
-        fields = {one.encode_name: one.type for one in owner.fields} if isinstance(owner, inspect.StructType) else {}
+        declared = owner.fields if isinstance(owner, inspect.StructType) else ()
+        fields = {one.encode_name: one.type for one in declared}
         values = owner.value_type if isinstance(owner, inspect.DictType) else None
         for key, value in node.items():
             if key in fields:
                 if value is not None or not self._drops_null or key == _DECISION:
                     yield key, value, fields[key]
-            elif not fields or not self._drops_undeclared:
+            elif not fields or not self._repairs:
                 yield key, value, values
+        if self._repairs:
+            missing = [one for one in declared if one.required and node.get(one.encode_name) is None]
+            yield from ((one.encode_name, _stand_in(None, one.type), None) for one in missing)
 
 
 def _kinds(kind: _Kind) -> Sequence[_Kind]:

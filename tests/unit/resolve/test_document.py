@@ -143,6 +143,17 @@ def test_the_rest_of_a_stage_is_read_although_its_form_is_broken() -> None:
     ]
 
 
+def test_what_is_missing_does_not_hide_the_rest() -> None:
+    body: Any = {"render": {}, "outputs": ["/c"], "verify": [{"commands": {"allow": []}}]}
+    found = [(problem.path, problem.code) for problem in make_stage("s", body).problems]
+    assert sorted(found) == [
+        ("stages/s/outputs/0", "E850"),
+        ("stages/s/render", "E810"),
+        ("stages/s/verify/0/commands", "E810"),
+        ("stages/s/verify/0/commands/allow", "E812"),
+    ]
+
+
 def test_a_key_that_became_null_is_absent_but_not_where_it_decides() -> None:
     made = make_stage("s", {"shell": ["a"], "cache": None, "cwd": None, "allowed_paths": {"write": None}})
     assert made.problems == ()
