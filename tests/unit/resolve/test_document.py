@@ -24,6 +24,7 @@ from orch23.resolve.document import (
     ForeachDocument,
     LimitsDocument,
     PipelineDocument,
+    PriceDocument,
     SettingsDocument,
     keys_of,
 )
@@ -32,7 +33,7 @@ from orch23.resolve.limits import read_run_limits, read_step_limits
 from orch23.resolve.reading import conforms
 from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
 from orch23.resolve.stages import Built, make_stage
-from tests.documents import EXPRESSIONS, ODD, WHOLE, broken_documents
+from tests.documents import COMMON, EXPRESSIONS, LLM, ODD, PYTEST, WHOLE, broken_documents
 
 THOUSAND = 1_000
 DRIVES = 4
@@ -96,6 +97,12 @@ def test_documents_with_expressions_are_the_same_to_all_three(seed: int) -> None
         ("name", "x\n"),
         ("name", "..."),
         ("stop_conditions", {"max_wall": "5m\n"}),
+        ("stop_conditions", {"max_tokens": "4k\n"}),
+        ("stop_conditions", {"max_cost_usd": "2.50\n"}),
+        ("prices", {"m": {"input": "1\n", "output": 1}}),
+        ("defaults", {"limits": {"memory": "1GiB\n"}}),
+        ("vars", {"a\n": 1}),
+        ("exit_codes", {"E1\n": 3}),
         ("stop_conditions", {"max_cost_usd": float("inf")}),
         ("stop_conditions", {"max_tokens": True}),
         ("pools", {"a": None}),
@@ -175,3 +182,62 @@ def test_the_author_files_of_a_stage_are_keys_of_its_document() -> None:
     assert render is not None
     assert list(llm.author_files.values()) == ["a", "b", "c", "d"]
     assert render.author_files == {("render", "template"): "t"}
+
+
+FENCE = {"write": ["x.py", "*.json"], "protect": ["p"], "delete": ["x.py"], "read": ["docs/**"]}
+STAGE = {**COMMON, "cache": True, "allowed_paths": FENCE, "outputs": ["x.py"], "desc": "d", "needs": ["n"]}
+INPUTS = ["a", {"path": "c.json", "optional": True, "schema": "s.json"}, {"list": "d/**"}]
+CHECKS = [
+    {"check": "c", "with": {"a": 1}},
+    {"pytest": {key: value for key, value in PYTEST.items() if key != "report"}},
+    {"ensures": {"file_exists": "a", "file_absent": ["b"]}},
+    {"commands": {"from": ["pytest -q"], "allow": ["pytest"]}},
+]
+RETRY = {"max": 2, "when": ["timeout"], "prompt": "r", "from": "baseline", "no_progress": 2, "escalate": ["m"]}
+VERIFY = {"inputs": ["t"], "all": True, "steps": CHECKS}
+BODIES: list[dict[str, Any]] = [
+    {**STAGE, "promote": "each", "llm": LLM, "retry": RETRY},
+    {**STAGE, "on_failure": "rollback", "pytest": PYTEST, "inputs": INPUTS},
+    {
+        **STAGE,
+        "promote": "each",
+        "render": {"template": "t"},
+        "verify": {"inputs": ["t"], "all": True, "steps": CHECKS},
+    },
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=["llm", "pytest", "render"])
+def test_every_key_that_is_declared_is_read(body: dict[str, Any]) -> None:
+    whole = make_stage("s", body)
+    assert whole.problems == ()
+    places = [place for place in mapping_keys(body, ()) if place[-1] not in ("promote", "on_failure")]
+    assert len(places) > 30
+    unread = [place for place in places if make_stage("s", without(body, place)) == whole]
+    assert unread == []
+
+
+def test_bodies_that_are_tried_have_every_key_of_a_stage() -> None:
+    tried = set().union(*map(keys_below, BODIES))
+    owners = [kind for kind in kinds(Document) if kind not in (PipelineDocument, SettingsDocument, PriceDocument)]
+    declared_keys = {key for kind in owners if kind is not ForeachDocument for key in keys_of(kind)}
+    assert declared_keys - tried == {"foreach", "if", "shell", "max_failed_stages"}
+
+
+def test_no_key_of_this_version_is_of_a_later_one() -> None:
+    assert [kind for kind in kinds(Document) if set(kind.later) & set(keys_of(kind))] == []
+
+
+def mapping_keys(value: Any, at: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    below = [place for key, inner in pairs for place in mapping_keys(inner, (*at, key))]
+    return [*((*at, key) for key in (value if isinstance(value, dict) else ())), *below]
+
+
+def without(value: Any, place: tuple[Any, ...]) -> Any:
+    copied = dict(value) if isinstance(value, dict) else list(value)
+    if len(place) == 1:
+        del copied[place[0]]
+    else:
+        copied[place[0]] = without(copied[place[0]], place[1:])
+    return copied
