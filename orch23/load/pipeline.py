@@ -162,10 +162,9 @@ def parse_pipeline(
         for one in found
         if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
     ]
-    refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
-    read = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
+    read = _stages(tree, _usable(tree.get("defaults"), found), reading, found)
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))
     refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
     limits = _limits(tree, reading, refused_keys)
@@ -243,20 +242,29 @@ def _usable(defaults: Json, found: "Sequence[Complaint]") -> Json:
 
 
 def _stages(
-    tree: Mapping[str, Json], defaults: Json, reading: Reading, refused: set[str]
+    tree: Mapping[str, Json], defaults: Json, reading: Reading, found: "Sequence[Complaint]"
 ) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
+    """Return the sound stages. Of a stage with `found` errors of form, the other errors are noted."""
     declared = tree.get("stages")
     if not isinstance(declared, Mapping):
         return ()
-    found: list[Stage | ForeachStage | SkippedStage] = []
+    broken: dict[str, set[str]] = {}
+    for one in found:
+        if one.path.startswith("stages/"):
+            path = one.path if one.key is None else f"{one.path}/{one.key}"
+            broken.setdefault(path.split("/")[1], set()).add(path)
+    stages: list[Stage | ForeachStage | SkippedStage] = []
     for name, raw in declared.items():
         if not isinstance(raw, Mapping):
             continue
-        if name in refused:
+        if name in broken:
             try_expressions(name, raw, reading)
+            reading.broken_nodes = frozenset(broken[name])
+            read_stage(name, raw, defaults, reading)
+            reading.broken_nodes = frozenset()
         elif (stage := read_stage(name, raw, defaults, reading)) is not None:
-            found.append(stage)
-    return tuple(found)
+            stages.append(stage)
+    return tuple(stages)
 
 
 class _Limits(Struct, frozen=True):

@@ -32,9 +32,15 @@ class Reading(Struct):
     swapping: Swapping = field(default_factory=Swapping)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
+    broken_nodes: frozenset[str] = frozenset()
 
     def note(self, problem: Problem, subject: str | None = None) -> None:
-        """Turn a problem into a diagnostic at its place in the text, once."""
+        """Turn a problem into a diagnostic at its place in the text, once.
+
+        Problems that may follow from a broken node are left out: its own errors are reported already.
+        """
+        if self.broken_nodes and concerns(problem.path, self.broken_nodes):
+            return
         place = self.place(problem.path)
         same = (problem.code, problem.message, place)
         if same not in self.seen:

@@ -4,7 +4,7 @@ msgspec says quickly that a value is sound. Where it is not, jsonschema says wha
 """
 
 from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,9 @@ from orch23.resolve.fields import Problem
 
 if TYPE_CHECKING:
     from orch23.resolve.complaints import Complaint
+
+_OF_SEVERAL: Final = frozenset({"E835", "E856"})
+"""Errors of a key beside another one: if that one is broken, they say nothing."""
 
 _Document = TypeVar("_Document", bound=Document)
 
@@ -55,9 +58,9 @@ def concerns(path: str, others: Iterable[str]) -> bool:
 
 
 def beside(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
-    """Return the problems that do not follow from those of the form: at other nodes than these."""
+    """Return the problems that do not follow from those of the form: of other nodes, and each of one node alone."""
     paths = [one.path for one in wrong]
-    return [one for one in found if not concerns(one.path, paths)] if wrong else list(found)
+    return [one for one in found if not wrong or not (one.code in _OF_SEVERAL or concerns(one.path, paths))]
 
 
 def _converted(tree: Json, kind: type[_Document]) -> _Document | None:

@@ -17,7 +17,6 @@ from orch23.model.pipeline import (
     CommandsStep,
     Fence,
     ForeachStage,
-    Input,
     Item,
     LLMStep,
     PathInput,
@@ -108,18 +107,24 @@ def make_stage(
         chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
     )
     holds = at.condition("if", document.if_)
-    alone = kept_alone(group, stage.on_failure, at.path)
-    if alone is not None:
-        at.found.append(alone)
-    _check_outputs(document, step, outputs, fence, at)
-    _check_own_inputs(document, step, inputs, outputs, at)
-    _check_own_commands(stage, at)
+    if not wrong:
+        _check_together(document, stage, step, at)
     problems = (*wrong, *beside(wrong, at.found))
     broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
         skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
         return Built(None, problems, skipped)
     return Built(None if broken else stage, problems)
+
+
+def _check_together(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
+    """Report keys that contradict each other. Where one of them is broken, nothing can be said of the others."""
+    alone = kept_alone(stage.promote, stage.on_failure, at.path)
+    if alone is not None:
+        at.found.append(alone)
+    _check_outputs(document, stage, step, at)
+    _check_own_inputs(document, stage, at)
+    _check_own_commands(stage, at)
 
 
 def render_foreach(
@@ -236,9 +241,8 @@ def _patterns(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
     return tuple(path for path in found if path is not None)
 
 
-def _check_outputs(
-    document: StageDocument, step: Step | None, outputs: tuple[str, ...], fence: Fence, at: Problems
-) -> None:
+def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
+    outputs, fence = stage.outputs, stage.fence
     _check_sealed(document, outputs, fence, at)
     for number, path in enumerate(outputs):
         place = f"outputs/{number}"
@@ -279,15 +283,13 @@ def _check_sealed(document: StageDocument, outputs: tuple[str, ...], fence: Fenc
             at.add(place, "E852", f"`{path}` cannot be declared: {reason}", "let the stage write elsewhere")
 
 
-def _check_own_inputs(
-    document: StageDocument, step: Step | None, inputs: tuple[Input, ...], outputs: tuple[str, ...], at: Problems
-) -> None:
+def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> None:
     """Report a stage that reads what it writes; an llm stage may: its inputs are the versions before it."""
-    if isinstance(step, LLMStep):
+    if isinstance(stage.step, LLMStep):
         return
-    for value in inputs:
+    for value in stage.inputs:
         if isinstance(value, PathInput | SliceInput):
-            for output in outputs:
+            for output in stage.outputs:
                 if match(output, value.path):
                     number = _index_of(document, value.path)
                     hint = "write the result to another file, or remove the input"

@@ -11,11 +11,11 @@ from msgspec import inspect
 
 from orch23.model.digest import Json
 from orch23.resolve.document import Document
+from orch23.resolve.wild import MARK
 
 _Kind: TypeAlias = Any  # a type of msgspec.inspect; their base class has no fields
 _IsOpen: TypeAlias = Callable[[str, Json], bool]
 
-_ANY_TEXT: Final = "x"
 _DECISION: Final = "if"  # null is not as good as absent where it decides whether a stage is built
 
 
@@ -105,9 +105,9 @@ def _stand_in(value: Json, kind: _Kind) -> Json:
             case inspect.LiteralType():
                 return one.values[0]
             case inspect.VarTupleType():
-                return [_stand_in(_ANY_TEXT, one.item_type)] * (one.min_length or 0)
-            case inspect.StrType() if _takes(one, _ANY_TEXT):
-                return _ANY_TEXT
+                return [_stand_in(MARK, one.item_type)] * (one.min_length or 0)
+            case inspect.StrType() if _takes(one, MARK):
+                return MARK
             case _:
                 pass
     return value
