@@ -81,7 +81,7 @@ def complaints_of(validator: Any, value: Json, extra_keys: ExtraKeys) -> tuple[C
     errors = [meant for error in validator.iter_errors(value) for meant in _meant(error)]
     mistyped = {tuple(error.absolute_path) for error in errors if error.validator == "type"}
     for error in errors:
-        if error.validator not in ("oneOf", "anyOf") or tuple(error.absolute_path) not in mistyped:
+        if error.validator == "type" or tuple(error.absolute_path) not in mistyped:
             found.update(dict.fromkeys(_complaints(error, extra_keys)))
     return tuple(found)
 

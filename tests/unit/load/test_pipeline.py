@@ -396,3 +396,9 @@ stages:
     verify: [{commands: {from: [pytest -q], allow: [3]}}]
 """
     assert [one.code for one in parse_pipeline(text, "p.yaml").diagnostics] == ["E812", "E811", "E811", "E811"]
+
+
+@pytest.mark.parametrize("value", ["0.0", "-1.5", "1000000001.5"])
+def test_a_value_of_the_wrong_type_is_told_once(value: str) -> None:
+    text = f"version: 1\njobs: {value}\nstages: {{s: {{shell: x, limits: {{files: {value}}}}}}}\n"
+    assert [one.code for one in parse_pipeline(text, "p.yaml").diagnostics] == ["E811", "E811"]
