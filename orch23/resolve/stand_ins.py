@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from msgspec import inspect
+from msgspec import Struct, inspect
 
 from orch23.model.digest import Json
 from orch23.resolve.document import Document
@@ -40,6 +40,15 @@ def without_broken(tree: Json, kind: type[Document], at: str, broken: Container[
     return filling.fill(tree, inspect.type_info(kind), at)
 
 
+class _Shape(Struct, frozen=True):
+    """What a type says of what is below it: the keys of a mapping, its other values, the items of a list."""
+
+    declared: tuple[inspect.Field, ...] = ()
+    fields: Mapping[str, _Kind] = {}
+    values: _Kind = None
+    items: _Kind = None
+
+
 class _Filling:
     """One walk over a tree, beside the types of its nodes."""
 
@@ -47,6 +56,7 @@ class _Filling:
         self._is_open = is_open
         self._drops_null = drops_null
         self._repairs = repairs
+        self._shapes: dict[int, _Shape] = {}  # by identity: a type is hashed with everything below it
 
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
         """Return a node with its open texts replaced."""
@@ -56,24 +66,43 @@ class _Filling:
             above = f"{at}/" if at else ""
             return {key: self.fill(value, below, above + key) for key, value, below in self._members(node, kind)}
         if isinstance(node, Sequence) and not isinstance(node, str):
-            items = next((one.item_type for one in _kinds(kind) if isinstance(one, inspect.VarTupleType)), None)
+            items = self._shape(kind).items
             return [self.fill(item, items, f"{at}/{number}") for number, item in enumerate(node)]
         return node
 
     def _members(self, node: Mapping[str, Json], kind: _Kind) -> Iterator[tuple[str, Json, _Kind]]:
-        owner = next((one for one in _kinds(kind) if isinstance(one, inspect.StructType | inspect.DictType)), None)
-        declared = owner.fields if isinstance(owner, inspect.StructType) else ()
-        fields = {one.encode_name: one.type for one in declared}
-        values = owner.value_type if isinstance(owner, inspect.DictType) else None
+        shape = self._shape(kind)
         for key, value in node.items():
-            if key in fields:
+            if key in shape.fields:
                 if value is not None or not self._drops_null or key == _DECISION:
-                    yield key, value, fields[key]
-            elif not fields or not self._repairs:
-                yield key, value, values
+                    yield key, value, shape.fields[key]
+            elif not shape.fields or not self._repairs:
+                yield key, value, shape.values
         if self._repairs:
-            missing = [one for one in declared if one.required and node.get(one.encode_name) is None]
+            missing = [one for one in shape.declared if one.required and node.get(one.encode_name) is None]
             yield from ((one.encode_name, _stand_in(None, one.type), None) for one in missing)
+
+    def _shape(self, kind: _Kind) -> _Shape:
+        shape = self._shapes.get(id(kind))
+        if shape is None:
+            shape = self._shapes[id(kind)] = _shape_of(kind)
+        return shape
+
+
+def _shape_of(kind: _Kind) -> _Shape:
+    declared: tuple[inspect.Field, ...] = ()
+    values = items = None
+    for one in _kinds(kind):
+        match one:
+            case inspect.StructType():
+                declared = one.fields
+            case inspect.DictType():
+                values = one.value_type
+            case inspect.VarTupleType():
+                items = one.item_type
+            case _:
+                pass
+    return _Shape(declared, {one.encode_name: one.type for one in declared}, values, items)
 
 
 def _kinds(kind: _Kind) -> Sequence[_Kind]:
