@@ -20,7 +20,7 @@ from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Problem, Problems, given
 from orch23.resolve.limits import read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
-from orch23.resolve.reading import conforms, read_document
+from orch23.resolve.reading import form_errors, read_document
 from orch23.resolve.steps import declared_pools
 from orch23.store.beneath import open_file, read_all
 
@@ -155,7 +155,7 @@ def parse_pipeline(
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
-    found = _broken_rules(tree)
+    found = form_errors(tree)
     told = {one.location for one in parsed.diagnostics}
     broken = [
         Diagnostic(one.code, one.message, where, one.hint)
@@ -194,16 +194,6 @@ def parse_pipeline(
     declared = tree.get("stages")
     rest = [body for key, body in declared.items() if key not in names] if isinstance(declared, Mapping) else []
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
-
-
-def _broken_rules(tree: Mapping[str, Json]) -> "tuple[Complaint, ...]":
-    """Return what in a tree breaks the schema; the library that can say why is asked only where something does."""
-    if conforms(tree):
-        return ()
-    from orch23.resolve.complaints import own_complaints  # noqa: PLC0415 - jsonschema, and most pipelines are sound
-    from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
-
-    return own_complaints(tree, relaxed_schema())
 
 
 def _strings(value: Json) -> Iterator[str]:

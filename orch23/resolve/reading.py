@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _OF_SEVERAL: Final = frozenset({"E835", "E856"})
 """Errors of a key beside another one: if that one is broken, they say nothing."""
 
+_DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
+
 _Document = TypeVar("_Document", bound=Document)
 
 
@@ -28,6 +30,16 @@ def conforms(tree: Json) -> bool:
     from orch23.resolve.stand_ins import without_expressions  # noqa: PLC0415 - few pipelines need it
 
     return _converted(without_expressions(tree, PipelineDocument), PipelineDocument) is not None
+
+
+def form_errors(tree: Json) -> "tuple[Complaint, ...]":
+    """Return what is wrong with the form of a parsed pipeline, whose expressions are not evaluated yet."""
+    if conforms(tree):
+        return ()
+    from orch23.resolve.complaints import Complaint, own_complaints  # noqa: PLC0415 - jsonschema, where it is needed
+    from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
+
+    return own_complaints(tree, relaxed_schema()) or (Complaint("", None, "E811", *_DISAGREE),)
 
 
 def read_document(
@@ -79,9 +91,7 @@ def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
     for name in reversed(at.split("/")) if at else ():
         schema, tree = {"properties": {name: schema}}, {name: tree}
     found = own_complaints(tree, schema)
-    return [Problem(_path(one), one.code, one.message, one.hint) for one in found] or [
-        Problem(at, "E811", "BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
-    ]
+    return [Problem(_path(one), one.code, one.message, one.hint) for one in found] or [Problem(at, "E811", *_DISAGREE)]
 
 
 def _path(complaint: "Complaint") -> str:

@@ -30,7 +30,7 @@ from orch23.resolve.document import (
 )
 from orch23.resolve.fields import Problems
 from orch23.resolve.limits import read_run_limits, read_step_limits
-from orch23.resolve.reading import conforms
+from orch23.resolve.reading import conforms, form_errors
 from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
 from orch23.resolve.stages import Built, make_stage
 from tests.documents import COMMON, EXPRESSIONS, LLM, ODD, PYTEST, WHOLE, broken_documents
@@ -241,3 +241,9 @@ def without(value: Any, place: tuple[Any, ...]) -> Any:
     else:
         copied[place[0]] = without(copied[place[0]], place[1:])
     return copied
+
+
+def test_a_document_that_only_the_classes_refuse_is_an_error_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orch23.resolve.complaints.own_complaints", lambda _tree, _schema: ())
+    assert [one.code for one in form_errors({"version": 2})] == ["E811"]
+    assert [one.code for one in make_stage("s", {"shell": 3}).problems] == ["E811"]
