@@ -78,7 +78,7 @@ define PAGES
 from pathlib import Path
 from orch23.cli.catalogue import diagnostics_page
 from orch23.cli.reference import commands_page
-from orch23.load.schema import reference_page
+from orch23.load.reference import reference_page
 pages = {"pipeline-reference": reference_page, "commands": commands_page, "diagnostics": diagnostics_page}
 for name, page in pages.items():
     Path("docs", name + ".md").write_text(page(), encoding="utf-8")

@@ -15,9 +15,8 @@ from orch23.providers.consent import not_granted
 from orch23.providers.faults import redacting
 from orch23.providers.model_lookup import can_look_up, look_up
 from orch23.providers.registry import ADAPTERS, check, ready
-from orch23.resolve.fields import Fields
 from orch23.resolve.stages import render_foreach
-from orch23.resolve.steps import declared_llm
+from orch23.resolve.steps import declared_escalation, declared_llm
 
 
 def model_findings(
@@ -86,7 +85,7 @@ def _steps(pipeline: Pipeline) -> Iterator[tuple[LLMStep, tuple[str, ...]]]:
                 yield stage.step, stage.retry.escalate
         alike = declared_llm(node) if isinstance(node, ForeachStage) and not node.foreach.values else None
         if alike is not None and isinstance(node, ForeachStage):
-            yield alike, Fields(node.body, "").below("retry").texts("escalate")
+            yield alike, declared_escalation(node)
 
 
 def _items(node: ForeachStage, pipeline: Pipeline) -> Iterator[Stage]:

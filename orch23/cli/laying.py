@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from orch23.cli.console import Console
-from orch23.load.schema import schema
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import render, visible
+from orch23.resolve.schema import published_schema
 from orch23.store.durable import write_atomic
 from orch23.store.opening import open_store
 from orch23.templates.changes import Change, File, Kind
@@ -44,7 +44,7 @@ def _write(root: Path, changes: Sequence[Change]) -> None:
             store.sweep()
             with store.noting({change.path.rpartition("/")[0] for change in changes}):
                 apply(root, changes)
-            text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+            text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
             write_atomic(root / SCHEMA, text.encode())
     except OSError as error:
         message = f"cannot write {error.filename}: {error.strerror}; the same command goes on where it stopped"

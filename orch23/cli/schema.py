@@ -15,9 +15,9 @@ from orch23.model.errors import ExitCode
 @click.pass_obj
 def schema(console: Console, *, out: str | None) -> int:
     """Write the JSON schema of pipelines, for editors."""
-    from orch23.load.schema import schema as pipeline_schema  # noqa: PLC0415 - the loader is heavy
+    from orch23.resolve.schema import published_schema  # noqa: PLC0415 - no other command needs it
 
-    text = json.dumps(pipeline_schema(), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
         console.answer(text)
         return ExitCode.OK

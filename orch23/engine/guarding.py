@@ -216,11 +216,11 @@ def egress(request: Request, files: tuple[str, ...], this: Round, sources: Sourc
 
 def author_files(stage: Stage, this: Round) -> tuple[str, ...]:
     """Return the files of the author that the request of a round is made of: prompt, system prompt, schema."""
-    step = stage.step
-    if not isinstance(step, LLMStep):
+    if stage.kind != "llm":
         return ()
-    prompt = stage.retry.prompt if this.brief is not None and stage.retry.prompt else step.prompt
-    return tuple(path for path in (prompt, step.system, step.schema) if path)
+    again = ("retry", "prompt")
+    unused = ("llm", "prompt") if this.brief is not None and again in stage.author_files else again
+    return tuple(path for place, path in stage.author_files.items() if place != unused)
 
 
 def _shown(path: str, part: str, text: str) -> Json:

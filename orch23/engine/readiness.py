@@ -4,7 +4,7 @@ Looks at the machine and the recordings; asks nobody, imports no client library,
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from msgspec import Struct
@@ -26,7 +26,6 @@ from orch23.providers import codes
 from orch23.providers.consent import needed, not_granted
 from orch23.providers.prices import unpriced
 from orch23.providers.registry import ADAPTERS, ready
-from orch23.resolve.fields import Fields
 from orch23.resolve.prompts import Round, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.steps import declared_llm
@@ -197,8 +196,8 @@ def _asked_of(step: LLMStep) -> tuple[object, ...]:
 
 
 def _caps(node: ForeachStage) -> bool:
-    stop = Fields(node.body, "").below("stop_conditions")
-    return stop.has("max_cost_usd")
+    stop = node.body.get("stop_conditions")
+    return isinstance(stop, Mapping) and stop.get("max_cost_usd") is not None
 
 
 def _is_unmet(resolved: Resolved) -> bool:

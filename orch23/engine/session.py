@@ -17,7 +17,7 @@ from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
 from orch23.model.nearest import nearest
-from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, RenderStep, Stage
+from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import build_plan, extend, unknown_needs
@@ -231,27 +231,12 @@ def _prompt_files(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
     for stage in pipeline.stages:
         if isinstance(stage, ForeachStage):
             continue
-        for field, path in _author_files(stage):
+        for field, path in stage.author_files.items():
             text, problem = machinery.sources.text(path)
             if text is None and problem is not None:
                 place = pipeline.locate("stages", stage.name, *field)
                 problems.append(replace(problem, location=place, subject=None))
     return problems
-
-
-def _author_files(stage: Stage) -> list[tuple[tuple[str, ...], str]]:
-    step = stage.step
-    files: list[tuple[tuple[str, ...], str | None]] = []
-    if isinstance(step, LLMStep):
-        files = [
-            (("llm", "prompt"), step.prompt),
-            (("llm", "system"), step.system),
-            (("llm", "schema"), step.schema),
-            (("retry", "prompt"), stage.retry.prompt),
-        ]
-    elif isinstance(step, RenderStep):
-        files = [(("render", "template"), step.template)]
-    return [(field, path) for field, path in files if path is not None]
 
 
 def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:

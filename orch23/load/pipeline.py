@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.load.loaded import InvalidPipelineError, Loaded, Parsed
-from orch23.load.schema import fits, relaxed_schema
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
@@ -19,17 +18,19 @@ from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.model.plan import Compiled
+from orch23.resolve.document import SettingsDocument, keys_of
 from orch23.resolve.expressions import render_watched
-from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits
+from orch23.resolve.fields import Problem, Problems, given
+from orch23.resolve.limits import read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
+from orch23.resolve.reading import form_errors, read_document
+from orch23.resolve.steps import declared_pools
 from orch23.store.beneath import open_file, read_all
 
 if TYPE_CHECKING:
-    from orch23.load.complaints import Complaint
+    from orch23.resolve.complaints import Complaint
 
 _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
-_TOP = ("stop_conditions", "prices", "jobs", "pools", "exit_codes")
 
 
 class _Stored(Struct, frozen=True, array_like=True):
@@ -143,21 +144,20 @@ def parse_pipeline(
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
-    found = _broken_rules(tree)
+    found = form_errors(tree)
     told = {one.location for one in parsed.diagnostics}
     broken = [
         Diagnostic(one.code, one.message, where, one.hint)
         for one in found
         if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
     ]
-    refused = {one.path.split("/")[1] for one in found if one.path.startswith("stages/")}
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
-    read = _stages(tree, _usable(tree.get("defaults"), found), reading, refused)
+    read = _stages(tree, _usable(tree.get("defaults"), found), reading, found)
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))
     refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
     limits = _limits(tree, reading, refused_keys)
-    if "pools" not in refused_keys:
+    if limits.pools is not None:
         _check_pools(stages, limits.pools, reading)
     _check_groups(read, reading)
     noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
@@ -172,7 +172,7 @@ def parse_pipeline(
         stop=limits.stop,
         prices=limits.prices,
         jobs=limits.jobs,
-        pools=limits.pools,
+        pools=limits.pools or {},
         exit_codes=limits.exit_codes,
         locations=parsed.positions,
     )
@@ -183,15 +183,6 @@ def parse_pipeline(
     declared = tree.get("stages")
     rest = [body for key, body in declared.items() if key not in names] if isinstance(declared, Mapping) else []
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
-
-
-def _broken_rules(tree: Mapping[str, Json]) -> "tuple[Complaint, ...]":
-    """Return what in a tree breaks the schema; the library that can say why is asked only where something does."""
-    if fits()(tree):
-        return ()
-    from orch23.load.complaints import own_complaints  # noqa: PLC0415 - heavy, and most pipelines are sound
-
-    return own_complaints(tree, relaxed_schema())
 
 
 def _strings(value: Json) -> Iterator[str]:
@@ -230,46 +221,63 @@ def _usable(defaults: Json, found: "Sequence[Complaint]") -> Json:
 
 
 def _stages(
-    tree: Mapping[str, Json], defaults: Json, reading: Reading, refused: set[str]
+    tree: Mapping[str, Json], defaults: Json, reading: Reading, found: "Sequence[Complaint]"
 ) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
+    """Return the sound stages. Of a stage with `found` errors of form, the other errors are noted."""
     declared = tree.get("stages")
     if not isinstance(declared, Mapping):
         return ()
-    found: list[Stage | ForeachStage | SkippedStage] = []
+    broken: dict[str, set[str]] = {}
+    for one in found:
+        if one.path.startswith("stages/"):
+            path = one.path if one.key is None else f"{one.path}/{one.key}"
+            broken.setdefault(path.split("/")[1], set()).add(path)
+    stages: list[Stage | ForeachStage | SkippedStage] = []
     for name, raw in declared.items():
         if not isinstance(raw, Mapping):
             continue
-        if name in refused:
+        if name in broken:
             try_expressions(name, raw, reading)
+            reading.broken_nodes = frozenset(broken[name])
+            read_stage(name, raw, defaults, reading)
+            reading.broken_nodes = frozenset()
         elif (stage := read_stage(name, raw, defaults, reading)) is not None:
-            found.append(stage)
-    return tuple(found)
+            stages.append(stage)
+    return tuple(stages)
 
 
 class _Limits(Struct, frozen=True):
-    """What the top level says beside the stages: what ends a run, what models cost, how many run at once, its codes."""
+    """What the top level says beside the stages. `pools` is None where what it says of them is not sound."""
 
     stop: StopConditions = field(default_factory=StopConditions)
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
-    pools: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, int] | None = None
     exit_codes: Mapping[str, int] = field(default_factory=dict)
 
 
 def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
-    body = {key: tree[key] for key in _TOP if key in tree and key not in refused}
+    body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree and key not in refused}
     if reading.spoils(body):
         return _Limits()
     rendered = render_watched(body, {"vars": reading.variables}, "")
     for error in rendered.errors:
         reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
-    top = Fields(cast("Mapping[str, Json]", rendered.tree), "")
+    if rendered.errors:
+        return _Limits()
+    settings, wrong = read_document(rendered.tree, SettingsDocument, "")
+    at = Problems("")
+    if settings is None or wrong:
+        settings = SettingsDocument()
     limits = _Limits(
-        read_run_limits(top), read_prices(top), top.whole("jobs", 1), read_pools(top), read_exit_codes(top)
+        stop=read_run_limits(settings, at),
+        prices=read_prices(settings, at),
+        jobs=given(settings.jobs, None),
+        pools=None if wrong or "pools" in refused else given(settings.pools, {}),
+        exit_codes=given(settings.exit_codes, {}),
     )
-    if not rendered.errors:
-        for problem in top.problems:
-            reading.note(Problem(problem.path.lstrip("/"), problem.code, problem.message, problem.hint, Severity.ERROR))
+    for problem in (*wrong, *at.found):
+        reading.note(problem)
     return limits
 
 
@@ -289,7 +297,7 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: 
 def _check_pools(stages: Sequence[Stage | ForeachStage], pools: Mapping[str, int], reading: Reading) -> None:
     """Complain of each pool that a stage names and the file does not have."""
     for stage in stages:
-        named = stage.pools if isinstance(stage, Stage) else Fields(stage.body, "").texts("pools")
+        named = stage.pools if isinstance(stage, Stage) else declared_pools(stage)
         for number, name in enumerate(named):
             if name not in pools:
                 listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"

@@ -3,18 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from orch23.load.swap import Swapping
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.pipeline import Foreach, ForeachStage, Kind, SkippedStage, Stage
+from orch23.model.pipeline import AUTHOR_FILES, Foreach, ForeachStage, Kind, SkippedStage, Stage
+from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
-from orch23.resolve.fields import Fields, Problem
-from orch23.resolve.item_rules import template_faults
-from orch23.resolve.promotion import clashing_groups, kept_alone, label, read_group, read_item_group
+from orch23.resolve.fields import Problem, Problems, given
+from orch23.resolve.promotion import EACH, clashing_groups, kept_alone, label, read_group, read_item_group
+from orch23.resolve.reading import concerns, read_document
 from orch23.resolve.stages import make_stage, render_foreach, written_at
 from orch23.resolve.steps import STEP_KINDS
 from orch23.resolve.wild import WILD, Value
@@ -31,9 +32,15 @@ class Reading(Struct):
     swapping: Swapping = field(default_factory=Swapping)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
+    broken_nodes: frozenset[str] = frozenset()
 
     def note(self, problem: Problem, subject: str | None = None) -> None:
-        """Turn a problem into a diagnostic at its place in the text, once."""
+        """Turn a problem into a diagnostic at its place in the text, once.
+
+        Problems that may follow from a broken node are left out: its own errors are reported already.
+        """
+        if self.broken_nodes and concerns(problem.path, self.broken_nodes):
+            return
         place = self.place(problem.path)
         same = (problem.code, problem.message, place)
         if same not in self.seen:
@@ -127,24 +134,10 @@ def _note_errors(rendered: Rendered, reading: Reading) -> bool:
 def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> ForeachStage | SkippedStage | None:
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
-    header = render_watched(body["foreach"], {"vars": reading.variables}, f"{at}/foreach")
-    failed = _note_errors(header, reading)
-    fields = Fields(header.tree if isinstance(header.tree, Mapping) else {}, f"{at}/foreach")
-    foreach, group_of_items = _foreach(fields)
-    group = _group_of_stage(body, foreach.name, fields, reading) or group_of_items
-    if mentions(rest.get("needs"), foreach.name):
-        fields.problems.append(Problem(f"{at}/needs", "E857", "an item may not decide `needs`", "use `foreach.needs`"))
-    if mentions(rest.get("pools"), foreach.name):
-        way = "write names of pools out"
-        fields.problems.append(Problem(f"{at}/pools", "E857", "an item may not decide `pools`", way))
-    of_items = mentions(rest.get("if"), foreach.name)
-    if of_items and foreach.source is not None:
-        way = "leave it to whoever makes the list to leave items out"
-        fields.problems.append(Problem(f"{at}/if", "E857", "an item of a file may not decide `if`", way))
-    for problem in fields.problems:
-        reading.note(problem)
-    if failed or fields.problems:
+    header = _read_header(at, body, reading)
+    if header is None:
         return None
+    foreach, group = header
     names: dict[str, Value] = {"vars": reading.variables, foreach.name: WILD}
     unknown = render_watched(rest, names, at, watch=foreach.name)
     if _note_errors(unknown, reading) or _note_refused(foreach, unknown, at, reading):
@@ -158,7 +151,8 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     body_left = reading.swapping.apply(name, render_watched(rest, names, at, defer=foreach.name))
     stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree), group)
     ok = _try_unknown(name, unknown, reading)
-    if not of_items and not Fields(cast("Mapping[str, Json]", unknown.tree), at).condition("if"):
+    holds = Problems(at).condition("if", cast("Mapping[str, Json]", unknown.tree).get("if", True))
+    if not mentions(rest.get("if"), foreach.name) and not holds:
         condition = _as_written(body)
         skipped = SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
         return skipped if ok else None
@@ -167,55 +161,88 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     return stage if ok else None
 
 
+def _read_header(at: str, body: Mapping[str, Json], reading: Reading) -> tuple[Foreach, str | None] | None:
+    """Return what is the same for all items of a foreach and their promotion group, or None with the errors noted."""
+    rendered = render_watched(body["foreach"], {"vars": reading.variables}, f"{at}/foreach")
+    if _note_errors(rendered, reading):
+        return None
+    problems = Problems(at)
+    document, wrong = read_document(rendered.tree, ForeachDocument, f"{at}/foreach")
+    problems.found += wrong
+    foreach, group = Foreach(), None
+    if document is not None and not wrong:
+        foreach, group_of_items = _foreach(document, problems.below("foreach"))
+        group = _group_of_stage(body, document, problems, reading) or group_of_items
+        _check_item(body, foreach, problems)
+    for problem in problems.found:
+        reading.note(problem)
+    return None if problems.found else (foreach, group)
+
+
+def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) -> None:
+    """Report keys that are the same for all items and mention the item."""
+    ways = {"needs": "use `foreach.needs`", "pools": "write names of pools out"}
+    for key, way in ways.items():
+        if mentions(body.get(key), foreach.name):
+            problems.add(key, "E857", f"an item may not decide `{key}`", way)
+    if foreach.source is not None and mentions(body.get("if"), foreach.name):
+        way = "leave items out of the list where it is made"
+        problems.add("if", "E857", "an item of a file may not decide `if`", way)
+
+
 def _note_refused(foreach: Foreach, unknown: Rendered, at: str, reading: Reading) -> bool:
     """Note where the stage leaves a program or its code to the items of a file, whatever these are."""
-    refused = [] if foreach.source is None else template_faults(unknown.tree, unknown.watched, at)
+    if foreach.source is None:
+        return False
+    from orch23.resolve.item_rules import template_faults  # noqa: PLC0415 - for lists in files only
+
+    refused = template_faults(unknown.tree, unknown.watched, at)
     for problem in refused:
         reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
     return bool(refused)
 
 
-def _group_of_stage(body: Mapping[str, Json], item: str, header: Fields, reading: Reading) -> str | None:
-    """Return the promotion group that the stage names itself, with errors noted in the header's fields.
+def _group_of_stage(
+    body: Mapping[str, Json], header: ForeachDocument, problems: Problems, reading: Reading
+) -> str | None:
+    """Return the promotion group that the stage names itself.
 
     It is read here and is no part of the body that items are rendered from: it is the same for all items.
     """
-    given, at = body.get("promote"), header.path.removesuffix("/foreach")
-    if mentions(given, item):
+    if mentions(body.get("promote"), header.name):
         way = "all items belong to one group: write its name out"
-        header.problems.append(Problem(f"{at}/promote", "E857", "an item may not decide `promote`", way))
+        problems.add("promote", "E857", "an item may not decide `promote`", way)
         return None
-    rendered = render_watched({"promote": given}, {"vars": reading.variables}, at)
-    if given is None or _note_errors(rendered, reading):
+    rendered = render_watched({"promote": body.get("promote")}, {"vars": reading.variables}, problems.path)
+    if "promote" not in body or _note_errors(rendered, reading):
         return None
-    fields = Fields(cast("Mapping[str, Json]", rendered.tree), at, header.problems)
-    group = read_group(fields)
-    clash = clashing_groups(group, header.body.get("promote"), at)
-    header.problems += [] if clash is None else [clash]
+    document, wrong = read_document(rendered.tree, CommonDocument, problems.path)
+    if document is None or wrong:
+        problems.found += wrong
+        return None
+    group = read_group(document.promote, problems)
+    clash = clashing_groups(group, given(header.promote, None), problems.path)
+    problems.found += [] if clash is None else [clash]
     return group
 
 
-def _foreach(fields: Fields) -> tuple[Foreach, str | None]:
+def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | None]:
     """Return a foreach, and the promotion group that it names."""
-    fields.only(("from", "in", "key", "as", "order", "needs", "promote"))
-    kind = fields.one_of(("from", "in"))
     source, pointer = None, ""
-    if kind == "from":
-        text = fields.text("from") or ""
-        path, _, pointer = text.partition("#")
-        source = fields.path_at("from", path) if text else None
+    if document.source is not UNSET:
+        path, _, pointer = document.source.partition("#")
+        source = at.path_at("from", path)
         if pointer and not pointer.startswith("/"):
-            fields.complain("from", "E850", f"`{text}` points at no list", "write file.json#/field, or file.json")
-    values = tuple(fields.items("in")) if kind == "in" else ()
-    together, group = read_item_group(fields)
+            at.add("from", "E850", f"`{document.source}` points at no list", "write file.json#/field, or file.json")
+    together, group = read_item_group(given(document.promote, EACH), at)
     foreach = Foreach(
         source=source,
         pointer=pointer,
-        values=values,
-        key=fields.text("key"),
-        name=fields.text("as") or "item",
-        sequential=fields.choice("order", ("sequential", "parallel"), "parallel") == "sequential",
-        needs_field=fields.text("needs"),
+        values=given(document.values, ()),
+        key=given(document.key, None),
+        name=document.name,
+        sequential=document.order == "sequential",
+        needs_field=given(document.needs, None),
         together=together,
     )
     return foreach, group
@@ -260,29 +287,19 @@ def _verified(verify: Json) -> list[Json]:
 
 
 def _files(tree: Mapping[str, Json]) -> list[Json]:
-    """Return the files that a step itself reads: prompt, system text, schema, template."""
-    llm, retry, render = tree.get("llm"), tree.get("retry"), tree.get("render")
-    found: list[Json] = []
-    if isinstance(llm, Mapping):
-        found += [llm.get(key) for key in ("prompt", "system", "schema")]
-    if isinstance(retry, Mapping):
-        found.append(retry.get("prompt"))
-    found.append(render.get("template") if isinstance(render, Mapping) else render)
-    return [one for one in found if one is not None]
+    """Return the files of the author that a step itself reads."""
+    owners = {part: tree.get(part) for part, _ in AUTHOR_FILES}
+    found = [owner.get(key) for part, key in AUTHOR_FILES if isinstance(owner := owners[part], Mapping)]
+    return [one for one in (*found, owners["render"]) if isinstance(one, str)]
 
 
 def _try_unknown(name: str, unknown: Rendered, reading: Reading) -> bool:
     """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
-    built = make_stage(name, cast("Mapping[str, Json]", unknown.tree))
-    known = [problem for problem in built.problems if not _depends(problem.path, unknown.watched)]
+    built = make_stage(name, cast("Mapping[str, Json]", unknown.tree), unknown=unknown.watched)
+    known = [problem for problem in built.problems if not concerns(problem.path, unknown.watched)]
     for problem in known:
         reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
     return all(problem.severity is not Severity.ERROR for problem in known)
-
-
-def _depends(path: str, watched: Mapping[str, str]) -> bool:
-    """Say whether the node, something in it, or something that holds it comes from the item."""
-    return any(path == one or path.startswith(f"{one}/") or one.startswith(f"{path}/") for one in watched)
 
 
 def _try_items(stage: ForeachStage, reading: Reading) -> bool:

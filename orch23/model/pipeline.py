@@ -15,6 +15,9 @@ DEFAULT_FILE = "pipeline.yaml"
 
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
 DEFAULT_TIMEOUT_S = 300.0
+AUTHOR_FILES = (("llm", "prompt"), ("llm", "system"), ("llm", "schema"), ("retry", "prompt"), ("render", "template"))
+"""The keys of a stage that name a file which its author wrote beside the pipeline, and which the stage itself reads."""
+
 MAX_RETRIES = 50
 
 FailureKind: TypeAlias = Literal[
@@ -345,6 +348,13 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     def family(self) -> str:
         """Give the declared stage's name: `code` for `code@T1`."""
         return self.name.partition("@")[0]
+
+    @property
+    def author_files(self) -> dict[tuple[str, str], str]:
+        """Return the paths of the author's files that the stage reads, by the key that names each."""
+        owners = {self.kind: self.step, "retry": self.retry}
+        paths = {(part, key): getattr(owners[part], key) for part, key in AUTHOR_FILES if part in owners}
+        return {place: path for place, path in paths.items() if path is not None}
 
 
 class Foreach(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -12,7 +12,8 @@ from orch23.model.paths import is_glob
 from orch23.model.pipeline import CommandsStep, PytestStep, ShellStep, SliceInput, Stage
 from orch23.model.shell_signs import shell_signs
 from orch23.model.strict_json import parse
-from orch23.resolve.fields import Fields, shown
+from orch23.resolve.document import CommandsDocument
+from orch23.resolve.fields import Problems, shown
 
 MOST_COMMANDS = 32
 LONGEST_COMMAND = 4000
@@ -104,36 +105,26 @@ def _test_path_fault(word: str) -> str | None:
 # ---- the step ---------------------------------------------------------------------------------
 
 
-def read_commands(item: Fields) -> CommandsStep | None:
+def read_commands(body: CommandsDocument, at: Problems) -> CommandsStep | None:
     """Return a `commands` step: where its commands come from, and which programs they may name."""
-    body = item.below("commands")
-    body.only(("from", "allow"))
-    allow = body.texts("allow")
-    if not body.has("allow"):
-        body.complain("", "E810", "`allow` is missing", "name the programs: [python, pytest]")
-    for number, name in enumerate(allow):
+    for number, name in enumerate(body.allow):
         if not _NAME.fullmatch(name) or name in _SHELLS:
             why = "runs other commands" if name in _SHELLS else "is no plain name of a program"
-            body.complain(f"allow/{number}", "E812", f"`{name}` {why}", "allow programs such as python or pytest")
-    given = body.body.get("from")
-    if given is None:
-        body.complain("", "E810", "`from` is missing", 'write "${{ item.commands }}" or plan.json#/commands')
-    elif isinstance(given, str):
-        return _of_slice(body, given, allow)
-    for place, text in () if given is None else _faults(given, allow):
-        body.complain(f"from{place}", REFUSED, text, "correct the data, or `allow`")
-    if not isinstance(given, Sequence):
-        return None
-    return CommandsStep(allow=allow, commands=tuple(text for text in given if isinstance(text, str)))
+            at.add(f"allow/{number}", "E812", f"`{name}` {why}", "allow programs such as python or pytest")
+    if isinstance(body.source, str):
+        return _of_slice(body.source, body.allow, at)
+    for place, text in _faults(body.source, body.allow):
+        at.add(f"from{place}", REFUSED, text, "correct the data, or `allow`")
+    return CommandsStep(allow=body.allow, commands=body.source)
 
 
-def _of_slice(body: Fields, text: str, allow: tuple[str, ...]) -> CommandsStep | None:
+def _of_slice(text: str, allow: tuple[str, ...], at: Problems) -> CommandsStep | None:
     path, _, pointer = text.partition("#")
     if not pointer.startswith("/"):
         hint = "write a list, or name one: plan.json#/commands"
-        body.complain("from", "E812", f"`from` is {shown(text)}, which is no list of commands", hint)
+        at.add("from", "E812", f"`from` is {shown(text)}, which is no list of commands", hint)
         return None
-    literal = body.path_at("from", path)
+    literal = at.path_at("from", path)
     return None if literal is None else CommandsStep(allow=allow, source=SliceInput(literal, pointer.strip()))
 
 

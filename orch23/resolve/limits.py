@@ -1,83 +1,70 @@
-"""Read what ends a run or a stage, and what models cost, from rendered mappings."""
+"""Read what ends a run or a stage, and what models cost, from their documents."""
 
 from collections.abc import Mapping
 from decimal import Decimal
 
-from orch23.model.exit_numbers import LEAST, MOST
+from msgspec import UNSET, UnsetType
+
 from orch23.model.pipeline import Price, StopConditions
 from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
-from orch23.resolve.fields import Fields
+from orch23.resolve.document import (
+    LimitsDocument,
+    PriceDocument,
+    RunStopConditionsDocument,
+    SettingsDocument,
+    StopConditionsDocument,
+)
+from orch23.resolve.fields import Problems, given
 
-_OF_BOTH = ("max_cost_usd", "max_tokens", "max_llm_calls", "max_wall")
-_OF_RUNS = ("max_failed_stages",)
-_RATES = ("input", "output", "cache_read", "cache_write")
 
-
-def read_run_limits(owner: Fields) -> StopConditions:
+def read_run_limits(settings: SettingsDocument, at: Problems) -> StopConditions:
     """Return `stop_conditions` of the file."""
-    stop = owner.below("stop_conditions")
-    return _limits(stop, (*_OF_BOTH, *_OF_RUNS), stop.count("max_failed_stages", 1))
+    stop, below = given(settings.stop_conditions, RunStopConditionsDocument()), at.below("stop_conditions")
+    return _limits(stop, below, below.count("max_failed_stages", stop.max_failed_stages))
 
 
-def read_stage_limits(owner: Fields) -> StopConditions:
-    """Return `stop_conditions` of a stage: how many stages may fail is the run's affair."""
-    return _limits(owner.below("stop_conditions"), _OF_BOTH, StopConditions().max_failed_stages)
+def read_stage_limits(stop: StopConditionsDocument | UnsetType, at: Problems) -> StopConditions:
+    """Return `stop_conditions` of a stage; how many stages may fail is a limit of the run."""
+    return _limits(given(stop, StopConditionsDocument()), at, StopConditions().max_failed_stages)
 
 
-def read_step_limits(owner: Fields) -> StepLimits:
+def read_step_limits(limits: LimitsDocument | UnsetType, at: Problems) -> StepLimits:
     """Return `limits` of a stage."""
-    limits, usual = owner.below("limits"), DEFAULT_LIMITS
+    if limits is UNSET:
+        return DEFAULT_LIMITS
     return StepLimits(
-        memory=limits.size("memory") or usual.memory,
-        processes=limits.count("processes", usual.processes),
-        files=limits.count("files", usual.files),
-        disk=limits.size("disk") or usual.disk,
-        address_space=limits.size("address_space"),
+        memory=at.size("memory", limits.memory),
+        processes=at.count("processes", limits.processes),
+        files=at.count("files", limits.files),
+        disk=at.size("disk", limits.disk),
+        address_space=None if limits.address_space is UNSET else at.size("address_space", limits.address_space),
     )
 
 
-def read_prices(owner: Fields) -> Mapping[str, Price]:
+def read_prices(settings: SettingsDocument, at: Problems) -> Mapping[str, Price]:
     """Return `prices`, by what they are written for: a model, or `provider/model`."""
-    prices = owner.below("prices")
-    return {name: _price(prices.below(name)) for name in prices.body}
+    below = at.below("prices")
+    return {name: _price(price, below.below(name)) for name, price in given(settings.prices, {}).items()}
 
 
-def read_pools(owner: Fields) -> Mapping[str, int]:
-    """Return `pools` of the file: how many stages of each may run at once."""
-    pools = owner.below("pools")
-    return {name: size for name in pools.body if (size := pools.whole(name, 1)) is not None}
-
-
-def read_exit_codes(owner: Fields) -> Mapping[str, int]:
-    """Return `exit_codes` of the file: a diagnostic code or its beginning -> the number to end with."""
-    codes = owner.below("exit_codes")
-    return {name: codes.whole_between(name, LEAST, MOST, LEAST) for name in codes.body}
-
-
-def _limits(stop: Fields, keys: tuple[str, ...], failed: int | None) -> StopConditions:
-    stop.only(keys)
-    cost = stop.dollars("max_cost_usd")
-    if cost is not None and not cost:
-        hint = "leave it out for no limit; `--offline` and `--replay` build without asking anybody who takes money"
-        stop.complain("max_cost_usd", "E812", "`max_cost_usd` is 0; it must be more than 0", hint)
+def _limits(stop: StopConditionsDocument, at: Problems, failed: int | None) -> StopConditions:
     return StopConditions(
-        max_cost_usd=cost,
-        max_tokens=stop.count("max_tokens", 1) if stop.has("max_tokens") else None,
-        max_llm_calls=stop.count("max_llm_calls", 1) if stop.has("max_llm_calls") else None,
-        max_wall_s=stop.duration("max_wall"),
+        max_cost_usd=None if stop.max_cost_usd is UNSET else at.dollars("max_cost_usd", stop.max_cost_usd),
+        max_tokens=None if stop.max_tokens is UNSET else at.count("max_tokens", stop.max_tokens),
+        max_llm_calls=None if stop.max_llm_calls is UNSET else at.count("max_llm_calls", stop.max_llm_calls),
+        max_wall_s=None if stop.max_wall is UNSET else at.duration("max_wall", stop.max_wall),
         max_failed_stages=failed,
     )
 
 
-def _price(price: Fields) -> Price:
-    price.only(_RATES)
-    found = {name: price.dollars(name) for name in _RATES}
-    for name in ("input", "output"):
-        if not price.has(name):
-            price.complain("", "E810", f"`{name}` is missing", "write dollars for a million tokens; 0 if it is free")
+def _price(price: PriceDocument, at: Problems) -> Price:
     return Price(
-        input=found["input"] or Decimal(0),
-        output=found["output"] or Decimal(0),
-        cache_read=found["cache_read"],
-        cache_write=found["cache_write"],
+        input=at.dollars("input", price.input),
+        output=at.dollars("output", price.output),
+        cache_read=_optional("cache_read", price.cache_read, at),
+        cache_write=_optional("cache_write", price.cache_write, at),
     )
+
+
+def _optional(key: str, value: str | float | UnsetType, at: Problems) -> Decimal | None:
+    return None if value is UNSET else at.dollars(key, value)

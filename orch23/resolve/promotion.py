@@ -3,40 +3,38 @@
 import re
 
 from orch23.model.pipeline import Foreach
-from orch23.resolve.fields import Fields, Problem, shown
+from orch23.resolve.fields import Problem, Problems, shown
 from orch23.resolve.wild import Value
 
 EACH, TOGETHER = "each", "together"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
-def read_group(fields: Fields) -> str | None:
+def read_group(name: str, at: Problems) -> str | None:
     """Return the group that `promote` of a stage names, or None where the stage is promoted by itself."""
-    name = fields.text("promote")
     if name == TOGETHER:
         message = "`promote` of a stage names a group; `together` is for the items of a foreach"
         way = "write `promote: NAME` at each stage of the group, or `foreach: {promote: together}`"
-        fields.complain("promote", "E812", message, way)
+        at.add("promote", "E812", message, way)
         return None
-    return _checked(fields, name)
+    return _checked(name, at)
 
 
-def read_item_group(fields: Fields) -> tuple[bool, str | None]:
+def read_item_group(name: str, at: Problems) -> tuple[bool, str | None]:
     """Return what `promote` of a foreach says: whether its items are promoted together, and in which named group."""
-    name = fields.text("promote")
     if name == TOGETHER:
         return True, None
-    group = _checked(fields, name)
+    group = _checked(name, at)
     return group is not None, group
 
 
-def _checked(fields: Fields, name: str | None) -> str | None:
-    if name is None or name == EACH:
+def _checked(name: str, at: Problems) -> str | None:
+    if name == EACH:
         return None
     if _NAME.fullmatch(name):
         return name
     hint = "use up to 64 characters out of A-Z a-z 0-9 . _ -"
-    fields.complain("promote", "E812", f"`promote` is {shown(name)}, which is not a valid name of a group", hint)
+    at.add("promote", "E812", f"`promote` is {shown(name)}, which is not a valid name of a group", hint)
     return None
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_json
 from orch23.model.llm import Brief, Message, Request
-from orch23.model.pipeline import LLMStep, RenderStep, Stage
+from orch23.model.pipeline import AUTHOR_FILES, LLMStep, RenderStep, Stage
 from orch23.model.strict_json import StrictJsonError, parse
 
 ReadText: TypeAlias = Callable[[], str]
@@ -116,7 +116,8 @@ def texts_digest(step: LLMStep, given: tuple[GivenInput, ...], sources: Sources,
     With an equal digest and equal other aspects of the manifest, the prompt is the same. It can be compared where bytes
     of an input are lost, so that the prompt itself cannot be rendered.
     """
-    files = [sources.text(path)[0] if path else None for path in (step.prompt, step.system, step.schema)]
+    paths = [getattr(step, key) for part, key in AUTHOR_FILES if part == "llm"]
+    files = [sources.text(path)[0] if path else None for path in paths]
     return digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
 
 

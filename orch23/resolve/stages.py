@@ -1,10 +1,9 @@
-"""Make stages of rendered mappings, with every complaint about them; render the items of a foreach."""
+"""Make stages of evaluated mappings, with every problem of theirs; evaluate the items of a foreach."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import get_args
+from collections.abc import Container, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from orch23.model.diagnostic import Severity
@@ -13,14 +12,11 @@ from orch23.model.paths import match, match_any
 from orch23.model.pipeline import (
     DEFAULT_RETRY_WHEN,
     DEFAULT_SCRATCH,
-    DEFAULT_TIMEOUT_S,
     MAX_RETRIES,
     ChainLink,
     CommandsStep,
-    FailureKind,
     Fence,
     ForeachStage,
-    Input,
     Item,
     LLMStep,
     PathInput,
@@ -33,21 +29,15 @@ from orch23.model.pipeline import (
     Step,
 )
 from orch23.model.protected import sealed_reason
+from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument
 from orch23.resolve.expressions import render_watched
-from orch23.resolve.fields import Fields, Problem, normal_path
+from orch23.resolve.fields import Problem, Problems, given, normal_path
 from orch23.resolve.input_paths import read_inputs
-from orch23.resolve.item_rules import item_faults
 from orch23.resolve.limits import read_stage_limits, read_step_limits
-from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.promotion import kept_alone, label, read_group
+from orch23.resolve.reading import beside, read_document
 from orch23.resolve.steps import read_conditions, read_step, read_verify
 
-_STAGE_KEYS_TEXT = """
-    desc llm shell pytest render needs inputs outputs cwd allowed_paths verify requires ensures retry on_failure
-    timeout limits env python tools scratch cache network sandbox salt stop_conditions pools if promote
-"""
-STAGE_KEYS = frozenset(_STAGE_KEYS_TEXT.split())
-_FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
@@ -65,64 +55,76 @@ class Built(Struct, frozen=True):
 
 
 def make_stage(
-    name: str, body: Mapping[str, Json], *, item: Item | None = None, chain: ChainLink | None = None
+    name: str,
+    body: Mapping[str, Json],
+    *,
+    item: Item | None = None,
+    chain: ChainLink | None = None,
+    unknown: Container[str] = (),
 ) -> Built:
-    """Check and convert the body of one stage, defaults merged and expressions rendered.
+    """Check and convert the body of one stage, defaults merged and expressions evaluated.
 
-    A single llm stage without a `chain` is a chain of one. An item is named `stage@key`; complaints name the stage.
+    A single llm stage without a `chain` is a chain of one. An item is named `stage@key`; problems name the stage.
+    Nodes whose value depends on an item are `unknown`: nothing is said about their types.
     """
-    fields = Fields(body, f"stages/{name.partition('@')[0]}")
-    fields.only(STAGE_KEYS)
-    step = read_step(fields)
-    inputs = read_inputs(fields, "inputs")
-    outputs = _outputs(fields, step)
-    fence = _fence(fields, outputs)
-    network = fields.flag("network", default=False)
-    group = read_group(fields)
+    at = Problems(f"stages/{name.partition('@')[0]}")
+    document, wrong = read_document(body, StageDocument, at.path, unknown)
+    if document is None:
+        return Built(None, tuple(wrong))
+    step = read_step(document, at)
+    inputs = read_inputs(document.inputs, at.below("inputs"))
+    outputs = _outputs(document.outputs, step, at)
+    fence = _fence(document, outputs, at)
+    group = read_group(document.promote, at)
     stage = Stage(
         name=name,
         step=step if step is not None else RenderStep(""),  # never seen: without a step there is an error
-        desc=fields.text("desc") or "",
-        needs=fields.texts("needs"),
+        desc=document.desc,
+        needs=document.needs,
         inputs=inputs,
         outputs=outputs,
         fence=fence,
-        verify=read_verify(fields),
-        requires=read_conditions(fields, "requires"),
-        ensures=read_conditions(fields, "ensures"),
-        retry=_retry(fields, step),
-        on_failure=fields.choice("on_failure", ("rollback", "keep"), "rollback"),
-        cwd=_cwd(fields),
-        timeout_s=fields.duration("timeout") or DEFAULT_TIMEOUT_S,
-        env=_env(fields),
-        python=fields.text("python"),
-        tools=fields.texts("tools"),
-        scratch=_scratch(fields) if fields.has("scratch") else DEFAULT_SCRATCH,
-        cache=fields.flag("cache", default=not network),
-        network=network,
-        sandbox=fields.choice("sandbox", ("on", "off"), "on") == "on",
-        limits=read_step_limits(fields),
-        salt=_salt(fields),
-        pools=fields.texts("pools"),
+        verify=read_verify(document.verify, at.below("verify")),
+        requires=read_conditions(document.requires, at.below("requires")),
+        ensures=read_conditions(document.ensures, at.below("ensures")),
+        retry=_retry(document.retry, step, at),
+        on_failure=document.on_failure,
+        cwd=_cwd(document.cwd, at),
+        timeout_s=at.duration("timeout", document.timeout),
+        env=_env(given(document.env, {}), at.below("env")),
+        python=given(document.python, None),
+        tools=document.tools,
+        scratch=DEFAULT_SCRATCH if document.scratch is UNSET else _scratch(document.scratch, at.below("scratch")),
+        cache=given(document.cache, not document.network),
+        network=document.network,
+        sandbox=document.sandbox == "on",
+        limits=read_step_limits(document.limits, at.below("limits")),
+        salt=None if document.salt is UNSET else str(document.salt),
+        pools=document.pools,
         promote=group,
         item=item,
-        stop=read_stage_limits(fields),
+        stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
         chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
     )
-    holds = fields.condition("if")
-    alone = kept_alone(group, stage.on_failure, fields.path)
-    if alone is not None:
-        fields.problems.append(alone)
-    _check_outputs(fields, step, outputs, fence)
-    _check_own_inputs(fields, step, inputs, outputs)
-    _check_own_commands(fields, stage)
-    problems = tuple(fields.problems)
+    holds = at.condition("if", document.if_)
+    if not wrong:
+        _check_together(document, stage, step, at)
+    problems = (*wrong, *beside(wrong, at.found))
     broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
-        return Built(
-            None, problems, SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
-        )
+        skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
+        return Built(None, problems, skipped)
     return Built(None if broken else stage, problems)
+
+
+def _check_together(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
+    """Report keys that contradict each other. Where one of them is broken, nothing can be said of the others."""
+    alone = kept_alone(stage.promote, stage.on_failure, at.path)
+    if alone is not None:
+        at.found.append(alone)
+    _check_outputs(document, stage, step, at)
+    _check_own_inputs(document, stage, at)
+    _check_own_commands(stage, at)
 
 
 def render_foreach(
@@ -155,10 +157,10 @@ def _skipped_item(stage: ForeachStage, key: str, names: Mapping[str, Json]) -> B
     rendered = render_watched({"if": stage.body.get("if", True)}, names, at)
     if rendered.errors or not isinstance(rendered.tree, Mapping):
         return Built(None, tuple(Problem(e.path, e.code, e.message, e.hint) for e in rendered.errors))
-    fields = Fields(rendered.tree, at)
-    holds = fields.condition("if")
-    if fields.problems:
-        return Built(None, tuple(fields.problems))
+    problems = Problems(at)
+    holds = problems.condition("if", rendered.tree["if"])
+    if problems.found:
+        return Built(None, tuple(problems.found))
     if holds:
         return None
     written = SkippedStage(name=f"{stage.name}@{key}", kind=stage.kind, condition=str(stage.body.get("if")))
@@ -176,6 +178,8 @@ def _render_item(
         message = f"BUG: the body of {stage.name} is no mapping"
         raise TypeError(message)
     if stage.foreach.source is not None:
+        from orch23.resolve.item_rules import item_faults  # noqa: PLC0415 - for lists in files only
+
         problems += item_faults(body, rendered.watched, f"stages/{stage.name}")
     if problems:
         return Built(None, tuple(_unmoved(problems, rendered.moved)))
@@ -206,103 +210,107 @@ def written_at(path: str, moved: Mapping[str, str]) -> str:
 # ---- outputs and the fence --------------------------------------------------------------------
 
 
-def _outputs(fields: Fields, step: Step | None) -> tuple[str, ...]:
+def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str, ...]:
     """Return the outputs; the report of a pytest stage is one of them without being listed."""
     found: dict[str, None] = {}
-    for number, text in enumerate(fields.texts("outputs")):
-        path = fields.path_at(f"outputs/{number}", text, "place")
+    for number, text in enumerate(texts):
+        path = at.path_at(f"outputs/{number}", text, "place")
         if path is None:
             continue
         if path in found:
-            fields.complain(f"outputs/{number}", "E853", f"the output `{path}` is listed twice", "remove one")
+            at.add(f"outputs/{number}", "E853", f"the output `{path}` is listed twice", "remove one")
         found[path] = None
     if isinstance(step, PytestStep) and step.report is not None:
         found[step.report] = None
     return tuple(found)
 
 
-def _fence(fields: Fields, outputs: tuple[str, ...]) -> Fence:
-    allowed = fields.below("allowed_paths")
-    allowed.only(("write", "protect", "delete", "read"))
-    write = _patterns(allowed, "write") if allowed.has("write") else outputs
-    return Fence(write, _patterns(allowed, "protect"), _patterns(allowed, "delete"), _patterns(allowed, "read"))
+def _fence(document: StageDocument, outputs: tuple[str, ...], at: Problems) -> Fence:
+    allowed, below = given(document.allowed_paths, AllowedPathsDocument()), at.below("allowed_paths")
+    write = outputs if allowed.write is UNSET else _patterns(allowed.write, below.below("write"))
+    return Fence(
+        write,
+        _patterns(allowed.protect, below.below("protect")),
+        _patterns(allowed.delete, below.below("delete")),
+        _patterns(allowed.read, below.below("read")),
+    )
 
 
-def _patterns(allowed: Fields, key: str) -> tuple[str, ...]:
-    found = [allowed.path_at(f"{key}/{n}", text, "pattern") for n, text in enumerate(allowed.texts(key))]
+def _patterns(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
+    found = [at.path_at(str(number), text, "pattern") for number, text in enumerate(texts)]
     return tuple(path for path in found if path is not None)
 
 
-def _check_outputs(fields: Fields, step: Step | None, outputs: tuple[str, ...], fence: Fence) -> None:
-    _check_sealed(fields, outputs, fence)
+def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
+    outputs, fence = stage.outputs, stage.fence
+    _check_sealed(document, outputs, fence, at)
     for number, path in enumerate(outputs):
-        at = f"outputs/{number}"
+        place = f"outputs/{number}"
         # A directory is covered by a pattern that means any file in it, at any depth.
         probes = (path,) if not path.endswith("/") else (f"{path}\ue000", f"{path}\ue000/\ue000")
         if path not in fence.write and not all(match_any(fence.write, probe) for probe in probes):
             hint = "add it to `allowed_paths.write`, or leave that key out: then the outputs are the fence"
-            fields.complain(at, "E851", f"the output `{path}` is outside of `allowed_paths.write`", hint)
+            at.add(place, "E851", f"the output `{path}` is outside of `allowed_paths.write`", hint)
         for pattern in fence.protect:
             if all(match(pattern, probe) for probe in probes):
                 message = f"the output `{path}` is under `protect` (`{pattern}`)"
-                fields.complain(at, "E852", message, "remove one of the two")
+                at.add(place, "E852", message, "remove one of the two")
                 break
     single = len(outputs) == 1 and not outputs[0].endswith("/")
     hint = f"it has {len(outputs)}; name exactly one literal file under `outputs`"
     match step:
         case RenderStep() if not single:
-            fields.complain("outputs" if outputs else "", "E855", "a render stage makes exactly one file", hint)
+            at.add("outputs" if outputs else "", "E855", "a render stage makes exactly one file", hint)
         case LLMStep(returns="files"):
             if not fence.write:
                 way = "add `outputs`, or `allowed_paths.write`"
-                fields.complain("", "E855", "an llm stage that returns files has nowhere to write", way)
+                at.add("", "E855", "an llm stage that returns files has nowhere to write", way)
         case LLMStep(returns=returns) if not single:
             message = f"an llm stage with `returns: {returns}` makes exactly one file"
-            fields.complain("outputs" if outputs else "", "E855", message, hint)
+            at.add("outputs" if outputs else "", "E855", message, hint)
         case _:
             pass
 
 
-def _check_sealed(fields: Fields, outputs: tuple[str, ...], fence: Fence) -> None:
-    """Complain of each path that no stage may write, whatever it declares."""
+def _check_sealed(document: StageDocument, outputs: tuple[str, ...], fence: Fence, at: Problems) -> None:
+    """Report each path that no stage may write, whatever it declares."""
     places = [(f"outputs/{n}", path) for n, path in enumerate(outputs)]
-    allowed = fields.body.get("allowed_paths")
-    if isinstance(allowed, Mapping) and allowed.get("write") is not None:  # else these are the outputs
+    if document.allowed_paths is not UNSET and document.allowed_paths.write is not UNSET:  # else these are the outputs
         places += [(f"allowed_paths/write/{n}", path) for n, path in enumerate(fence.write)]
     places += [(f"allowed_paths/delete/{n}", path) for n, path in enumerate(fence.delete)]
-    for at, path in places:
+    for place, path in places:
         if (reason := sealed_reason(path)) is not None:
-            fields.complain(at, "E852", f"`{path}` cannot be declared: {reason}", "let the stage write elsewhere")
+            at.add(place, "E852", f"`{path}` cannot be declared: {reason}", "let the stage write elsewhere")
 
 
-def _check_own_inputs(fields: Fields, step: Step | None, inputs: tuple[Input, ...], outputs: tuple[str, ...]) -> None:
-    """Complain of a stage that reads what it writes; an llm stage may: its inputs are the versions before it."""
-    if isinstance(step, LLMStep):
+def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> None:
+    """Report a stage that reads what it writes; an llm stage may: its inputs are the versions before it."""
+    if isinstance(stage.step, LLMStep):
         return
-    for value in inputs:
+    for value in stage.inputs:
         if isinstance(value, PathInput | SliceInput):
-            for output in outputs:
+            for output in stage.outputs:
                 if match(output, value.path):
-                    number = _index_of(fields, value.path)
+                    number = _index_of(document, value.path)
                     hint = "write the result to another file, or remove the input"
-                    fields.complain(number, "E854", f"the input `{value.path}` is also an output of this stage", hint)
+                    at.add(number, "E854", f"the input `{value.path}` is also an output of this stage", hint)
 
 
-def _check_own_commands(fields: Fields, stage: Stage) -> None:
-    """Complain of a stage that is verified by commands out of its own result: it would choose what it must pass."""
+def _check_own_commands(stage: Stage, at: Problems) -> None:
+    """Report a stage that is verified by commands out of its own result: it would choose what it must pass."""
     for step in stage.verify.steps:
         if isinstance(step, CommandsStep) and step.source is not None:
             path = step.source.path
             if match_any((*stage.outputs, *stage.fence.write), path):
                 hint = "let another stage make the list"
-                fields.complain("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
+                at.add("verify", "E854", f"the commands come from `{path}`, an output of this stage", hint)
 
 
-def _index_of(fields: Fields, path: str) -> str:
+def _index_of(document: StageDocument, path: str) -> str:
     """Return where in `inputs` a path is given."""
-    for number, entry in enumerate(fields.items("inputs")):
-        text = entry.get("path") if isinstance(entry, Mapping) else entry
-        if isinstance(text, str) and normal_path(text.partition("#")[0]) == path:
+    for number, entry in enumerate(document.inputs):
+        text = entry if isinstance(entry, str) else given(entry.path, "")
+        if normal_path(text.partition("#")[0]) == path:
             return f"inputs/{number}"
     return "inputs"
 
@@ -310,94 +318,57 @@ def _index_of(fields: Fields, path: str) -> str:
 # ---- the rest ---------------------------------------------------------------------------------
 
 
-def _retry(fields: Fields, step: Step | None) -> Retry:
-    value = fields.body.get("retry")
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return Retry(max=_clamped(fields, "retry"))
-    retry = fields.below("retry")
-    retry.only(("max", "when", "prompt", "from", "no_progress", "escalate"))
-    for key in ("prompt", "escalate"):
-        if retry.has(key) and step is not None and not isinstance(step, LLMStep):
-            retry.complain(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
+def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry:
+    if isinstance(value, int):
+        return Retry(max=_clamped("retry", value, at))
+    below = at.below("retry")
+    for key, is_given in (("prompt", value.prompt is not UNSET), ("escalate", bool(value.escalate))):
+        if is_given and step is not None and not isinstance(step, LLMStep):
+            below.add(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
     return Retry(
-        max=_clamped(retry, "max"),
-        when=_kinds(retry) if retry.has("when") else DEFAULT_RETRY_WHEN,
-        prompt=retry.file("prompt"),
-        start_from=retry.choice("from", ("current", "baseline"), "current"),
-        no_progress=retry.whole("no_progress", 1),
-        escalate=retry.texts("escalate"),
+        max=_clamped("max", value.max, below),
+        when=given(value.when, DEFAULT_RETRY_WHEN),
+        prompt=below.file("prompt", value.prompt),
+        start_from=value.start_from,
+        no_progress=given(value.no_progress, None),
+        escalate=value.escalate,
     )
 
 
-def _clamped(fields: Fields, key: str) -> int:
-    value = fields.whole(key)
-    if value is None:
-        return 0
+def _clamped(key: str, value: int, at: Problems) -> int:
     bounded = min(max(value, 0), MAX_RETRIES)
     if bounded != value:
-        message = f"`{key}` is {value}; {bounded} is used"
-        hint = f"write a number from 0 to {MAX_RETRIES}"
-        fields.problems.append(Problem(f"{fields.path}/{key}", "W801", message, hint, Severity.WARNING))
+        at.warn(key, "W801", f"`{key}` is {value}; {bounded} is used", f"write a number from 0 to {MAX_RETRIES}")
     return bounded
 
 
-def _kinds(retry: Fields) -> tuple[FailureKind, ...]:
-    found: list[FailureKind] = []
-    for number, value in enumerate(retry.items("when")):
-        known = next((kind for kind in _FAILURE_KINDS if kind == value), None)
-        if known is not None:
-            found.append(known)
-            continue
-        near = did_you_mean(value, _FAILURE_KINDS) if isinstance(value, str) else None
-        hint = near or f"allowed are {', '.join(_FAILURE_KINDS)}"
-        retry.complain(f"when/{number}", "E812", f"`{value}` is no kind of failure", hint)
-    return tuple(found)
-
-
-def _cwd(fields: Fields) -> str:
-    value = fields.text("cwd")
-    if value is None or value in (".", "./"):
+def _cwd(value: str | UnsetType, at: Problems) -> str:
+    if value is UNSET or value in (".", "./"):
         return "."
-    path = fields.path_at("cwd", value, "place")
+    path = at.path_at("cwd", value, "place")
     return "." if path is None else path.rstrip("/")
 
 
-def _scratch(fields: Fields) -> tuple[str, ...]:
+def _scratch(patterns: tuple[str, ...], at: Problems) -> tuple[str, ...]:
     """Return the name patterns of files that are thrown away."""
-    found = fields.texts("scratch")
-    for number, pattern in enumerate(found):
+    for number, pattern in enumerate(patterns):
         if pattern.startswith("!"):
             message = f"the pattern `{pattern}` starts with `!`, which excludes nothing here"
-            fields.complain(f"scratch/{number}", "E850", message, "list only what is to be thrown away")
-    return found
+            at.add(str(number), "E850", message, "list only what is to be thrown away")
+    return patterns
 
 
-def _salt(fields: Fields) -> str | None:
-    value = fields.body.get("salt")
-    if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return str(value)
-    if value is not None:
-        fields.wrong_type("salt", value, "a string or a number")
-    return None
-
-
-def _env(fields: Fields) -> dict[str, str]:
+def _env(variables: Mapping[str, str | int | float | bool], at: Problems) -> dict[str, str]:
     """Return the variables of a stage's processes; numbers and booleans are written as in YAML."""
-    env = fields.below("env")
     found: dict[str, str] = {}
-    for name, value in env.body.items():
+    for name, value in variables.items():
+        found[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
         if not _VARIABLE.fullmatch(name):
-            env.complain(name, "E859", f"`{name}` is no name of a variable", "use A-Z, 0-9 and _")
+            at.add(name, "E859", f"`{name}` is no name of a variable", "use A-Z, 0-9 and _")
         elif _STEERING.fullmatch(name):
-            hint = "orch23 sets it, or keeps it out of steps"
-            env.complain(name, "E859", f"`{name}` may not be set by a stage", hint)
+            at.add(name, "E859", f"`{name}` may not be set by a stage", "orch23 sets it, or keeps it out of steps")
         elif _SECRET.fullmatch(name):
-            hint = "rename it if it is none"
-            env.complain(name, "E859", f"`{name}` looks like a secret, which steps never get", hint)
-        elif isinstance(value, bool):
-            found[name] = "true" if value else "false"
-        elif isinstance(value, str | int | float) and "\x00" not in str(value):
-            found[name] = str(value)
-        else:
-            env.wrong_type(name, value, "a string or a number")
+            at.add(name, "E859", f"`{name}` looks like a secret, which steps never get", "rename it if it is none")
+        elif "\x00" in found[name]:
+            at.add(name, "E812", f"`{name}` holds a null character", "no process can be given it")
     return found

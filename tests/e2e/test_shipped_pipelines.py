@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,25 @@ def test_each_is_a_valid_pipeline(shipped: Project, name: str) -> None:
     inputs = {"vendor/idna-3.10.tar.gz": "", "vendor/flit_core-3.10.1-py3-none-any.whl": "", "pyproject.toml": ""}
     shipped.write({**inputs, "orch23/py.typed": "", "orch23/__init__.py": ""})
     assert shipped.run("validate", f"pipelines/{name}").code == 0
+
+
+def test_the_published_schema_accepts_each(project: Project) -> None:
+    """check-jsonschema reads patterns as JavaScript does, and YAML 1.2, as editors do."""
+    schema = project.root / "schema.json"
+    schema.write_text(project.run("schema").out)
+    names = [HERE / "pipelines" / p.name for p in (HERE / "pipelines").glob("*.yaml") if "." not in p.stem]
+    assert len(names) > 5
+    command = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(schema)]
+    done = subprocess.run([*command, *map(str, names)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok -- validation done\n"), done.stdout
+    broken = project.root / "broken.yaml"
+    stage = "{shell: x, timeout: '${{ vars.y }}', cash: true}"
+    broken.write_text(f"version: 1\njobs: '${{{{ vars.x }}}}'\nstages: {{a: {stage}}}\n")
+    done = subprocess.run([*command, str(broken)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "'cash' was unexpected" in done.stdout
+    assert "jobs" not in done.stdout
+    assert "timeout" not in done.stdout
 
 
 @pytest.mark.slow

@@ -353,3 +353,53 @@ def test_a_foreach_reads_the_lists_of_commands_that_lie_in_files():
         (stage,) = good(text.replace("VERIFY", verify)).stages
         assert isinstance(stage, ForeachStage)
         assert stage.reads == (("in.txt",) if "in.txt" in verify else ()) + ("build/**",)
+
+
+def test_the_other_errors_of_a_stage_are_told_beside_those_of_its_form() -> None:
+    text = """version: 1
+stages:
+  s:
+    shel: x
+    shell: [a]
+    timeout: soon
+    inputs: [../up, b]
+    outputs: [/c, d, d]
+    env: {MY_TOKEN: x}
+    llm_: "${{ vars.nobody }}"
+"""
+    parsed = parse_pipeline(text, "p.yaml")
+    assert [(one.code, *place(one)) for one in parsed.diagnostics] == [
+        ("E802", 4, 5),
+        ("E815", 6, 14),
+        ("E802", 10, 5),
+        ("E840", 10, 11),
+    ]
+    parsed = parse_pipeline(text.replace("vars.nobody", "1"), "p.yaml")
+    assert [(one.code, *place(one)) for one in parsed.diagnostics] == [
+        ("E802", 4, 5),
+        ("E815", 6, 14),
+        ("E850", 7, 14),
+        ("E850", 8, 15),
+        ("E853", 8, 22),
+        ("E859", 9, 21),
+        ("E802", 10, 5),
+    ]
+
+
+def test_keys_that_contradict_each_other_are_not_told_where_one_of_them_is_broken() -> None:
+    text = """version: 1
+stages:
+  s:
+    llm: {provider: p, model: m, prompt: p.md, returns: jsn, schema: s.json}
+    outputs: [b]
+    allowed_paths: {write: [3]}
+    inputs: [3, "!x/**"]
+    verify: [{commands: {from: [pytest -q], allow: [3]}}]
+"""
+    assert [one.code for one in parse_pipeline(text, "p.yaml").diagnostics] == ["E812", "E811", "E811", "E811"]
+
+
+@pytest.mark.parametrize("value", ["0.0", "-1.5", "1000000001.5"])
+def test_a_value_of_the_wrong_type_is_told_once(value: str) -> None:
+    text = f"version: 1\njobs: {value}\nstages: {{s: {{shell: x, limits: {{files: {value}}}}}}}\n"
+    assert [one.code for one in parse_pipeline(text, "p.yaml").diagnostics] == ["E811", "E811"]

@@ -4,7 +4,9 @@ import pytest
 
 from orch23.model.pipeline import CommandsStep, PytestStep, ShellStep, SliceInput, Stage, Verify
 from orch23.resolve.acceptance import LONGEST_COMMAND, MOST_COMMANDS, read_commands, step_of, steps_of, with_commands
-from orch23.resolve.fields import Fields
+from orch23.resolve.document import CommandsDocument
+from orch23.resolve.fields import Problems
+from orch23.resolve.reading import beside, read_document
 
 ALLOW = ("python", "pytest", "ruff")
 
@@ -85,8 +87,10 @@ def test_pytest_needs_leave_of_its_own_name():
 
 
 def read(**body):
-    fields = Fields({"commands": body}, "s")
-    return read_commands(fields), [(problem.path, problem.code) for problem in fields.problems]
+    document, wrong = read_document(body, CommandsDocument, "s/commands")
+    at = Problems("s/commands")
+    step = None if document is None else read_commands(document, at)
+    return step, [(problem.path, problem.code) for problem in (*wrong, *beside(wrong, at.found))]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +101,9 @@ def read(**body):
         ({"from": ["python"], "allow": ["python", ".."]}, ("s/commands/allow/1", "E812")),
         ({"from": ["a"]}, ("s/commands", "E810")),
         ({"allow": ["python"]}, ("s/commands", "E810")),
-        ({"from": {"a": 1}, "allow": ["python"]}, ("s/commands/from", "E835")),
+        ({"from": {"a": 1}, "allow": ["python"]}, ("s/commands/from", "E811")),
         ({"from": ["python"] * (MOST_COMMANDS + 1), "allow": ["python"]}, ("s/commands/from", "E835")),
-        ({"from": ["python", 3], "allow": ["python"]}, ("s/commands/from/1", "E835")),
+        ({"from": ["python", 3], "allow": ["python"]}, ("s/commands/from/1", "E811")),
         ({"from": "plan.json", "allow": ["python"]}, ("s/commands/from", "E812")),
         ({"from": "plan.md#Heading", "allow": ["python"]}, ("s/commands/from", "E812")),
         ({"from": "../plan.json#/a", "allow": ["python"]}, ("s/commands/from", "E850")),

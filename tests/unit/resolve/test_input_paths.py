@@ -3,20 +3,27 @@
 import pytest
 
 from orch23.model.pipeline import GlobInput, ListInput, PathInput, SliceInput
-from orch23.resolve.fields import Fields
+from orch23.resolve.document import VerifyDocument
+from orch23.resolve.fields import Problems
 from orch23.resolve.input_paths import read_inputs
+from orch23.resolve.reading import beside, read_document
 from orch23.resolve.wild import MARK
 
 
+def problems_of(*entries):
+    document, wrong = read_document({"inputs": list(entries)}, VerifyDocument, "stages/s")
+    assert document is not None
+    at = Problems("stages/s/inputs")
+    return read_inputs(document.inputs, at), (*wrong, *beside(wrong, at.found))
+
+
 def read(*entries):
-    fields = Fields({"inputs": list(entries)}, "stages/s")
-    return read_inputs(fields, "inputs"), [(p.path.removeprefix("stages/s/inputs/"), p.code) for p in fields.problems]
+    found, problems = problems_of(*entries)
+    return found, [(p.path.removeprefix("stages/s/inputs/"), p.code) for p in problems]
 
 
 def told(*entries):
-    fields = Fields({"inputs": list(entries)}, "stages/s")
-    read_inputs(fields, "inputs")
-    (problem,) = fields.problems
+    (problem,) = problems_of(*entries)[1]
     return problem
 
 

@@ -1,19 +1,37 @@
 """What ends a run or a stage, prices, pools and exit codes: what is read, and what is complained of."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from orch23.model.exit_numbers import LEAST, MOST
 from orch23.model.pipeline import Price, StopConditions
-from orch23.resolve.fields import Fields
-from orch23.resolve.limits import read_exit_codes, read_pools, read_prices, read_run_limits, read_stage_limits
+from orch23.resolve.document import CommonDocument, SettingsDocument
+from orch23.resolve.fields import Problems
+from orch23.resolve.limits import read_prices, read_run_limits, read_stage_limits
+from orch23.resolve.reading import beside, read_document
 
 
 def read(how, body):
-    fields = Fields(body, "top")
-    return how(fields), [(problem.path.removeprefix("top/"), problem.code) for problem in fields.problems]
+    at = Problems("")
+    document: Any
+    if how is read_stage_limits:
+        document, wrong = read_document(body, CommonDocument, "")
+        found = document and how(document.stop_conditions, at.below("stop_conditions"))
+    else:
+        document, wrong = read_document(body, SettingsDocument, "")
+        found = document and how(document, at)
+    return found, [(problem.path, problem.code) for problem in (*wrong, *beside(wrong, at.found))]
+
+
+def read_pools(settings, _at):
+    return settings.pools
+
+
+def read_exit_codes(settings, _at):
+    return settings.exit_codes
 
 
 def test_every_limit_arrives_with_its_unit() -> None:
@@ -43,7 +61,7 @@ def test_what_is_not_said_has_no_limit_but_one_failed_stage_ends_a_run() -> None
         (read_run_limits, "max_failed_stages", 0, "E812"),
         (read_run_limits, "max_time", 1, "E802"),
         (read_stage_limits, "max_failed_stages", 1, "E802"),
-        (read_stage_limits, "max_cost_usd", "0.00", "E812"),
+        (read_stage_limits, "max_cost_usd", "0.00", "E815"),
     ],
 )
 def test_a_limit_that_is_none_is_told_at_its_place(how, key: str, value, code: str) -> None:
@@ -64,7 +82,7 @@ def test_prices_are_exact_and_two_of_them_are_needed() -> None:
 
 def test_pools_are_at_least_one_and_a_wrong_one_is_none() -> None:
     assert read(read_pools, {"pools": {"gpu": 1, "api": 8}}) == ({"gpu": 1, "api": 8}, [])
-    assert read(read_pools, {"pools": {"gpu": 0}}) == ({}, [("pools/gpu", "E812")])
+    assert read(read_pools, {"pools": {"gpu": 0}})[1] == [("pools/gpu", "E812")]
 
 
 def test_exit_codes_have_a_least_and_a_most() -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from orch23.model.pipeline import Foreach
-from orch23.resolve.fields import Fields
+from orch23.resolve.fields import Problems
 from orch23.resolve.promotion import clashing_groups, kept_alone, label, read_group, read_item_group
 
 
 def read(how, value):
-    fields = Fields({"promote": value}, "stages/s")
-    return how(fields), [(problem.path, problem.code) for problem in fields.problems]
+    at = Problems("stages/s")
+    return how(value, at), [(problem.path, problem.code) for problem in at.found]
 
 
 WRONG = [("stages/s/promote", "E812")]
@@ -18,7 +18,6 @@ WRONG = [("stages/s/promote", "E812")]
 @pytest.mark.parametrize(
     ("value", "group", "problems"),
     [
-        (None, None, []),
         ("each", None, []),
         ("g", "g", []),
         ("A_1.b-c", "A_1.b-c", []),
@@ -27,7 +26,6 @@ WRONG = [("stages/s/promote", "E812")]
         (".g", None, WRONG),
         ("a b", None, WRONG),
         ("together", None, WRONG),
-        (3, None, [("stages/s/promote", "E811")]),
     ],
 )
 def test_a_stage_names_a_group_or_is_by_itself(value, group, problems) -> None:
@@ -37,7 +35,6 @@ def test_a_stage_names_a_group_or_is_by_itself(value, group, problems) -> None:
 @pytest.mark.parametrize(
     ("value", "found", "problems"),
     [
-        (None, (False, None), []),
         ("each", (False, None), []),
         ("together", (True, None), []),
         ("g", (True, "g"), []),

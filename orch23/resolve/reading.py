@@ -1,0 +1,100 @@
+"""Read documents: convert plain values to the classes of the language, or report everything that is wrong with them.
+
+msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
+"""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from orch23.model.digest import Json
+from orch23.resolve.document import Document, PipelineDocument
+from orch23.resolve.fields import Problem
+
+if TYPE_CHECKING:
+    from orch23.resolve.complaints import Complaint
+
+_OF_SEVERAL: Final = frozenset({"E835", "E856"})
+"""Errors of a key beside another one: if that one is broken, they say nothing."""
+
+_DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
+
+_Document = TypeVar("_Document", bound=Document)
+
+
+def conforms(tree: Json) -> bool:
+    """Return whether a parsed pipeline has the form of one. Expressions are taken for values of the right type."""
+    if _converted(tree, PipelineDocument) is not None:
+        return True
+    from orch23.resolve.stand_ins import without_expressions  # noqa: PLC0415 - few pipelines need it
+
+    return _converted(without_expressions(tree, PipelineDocument), PipelineDocument) is not None
+
+
+def form_errors(tree: Json) -> "tuple[Complaint, ...]":
+    """Return what is wrong with the form of a parsed pipeline, whose expressions are not evaluated yet."""
+    if conforms(tree):
+        return ()
+    from orch23.resolve.complaints import Complaint, own_complaints  # noqa: PLC0415 - jsonschema, where it is needed
+    from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
+
+    return own_complaints(tree, relaxed_schema()) or (Complaint("", None, "E811", *_DISAGREE),)
+
+
+def read_document(
+    tree: Json, kind: type[_Document], at: str, unknown: Container[str] = ()
+) -> tuple[_Document | None, list[Problem]]:
+    """Return a mapping at path `at` as a document, with everything that is wrong with its form.
+
+    Its expressions are evaluated; a key that became null is as good as absent. Nodes whose value depends on an item
+    (`unknown`, their paths) are taken for values of the right type, and so are broken ones, so that the rest can be
+    read too. The document is None where that does not help.
+    """
+    found = _converted(tree, kind)
+    if found is not None:
+        return found, []
+    from orch23.resolve.stand_ins import without_broken, without_unknown  # noqa: PLC0415 - few pipelines need it
+
+    known = without_unknown(tree, kind, at, unknown)
+    found = _converted(known, kind)
+    if found is not None:
+        return found, []
+    problems = _problems(known, kind, at)
+    return _converted(without_broken(known, kind, at, {one.path for one in problems}), kind), problems
+
+
+def concerns(path: str, others: Iterable[str]) -> bool:
+    """Return whether a node is one of some others, in one of them, or holds one of them."""
+    return any(path == one or path.startswith(f"{one}/") or one.startswith(f"{path}/") for one in others)
+
+
+def beside(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
+    """Return the problems that do not follow from those of the form: of other nodes, and each of one node alone."""
+    paths = [one.path for one in wrong]
+    return [one for one in found if not wrong or not (one.code in _OF_SEVERAL or concerns(one.path, paths))]
+
+
+def _converted(tree: Json, kind: type[_Document]) -> _Document | None:
+    try:
+        return msgspec.convert(tree, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
+    """Return what is wrong with a mapping, by its schema. The messages need to know where it is in the file."""
+    from orch23.resolve.complaints import own_complaints  # noqa: PLC0415 - jsonschema, where something is wrong
+    from orch23.resolve.schema import schema_of  # noqa: PLC0415 - likewise
+
+    schema: dict[str, Any] = schema_of(kind)
+    for name in reversed(at.split("/")) if at else ():
+        schema, tree = {"properties": {name: schema}}, {name: tree}
+    found = own_complaints(tree, schema)
+    return [Problem(_path(one), one.code, one.message, one.hint) for one in found] or [Problem(at, "E811", *_DISAGREE)]
+
+
+def _path(complaint: "Complaint") -> str:
+    """Return the path of the node or key that is meant."""
+    parts = [part for part in (complaint.path, complaint.key) if part]
+    return "/".join(parts)

@@ -1,0 +1,221 @@
+"""Generate the JSON schema of pipelines from the classes of the language: strict, for editors, and for messages.
+
+msgspec gives a schema of draft 2020-12. Editors read draft 7, which differs in the place of definitions and in what may
+stand beside a `$ref`. What msgspec cannot express, that exactly one of some keys is needed, is added here.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from orch23.resolve.document import Document, PipelineDocument, keys_of
+
+Schema: TypeAlias = dict[str, Any]
+
+_EXPRESSION: Final = {"type": "string", "pattern": r"\$\{\{"}
+_SCALARS: Final = frozenset({"boolean", "integer", "number", "string"})
+_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_NOT_BLANK: Final = r"\S"
+_BELOW: Final = ("items", "additionalProperties")
+
+
+@functools.cache
+def schema() -> Schema:
+    """Return the schema of pipelines whose expressions are evaluated, draft 7. It is shared: do not change it."""
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "orch23 pipeline",
+        **_definitions()["pipeline"],
+        "definitions": {name: node for name, node in _definitions().items() if name != "pipeline"},
+    }
+
+
+@functools.cache
+def published_schema() -> Schema:
+    """Return the schema of pipeline files for editors: where a scalar or list may be, an expression may be too."""
+    whole = schema()
+    out = _relaxed(whole, whole, _or_expression)
+    out["definitions"] = {name: _relaxed(node, whole, _or_expression) for name, node in whole["definitions"].items()}
+    return out
+
+
+@functools.cache
+def relaxed_schema() -> Schema:
+    """Return the same rules without references, in the form that messages are made from.
+
+    `if` and `else` say of a value that is no expression what it should be, and nothing of expressions.
+    """
+    return _relaxed(_inlined(schema(), schema()), schema(), _unless_expression)
+
+
+@functools.cache
+def schema_of(kind: type[Document]) -> Schema:
+    """Return the schema of one class, without references, for values whose expressions are evaluated."""
+    return _inlined(_definitions().get(_name(kind)) or _definitions(kind)[_name(kind)], schema())
+
+
+# ---- from msgspec's draft to draft 7 ----------------------------------------------------------
+
+
+@functools.cache
+def _definitions(root: type[Document] = PipelineDocument) -> Mapping[str, Schema]:
+    """Return the schema of every class, by its name in the schema."""
+    _, components = msgspec.json.schema_components([root], ref_template="#/definitions/{name}")
+    classes = {one.__name__: one for one in _classes(Document)}
+    found = {_name(classes[name]): _of_class(classes[name], node) for name, node in components.items()}
+    return dict(sorted(found.items()))
+
+
+def _classes(owner: type[Document]) -> Iterator[type[Document]]:
+    for one in owner.__subclasses__():
+        yield one
+        yield from _classes(one)
+
+
+def _name(kind: type) -> str:
+    return _snake(kind.__name__)
+
+
+def _snake(name: str) -> str:
+    return _WORD.sub("_", name.removesuffix("Document")).lower()
+
+
+def _of_class(kind: type[Document], node: Schema) -> Schema:
+    choices = _choices(kind)
+    keys = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+    out: Schema = {"type": "object", "description": node["description"]}
+    out["properties"] = {name: _draft7(node["properties"][name], choices) for name in keys_of(kind)}
+    if node["required"]:
+        out["required"] = node["required"]
+    out["additionalProperties"] = False
+    if kind.exactly_one:
+        out["oneOf"] = [{"required": [keys[name]]} for name in kind.exactly_one]
+    if kind.later:
+        out["x-later"] = list(kind.later)
+    return out
+
+
+def _choices(kind: type[Document]) -> Mapping[frozenset[Any], tuple[Any, ...]]:
+    """Return the words of each choice as they are declared; msgspec sorts them."""
+    found: dict[frozenset[Any], tuple[Any, ...]] = {}
+
+    def look(hint: Any) -> None:
+        if get_origin(hint) is Literal:
+            found[frozenset(get_args(hint))] = get_args(hint)
+        for below in get_args(hint):
+            look(below)
+
+    for hint in get_type_hints(kind, include_extras=True).values():
+        look(hint)
+    return found
+
+
+def _draft7(node: Schema, choices: Mapping[frozenset[Any], tuple[Any, ...]]) -> Schema:
+    out: Schema = {}
+    for key, value in node.items():
+        match key:
+            case "$ref":
+                reference = f"#/definitions/{_snake(value.rpartition('/')[2])}"
+                out |= {"allOf": [{"$ref": reference}]} if len(node) > 1 else {"$ref": reference}
+            case "enum":
+                words = list(choices[frozenset(value)])
+                out |= {"const": words[0]} if len(words) == 1 else {"enum": words}
+            case "anyOf":
+                out |= _union([_draft7(branch, choices) for branch in value])
+            case "items" | "additionalProperties" | "propertyNames" if isinstance(value, dict):
+                out[key] = _draft7(value, choices)
+            case "default" if value in ([], (), ""):
+                pass  # what is not given is empty
+            case _:
+                out[key] = value
+    return out
+
+
+def _union(branches: list[Schema]) -> Schema:
+    """Return scalars as one node with several types, all else as alternatives: scalars, mappings, lists."""
+    if any(branch.get("type") not in _SCALARS for branch in branches):
+        order = {"array": 2, None: 1}
+        return {"oneOf": sorted(branches, key=lambda branch: order.get(branch.get("type"), 0))}
+    kinds = [branch["type"] for branch in branches]
+    out: Schema = {"type": [kind for kind in kinds if kind != "integer" or "number" not in kinds]}
+    for branch in branches:  # each rule is of one type; those of whole numbers and numbers are the same
+        out |= {key: value for key, value in branch.items() if key != "type"}
+    return out | ({"type": out["type"][0]} if len(out["type"]) == 1 else {})
+
+
+# ---- expressions ------------------------------------------------------------------------------
+
+_Wrap: TypeAlias = Callable[[Schema], Schema]
+
+
+def _or_expression(node: Schema) -> Schema:
+    """Return a node that may be an expression too; editors show the description beside the alternatives."""
+    outside: Schema = {key: node[key] for key in ("description", "default") if key in node}
+    return {**outside, "anyOf": [{key: value for key, value in node.items() if key not in outside}, _EXPRESSION]}
+
+
+def _unless_expression(node: Schema) -> Schema:
+    return {"if": _EXPRESSION, "then": True, "else": node}
+
+
+def _relaxed(node: Schema, whole: Schema, wrap: _Wrap) -> Schema:
+    """Return a subschema that also takes an expression, unless only a mapping may be there, or it must be literal."""
+    if "x-literal" in node:
+        return {key: value for key, value in node.items() if key != "x-literal"}
+    out = {key: value for key, value in node.items() if key != "definitions"}
+    if "properties" in node:
+        out["properties"] = {name: _relaxed(below, whole, wrap) for name, below in node["properties"].items()}
+    for key in _BELOW:
+        if isinstance(node.get(key), dict):
+            out[key] = _relaxed(node[key], whole, wrap)
+    if "oneOf" in node:
+        out["oneOf"] = [_branch(branch, whole, wrap) for branch in node["oneOf"]]
+    return out if _is_mapping(node, whole) or _takes_text(node) else wrap(out)
+
+
+def _branch(branch: Schema, whole: Schema, wrap: _Wrap) -> Schema:
+    """Return an alternative relaxed from within: around all of them there is room already."""
+    if branch.get("type") == "array":
+        return {**branch, "items": _relaxed(branch["items"], whole, wrap)}
+    return _relaxed(branch, whole, wrap) if branch.get("type") == "object" else branch
+
+
+def _is_mapping(node: Schema, whole: Schema) -> bool:
+    return bool(resolved(node, whole).get("type") == "object")
+
+
+def _takes_text(node: Schema) -> bool:
+    """Return whether any text is fine at a node, so that an expression is."""
+    if "oneOf" in node:
+        return any(_takes_text(branch) for branch in node["oneOf"])
+    kinds = node.get("type", ())
+    takes = "string" in ([kinds] if isinstance(kinds, str) else kinds) or not node.keys() - {"description"}
+    return takes and node.get("pattern", _NOT_BLANK) == _NOT_BLANK and "format" not in node
+
+
+# ---- references -------------------------------------------------------------------------------
+
+
+def resolved(node: Schema, whole: Schema) -> Schema:
+    """Return what a node refers to, with the node's own description; a node without a reference as it is."""
+    reference = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", ()) if "$ref" in part), None)
+    if reference is None:
+        return node
+    target: Schema = whole["definitions"][reference.rpartition("/")[2]]
+    return {**target, "description": node.get("description", target.get("description", ""))}
+
+
+def _inlined(node: Schema, whole: Schema) -> Schema:
+    """Return a node with all references written out: the language has no mapping inside of itself."""
+    out = {key: value for key, value in resolved(node, whole).items() if key != "definitions"}
+    if "properties" in out:
+        out["properties"] = {name: _inlined(below, whole) for name, below in out["properties"].items()}
+    for key in _BELOW:
+        if isinstance(out.get(key), dict):
+            out[key] = _inlined(out[key], whole)
+    if "oneOf" in out:
+        out["oneOf"] = [_inlined(branch, whole) for branch in out["oneOf"]]
+    return out

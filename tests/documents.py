@@ -1,0 +1,170 @@
+"""Documents of the pipeline language for tests: one that has every key, and as many broken ones as are wanted."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+COMMON: dict[str, Any] = {
+    "cwd": "src",
+    "allowed_paths": {"write": ["src/**"], "protect": ["src/a"], "delete": ["src/b"], "read": ["docs/**"]},
+    "requires": {"file_exists": "a", "file_absent": ["b", "c/"]},
+    "ensures": [{"kind": "file_exists", "path": "a"}],
+    "stop_conditions": {"max_cost_usd": 2.5, "max_tokens": "600k", "max_llm_calls": 7, "max_wall": "1h30m"},
+    "on_failure": "keep",
+    "promote": "group",
+    "timeout": 30,
+    "limits": {"memory": "512MiB", "processes": 10, "files": "2k", "disk": 1000, "address_space": "1.5GB"},
+    "env": {"A": "x", "B": 1, "C": 2.5, "D": True},
+    "python": "python3",
+    "tools": ["git"],
+    "pools": ["network"],
+    "scratch": ["*.tmp"],
+    "cache": False,
+    "network": True,
+    "sandbox": "off",
+    "salt": 1,
+}
+LLM: dict[str, Any] = {
+    "provider": "command",
+    "model": "m",
+    "prompt": "p.md",
+    "system": "s.md",
+    "returns": "json",
+    "schema": "s.json",
+    "max_tokens": "4k",
+    "on_truncated": {"retries": 2, "factor": 4},
+    "effort": "high",
+    "thinking": "off",
+    "timeout": "45m",
+    "mode": "record",
+    "transcripts": "t/",
+    "context": {"own_outputs": True, "max_files": 3, "max_bytes": "100k"},
+    "brief": {"limit": 5000, "head": "2k", "tail": 100},
+    "structured_output": False,
+    "secrets": "redact",
+    "base_url": "http://localhost:1",
+    "endpoint_alias": "here",
+    "api": "chat",
+    "command": ["ask", 1, 2.5],
+    "read": ["~/x"],
+    "pass_env": ["KEY"],
+    "network": True,
+    "answers": "a.yaml",
+    "seed": -3,
+    "temperature": 0.5,
+}
+PYTEST: dict[str, Any] = {
+    "args": ["-q", 1],
+    "paths": ["t::a"],
+    "config": "c.ini",
+    "plugins": ["p"],
+    "pythonpath": ["src"],
+    "expect": ["t::a"],
+    "trust": ["conftest.py"],
+    "report": "r.json",
+    "must_fail": True,
+}
+WHOLE: dict[str, Any] = {
+    "version": 1,
+    "name": "whole",
+    "vars": {"a": 1, "b": [None, {"c": "x"}]},
+    "defaults": {**COMMON, "verify": [{"check": "c"}], "retry": {"max": 1}, "llm": LLM, "pytest": PYTEST},
+    "stop_conditions": {**COMMON["stop_conditions"], "max_cost_usd": "0.25", "max_failed_stages": 2},
+    "prices": {"p/m": {"input": 3, "output": "15.10", "cache_read": 0.3, "cache_write": 0}},
+    "jobs": 2,
+    "pools": {"llm": 1, "network": 2},
+    "exit_codes": {"E2": 4, "E201": 5},
+    "stages": {
+        "ask": {
+            **COMMON,
+            "desc": "d",
+            "llm": LLM,
+            "needs": ["make"],
+            "inputs": ["a", "!b", {"path": "c.json", "optional": True, "schema": "s.json"}, {"list": "d/**"}],
+            "outputs": ["x.py"],
+            "if": "true",
+            "retry": {
+                "max": 2,
+                "when": ["verify_failed", "timeout"],
+                "prompt": "r.md",
+                "from": "baseline",
+                "no_progress": 2,
+                "escalate": ["big"],
+            },
+            "verify": {
+                "inputs": ["t.py"],
+                "all": True,
+                "steps": [
+                    {"check": "python_syntax", "with": {"any": [1, None]}, "if": True},
+                    {"shell": ["a", 1]},
+                    {"shell": "text"},
+                    {"pytest": PYTEST},
+                    {"pytest": ["-q"]},
+                    {"ensures": {"file_exists": ["a"]}},
+                    {"commands": {"from": "plan.json#/c", "allow": ["python"]}},
+                    {"commands": {"from": ["pytest -q"], "allow": ["pytest"]}},
+                ],
+            },
+        },
+        "make": {"shell": ["cp", "a", 1], "outputs": ["b"], "retry": 3},
+        "text": {"shell": "make all", "salt": "s", "verify": []},
+        "test": {"pytest": PYTEST, "requires": []},
+        "args": {"pytest": ["-q", 1.5]},
+        "page": {"render": "t.md", "outputs": ["p.md"]},
+        "full": {"render": {"template": "t.md"}, "outputs": ["q.md"]},
+        "each": {
+            "foreach": {"from": "l.json#/a", "key": "id", "as": "one", "order": "sequential", "needs": "n"},
+            "shell": "x",
+        },
+        "some": {"foreach": {"in": ["a", 1, {"b": None}], "promote": "together"}, "shell": ["x"]},
+    },
+}
+ODD: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, -1, 2, 3, 126, 2**63 - 1, -(2**63), 1.0, 0.0, -0.5, 2.5, 1e300),
+    *("", " ", "\n", "x", "x\n", "on", "off", "true", "keep", "each", "vars", "a b", "...", "é" * 64, "x" * 65),
+    *("2m", "0s", "1h\n", "4k", "4k\n", "1GiB", "0", "0.00", "1e3", "E1", "E1\n", "12:30", "http://x", "a\x00b"),
+    *([], [[]], ["a"], [1], [""], [None], [True], {}, {"a": 1}, {"max": 1}, {"path": "a"}, {"list": "a"}),
+    *({"path": "a", "list": "b"}, {"shell": "x"}, {"check": "c"}, {"template": "t"}, {"file_exists": []}, ["files"]),
+    *([{"kind": "file_exists", "path": "a"}], [{"kind": "x", "path": ""}], {"from": "a"}, {"in": []}),
+)
+EXPRESSIONS: tuple[Any, ...] = ("${{ vars.a }}", "x${{ vars.a }}y", ["${{ vars.a }}"], "${{", "$${{ x }}")
+KEYS = (
+    *("shell", "llm", "pytest", "render", "verify", "retry", "inputs", "if", "needs", "pools", "timeout", "matrix"),
+    *("nobody", "a b", "", "from", "in", "path", "list", "check", "with", "max", "E9", "x\n", "_", "version"),
+)
+
+
+def broken_documents(seed: int, count: int, odd: tuple[Any, ...] = ODD) -> Iterator[dict[str, Any]]:
+    """Give copies of the whole document, each with a change or two at random places."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        document = json.loads(json.dumps(WHOLE))  # no part of it twice
+        for _ in range(chance.choice((1, 1, 2))):
+            _change(document, chance, odd)
+        yield document
+
+
+def _change(document: dict[str, Any], chance: random.Random, odd: tuple[Any, ...]) -> None:
+    owner, key = chance.choice(list(_places(document)))
+    value = json.loads(json.dumps(chance.choice(odd)))
+    if isinstance(owner, list):
+        owner[key] = value
+        return
+    match chance.randrange(6):
+        case 0:
+            del owner[key]
+        case 1:
+            owner[chance.choice(KEYS)] = value
+        case 2:
+            owner[chance.choice(KEYS)] = owner.pop(key)
+        case _:
+            owner[key] = value
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Give every mapping or list of a tree with each of its keys or positions."""
+    for key, below in value.items() if isinstance(value, dict) else enumerate(value):
+        yield value, key
+        if isinstance(below, dict | list):
+            yield from _places(below)
