@@ -23,7 +23,7 @@ from orch23.resolve.expressions import render_watched
 from orch23.resolve.fields import Problem, Problems, given
 from orch23.resolve.limits import read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
-from orch23.resolve.reading import form_errors, read_document
+from orch23.resolve.reading import Nodes, form_errors, read_document
 from orch23.resolve.steps import declared_pools
 from orch23.store.beneath import open_file, read_all
 
@@ -238,9 +238,9 @@ def _stages(
             continue
         if name in broken:
             try_expressions(name, raw, reading)
-            reading.broken_nodes = frozenset(broken[name])
+            reading.broken_nodes = Nodes.at(broken[name])
             read_stage(name, raw, defaults, reading)
-            reading.broken_nodes = frozenset()
+            reading.broken_nodes = None
         elif (stage := read_stage(name, raw, defaults, reading)) is not None:
             stages.append(stage)
     return tuple(stages)

@@ -15,7 +15,7 @@ from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
 from orch23.resolve.fields import Problem, Problems, given
 from orch23.resolve.promotion import EACH, clashing_groups, kept_alone, label, read_group, read_item_group
-from orch23.resolve.reading import concerns, read_document
+from orch23.resolve.reading import Nodes, read_document
 from orch23.resolve.stages import make_stage, render_foreach, written_at
 from orch23.resolve.steps import STEP_KINDS
 from orch23.resolve.wild import WILD, Value
@@ -32,14 +32,14 @@ class Reading(Struct):
     swapping: Swapping = field(default_factory=Swapping)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
-    broken_nodes: frozenset[str] = frozenset()
+    broken_nodes: Nodes | None = None
 
     def note(self, problem: Problem, subject: str | None = None) -> None:
         """Turn a problem into a diagnostic at its place in the text, once.
 
         Problems that may follow from a broken node are left out: its own errors are reported already.
         """
-        if self.broken_nodes and concerns(problem.path, self.broken_nodes):
+        if self.broken_nodes is not None and self.broken_nodes.concern(problem.path):
             return
         place = self.place(problem.path)
         same = (problem.code, problem.message, place)
@@ -296,7 +296,8 @@ def _files(tree: Mapping[str, Json]) -> list[Json]:
 def _try_unknown(name: str, unknown: Rendered, reading: Reading) -> bool:
     """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
     built = make_stage(name, cast("Mapping[str, Json]", unknown.tree), unknown=unknown.watched)
-    known = [problem for problem in built.problems if not concerns(problem.path, unknown.watched)]
+    of_items = Nodes.at(unknown.watched)
+    known = [problem for problem in built.problems if not of_items.concern(problem.path)]
     for problem in known:
         reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
     return all(problem.severity is not Severity.ERROR for problem in known)

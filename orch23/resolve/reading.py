@@ -3,10 +3,11 @@
 msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from orch23.model.digest import Json
 from orch23.resolve.document import Document, PipelineDocument
@@ -64,15 +65,34 @@ def read_document(
     return _converted(without_broken(known, kind, at, {one.path for one in problems}), kind), problems
 
 
-def concerns(path: str, others: Iterable[str]) -> bool:
-    """Return whether a node is one of some others, in one of them, or holds one of them."""
-    return any(path == one or path.startswith(f"{one}/") or one.startswith(f"{path}/") for one in others)
+class Nodes(Struct, frozen=True):
+    """Some nodes of a document, by their paths, and all nodes that hold one of them."""
+
+    paths: frozenset[str]
+    above: frozenset[str]
+
+    @classmethod
+    def at(cls, paths: Iterable[str]) -> "Nodes":
+        """Return the nodes at some paths."""
+        found = frozenset(paths)
+        return cls(found, frozenset(above for path in found for above in _and_above(path)))
+
+    def concern(self, path: str) -> bool:
+        """Return whether a node is one of these, in one of them, or holds one of them."""
+        return path in self.above or any(above in self.paths for above in _and_above(path))
+
+
+def _and_above(path: str) -> Iterator[str]:
+    """Yield a path and those of the nodes that hold it."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def beside(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
     """Return the problems that do not follow from those of the form: of other nodes, and each of one node alone."""
-    paths = [one.path for one in wrong]
-    return [one for one in found if not wrong or not (one.code in _OF_SEVERAL or concerns(one.path, paths))]
+    broken = Nodes.at(one.path for one in wrong)
+    return [one for one in found if not wrong or not (one.code in _OF_SEVERAL or broken.concern(one.path))]
 
 
 def _converted(tree: Json, kind: type[_Document]) -> _Document | None:

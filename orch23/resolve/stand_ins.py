@@ -3,6 +3,7 @@
 So a document can be converted, and the rest of it checked, before every value is known.
 """
 
+import functools
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -22,13 +23,13 @@ _DECISION: Final = "if"  # null is not as good as absent where it decides whethe
 def without_expressions(tree: Json, kind: type[Document]) -> Json:
     """Return a tree with a value of the right type for each text that holds an expression."""
     filling = _Filling(lambda _path, value: isinstance(value, str) and "${{" in value, drops_null=False)
-    return filling.fill(tree, inspect.type_info(kind), "")
+    return filling.fill(tree, _type_of(kind), "")
 
 
 def without_unknown(tree: Json, kind: type[Document], at: str, unknown: Container[str]) -> Json:
     """Return a mapping at path `at` with a value of the right type for each unknown text, without keys of null."""
     filling = _Filling(lambda path, value: isinstance(value, str) and path in unknown, drops_null=True)
-    return filling.fill(tree, inspect.type_info(kind), at)
+    return filling.fill(tree, _type_of(kind), at)
 
 
 def without_broken(tree: Json, kind: type[Document], at: str, broken: Container[str]) -> Json:
@@ -37,7 +38,12 @@ def without_broken(tree: Json, kind: type[Document], at: str, broken: Container[
     Undeclared keys are left out.
     """
     filling = _Filling(lambda path, _value: path in broken, drops_null=True, repairs=True)
-    return filling.fill(tree, inspect.type_info(kind), at)
+    return filling.fill(tree, _type_of(kind), at)
+
+
+@functools.cache
+def _type_of(kind: type[Document]) -> _Kind:
+    return inspect.type_info(kind)
 
 
 class _Shape(Struct, frozen=True):
@@ -56,7 +62,7 @@ class _Filling:
         self._is_open = is_open
         self._drops_null = drops_null
         self._repairs = repairs
-        self._shapes: dict[int, _Shape] = {}  # by identity: a type is hashed with everything below it
+        self._shapes: dict[int, _Shape] = {}  # by identity: hashing a type hashes everything below it
 
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
         """Return a node with its open texts replaced."""

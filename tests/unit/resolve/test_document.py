@@ -30,7 +30,7 @@ from orch23.resolve.document import (
 )
 from orch23.resolve.fields import Problems
 from orch23.resolve.limits import read_run_limits, read_step_limits
-from orch23.resolve.reading import conforms, form_errors
+from orch23.resolve.reading import Nodes, conforms, form_errors
 from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
 from orch23.resolve.stages import Built, make_stage
 from tests.documents import COMMON, EXPRESSIONS, LLM, ODD, PYTEST, WHOLE, broken_documents
@@ -247,3 +247,16 @@ def test_a_document_that_only_the_classes_refuse_is_an_error_all_the_same(monkey
     monkeypatch.setattr("orch23.resolve.complaints.own_complaints", lambda _tree, _schema: ())
     assert [one.code for one in form_errors({"version": 2})] == ["E811"]
     assert [one.code for one in make_stage("s", {"shell": 3}).problems] == ["E811"]
+
+
+@pytest.mark.slow
+def test_many_errors_of_one_stage_do_not_take_the_square_of_their_number() -> None:
+    body: Any = {"shell": ["x"], "outputs": [1] * 30_000 + ["/a"] * 30_000}
+    codes = [problem.code for problem in make_stage("s", body).problems]
+    assert (codes.count("E811"), codes.count("E850")) == (30_000, 30_000)
+
+
+def test_a_node_concerns_those_in_it_and_those_that_hold_it() -> None:
+    nodes = Nodes.at(["stages/s/a/0", "stages/s/b"])
+    assert [path for path in ("stages", "stages/s/a", "stages/s/a/0", "stages/s/b/c") if not nodes.concern(path)] == []
+    assert [path for path in ("stages/s/a/1", "stages/s/bc", "stages/t", "", "stages/s/c") if nodes.concern(path)] == []
