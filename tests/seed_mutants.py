@@ -95,8 +95,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-03": (
         M(
             "orch23/model/pipeline.py",
-            "class Pipeline(Struct, frozen=True, kw_only=True):",
-            "class Pipeline(Struct, kw_only=True):",
+            "class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):",
+            "class Pipeline(Struct, omit_defaults=True, kw_only=True):",
         ),
     ),
     "S0-04": (
@@ -254,9 +254,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(TDD, "  timeout: ${{ [vars.timeout_s, 600] | min }}\n", "  timeout: ${{ vars.timeout_s }}\n"),
         NO_TIMEOUT,
         M(
-            STAGES,
-            'timeout_s=fields.duration("timeout") or DEFAULT_TIMEOUT_S',
-            'timeout_s=fields.duration("timeout") or 301.0',
+            "orch23/resolve/document.py",
+            'Meta(description="How long each process may take.")] = "300s"',
+            'Meta(description="How long each process may take.")] = "301s"',
         ),
     ),
     "S1-15": (
@@ -345,8 +345,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-04": (
         M(
             "orch23/model/pipeline.py",
-            "class Pipeline(Struct, frozen=True, kw_only=True):",
-            "class Pipeline(Struct, kw_only=True):",
+            "class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):",
+            "class Pipeline(Struct, omit_defaults=True, kw_only=True):",
         ),
     ),
     "S2-05": (
@@ -401,7 +401,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-18": (
         M(
-            "orch23/plan/graph.py",
+            "orch23/plan/nodes.py",
             "        elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:\n",
             "        elif False:\n",
         ),
@@ -421,7 +421,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M("orch23/cli/showing.py", '    "prompt": ("prompt.txt",),', '    "prompt": ("response.txt",),'),
     ),
     "S2-20": (
-        M("orch23/plan/network.py", "            name = heapq.heappop(ready)\n", "            name = ready.pop(0)\n"),
+        M(
+            "orch23/plan/network.py",
+            "tuple(nx.lexicographical_topological_sort(graph))",
+            "tuple(reversed(list(nx.lexicographical_topological_sort(graph.reverse()))))",
+        ),
     ),
     "S2-21": (
         M(
@@ -432,7 +436,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-22": (
         M(
-            "orch23/plan/graph.py",
+            "orch23/plan/compile.py",
             "                firmness = _firmness(node, nodes[producer], pattern)\n",
             "                firmness = Firmness.CHAIN_PATTERN\n",
         ),
@@ -1034,7 +1038,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C25": (
         M(
-            "orch23/plan/graph.py",
+            "orch23/plan/compile.py",
             "                firmness = _firmness(node, nodes[producer], pattern)\n",
             "                firmness = Firmness.CHAIN_PATTERN\n",
         ),

@@ -107,6 +107,7 @@ def _register(console: Console, project: Project) -> None:
     console.exit_codes.update(project.pipeline.exit_codes)
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(project.git.close)
+        context.call_on_close(project.store.index.close)
 
 
 def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:

@@ -89,7 +89,7 @@ def open_session(  # noqa: PLR0913 - what a build knows, each with its own name
     part = plan
     if plan is None:
         plan = check_plan(pipeline, store, machinery)
-    elif problems := _without_plan(pipeline, machinery):
+    elif problems := [*_without_plan(pipeline, machinery), *nobody_makes(plan, store)]:
         raise InvalidInputError(*problems)
     lock, history = memory.read()
     lock = bounded(_with_interrupted(lock, history, store), plan, store.records)
