@@ -424,7 +424,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(
             "orch23/plan/network.py",
             "tuple(nx.lexicographical_topological_sort(graph))",
-            "tuple(reversed(list(nx.lexicographical_topological_sort(graph.reverse()))))",
+            "tuple(nx.topological_sort(graph))",
         ),
     ),
     "S2-21": (
