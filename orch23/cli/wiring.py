@@ -316,7 +316,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         sandbox = Sandbox(choose_once, closed=closed_places(project), allowed=request.allow_unsandboxed)
         if any(may_have_process(node) or may_run_program(node) for node in pipeline.stages):
             sandbox.begin()  # it takes a while, and so does what follows
-        store.sweep()
+        store.sweep(whole=project.part is None)
         rooms = Rooms(store.rooms, store.sources, meter=project.settings.meter)
         store.mended.extend(rooms.sweep())
         sweep_committed(project)

@@ -103,7 +103,7 @@ class PartialMemory(Struct):
             message = "the lock file was changed since the last build"
             hint = "build again: the whole of it is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
-        return read_some(place, self.stages, self._data), History()
+        return read_some(place, self.stages, self._data, is_known=True), History()
 
     def write(self, lock: LockFile, pipeline_name: str) -> Written:
         """Let these be the records of the stages; those of others stay.

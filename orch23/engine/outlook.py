@@ -1,6 +1,7 @@
 """Go through a plan in its order, expand what can be expanded, decide each stage."""
 
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -15,8 +16,10 @@ from orch23.plan.graph import extend
 from orch23.plan.reads import reads_of
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.plan.writers import writes_of
-from orch23.resolve.expand import Expansion, expand
 from orch23.store.workspace import reads_into
+
+if TYPE_CHECKING:
+    from orch23.resolve.expand import Expansion
 
 
 class Outlook(Struct):
@@ -180,13 +183,15 @@ def predict(appraiser: Appraiser, name: str) -> None:
     world.unsettled.add(name)
 
 
-def expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
+def expand_now(appraiser: Appraiser, node: ForeachStage) -> "Expansion | None":
     """Expand a foreach from what its source holds now; None where that cannot be read yet."""
     with reads_into(appraiser.world.reads.setdefault(node.name, set())):
         return _expand_now(appraiser, node)
 
 
-def _expand_now(appraiser: Appraiser, node: ForeachStage) -> Expansion | None:
+def _expand_now(appraiser: Appraiser, node: ForeachStage) -> "Expansion | None":
+    from orch23.resolve.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
+
     world = appraiser.world
     place = world.plan.pipeline.locate("stages", node.name, "foreach")
     text = None

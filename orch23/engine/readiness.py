@@ -15,6 +15,7 @@ from orch23.engine.conversation import Conversations, walk
 from orch23.engine.guarding import guard_request
 from orch23.engine.preview import Preview
 from orch23.engine.question import ask, model_of
+from orch23.engine.session import declared_llm_of
 from orch23.model.consent import Grant
 from orch23.model.decision import Expand, Maybe, Run
 from orch23.model.diagnostic import Diagnostic, Related
@@ -28,7 +29,6 @@ from orch23.providers.prices import unpriced
 from orch23.providers.registry import ADAPTERS, ready
 from orch23.resolve.prompts import Round, Sources
 from orch23.resolve.resolution import Resolved
-from orch23.resolve.steps import declared_llm
 
 _ANOTHER = "or ask another with --provider and --model"
 
@@ -184,7 +184,7 @@ def llm_steps(plan: Plan) -> Iterator[LLMStep]:
 
 
 def _step_of(node: Stage | ForeachStage) -> Iterator[LLMStep]:
-    step = node.step if isinstance(node, Stage) else declared_llm(node)
+    step = node.step if isinstance(node, Stage) else declared_llm_of(node)
     if isinstance(step, LLMStep):
         first = node.retry.escalate[:1] if isinstance(node, Stage) else ()
         yield replace(step, model=first[0]) if first else step

@@ -24,7 +24,6 @@ from orch23.plan.graph import build_plan, extend, unknown_needs
 from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
-from orch23.resolve.steps import declared_llm
 from orch23.store.history import History
 from orch23.store.opening import Store
 
@@ -180,7 +179,7 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
         plan, found = (None, expansion.problems)
         if not expansion.problems:
             plan, found = extend(world.plan, node.name, expansion.stages, expansion.skipped)
-            if declared_llm(node) is None:
+            if declared_llm_of(node) is None:
                 found = (*found, *_item_providers(world.plan.pipeline, expansion.stages, check))
         problems += found
         if plan is not None:
@@ -242,7 +241,7 @@ def _prompt_files(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
 def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
     problems: list[Diagnostic] = []
     for node in pipeline.stages:
-        step = node.step if isinstance(node, Stage) else declared_llm(node)
+        step = node.step if isinstance(node, Stage) else declared_llm_of(node)
         if isinstance(step, LLMStep):
             problems += _provider(pipeline, node.name, step, machinery.check_provider)
     return list(dict.fromkeys(problems))  # a schema may serve several stages
@@ -251,3 +250,10 @@ def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
 def _provider(pipeline: Pipeline, name: str, step: LLMStep, check: CheckStepOf) -> list[Diagnostic]:
     where = ("stages", name, "llm", "provider")
     return [replace(one, location=one.location or pipeline.locate(*where)) for one in check(step)]
+
+
+def declared_llm_of(node: ForeachStage) -> LLMStep | None:
+    """Return the llm step of a foreach where all of its items have the same; None where an item has a say in it."""
+    from orch23.resolve.steps import declared_llm  # noqa: PLC0415 - it loads the language of pipelines
+
+    return declared_llm(node)

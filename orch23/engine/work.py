@@ -32,7 +32,6 @@ from orch23.plan.graph import extend
 from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.plan.select import Selection
 from orch23.plan.writers import Writers, writes_of
-from orch23.resolve.expand import expand
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.slices import SliceError, take
@@ -274,6 +273,8 @@ class Worker(Struct, frozen=True, kw_only=True):
             if any(up != stage.name for up in source_producers(plan, node)):
                 continue
             text = self.session.world.read(source, files[source]).decode("utf-8", "replace")
+            from orch23.resolve.expand import expand  # noqa: PLC0415 - it loads the language of pipelines
+
             expansion = expand(
                 node,
                 text,

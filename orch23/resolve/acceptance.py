@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,8 +13,10 @@ from orch23.model.paths import is_glob
 from orch23.model.pipeline import CommandsStep, PytestStep, ShellStep, SliceInput, Stage
 from orch23.model.shell_signs import shell_signs
 from orch23.model.strict_json import parse
-from orch23.resolve.document import CommandsDocument
 from orch23.resolve.fields import Problems, shown
+
+if TYPE_CHECKING:
+    from orch23.resolve.document import CommandsDocument
 
 MOST_COMMANDS = 32
 LONGEST_COMMAND = 4000
@@ -105,7 +108,7 @@ def _test_path_fault(word: str) -> str | None:
 # ---- the step ---------------------------------------------------------------------------------
 
 
-def read_commands(body: CommandsDocument, at: Problems) -> CommandsStep | None:
+def read_commands(body: "CommandsDocument", at: Problems) -> CommandsStep | None:
     """Return a `commands` step: where its commands come from, and which programs they may name."""
     for number, name in enumerate(body.allow):
         if not _NAME.fullmatch(name) or name in _SHELLS:

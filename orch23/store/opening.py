@@ -134,12 +134,13 @@ class Store(Struct, frozen=True, kw_only=True):
         if self.contents is not self.disk.contents and self.folder.is_dir():  # else it has synced the records as well
             sync_filesystem(self.folder)
 
-    def sweep(self) -> None:
+    def sweep(self, *, whole: bool = True) -> None:
         """Mark the store as ours and remove what killed processes left. Only for the holder of the build lock.
 
-        Their rooms are left to the next build, which ends the processes of steps first.
+        Their rooms are left to the next build, which ends the processes of steps first. A build of what an edit reaches
+        follows one that had nothing to do: it does not look through all files of the store (`whole`).
         """
-        self.mended.extend(remove_strange(self.folder))
+        self.mended.extend(remove_strange(self.folder, whole=whole))
         if (self.folder / "VERSION").exists() and not _has_version(self.folder / "VERSION"):
             self.mended.append("VERSION: was damaged")
         if not _has_version(self.folder / "VERSION"):

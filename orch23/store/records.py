@@ -99,6 +99,7 @@ class Records:
         self._number = 0
         self._damaged: list[str] = []
         self._has_changed = False
+        self._indexed = b""
         self._changed: set[tuple[str, str]] = set()
         self.healed: list[str] = []
 
@@ -253,7 +254,10 @@ class Records:
         """
         with self._lock:
             self._load()
-            state = {_STATE: f"{self.generation()} {self._number}".encode()}
+            text = f"{self.generation()} {self._number}".encode()
+            if text == self._indexed:
+                return None, {}
+            self._indexed, state = text, {_STATE: text}
             if self._found is None:
                 rows = {
                     _row(kind, value): _keys(kept)

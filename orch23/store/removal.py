@@ -17,13 +17,14 @@ _FOLDERS = ("cas", "records", "exchanges", "rooms")
 _SHELVED = ("cas", "records", "exchanges")
 
 
-def remove_strange(store: Path) -> list[str]:
+def remove_strange(store: Path, *, whole: bool = True) -> list[str]:
     """Remove all that cannot be what the store keeps in its place, and say what. Only for the holder of the build lock.
 
-    A folder may be a link to one. The lock is not touched: to put another in its place would let two builds run.
+    A folder may be a link to one. The lock is not touched: to put another in its place would let two builds run. If not
+    `whole`, the files of the store's folders are not looked through, of which there may be a hundred thousand.
     """
     told = []
-    for path, what in _strange(store):
+    for path, what in _strange(store, whole=whole):
         remove(path)
         told.append(f"{path.relative_to(store).as_posix()}: was no {what}")
     return told
@@ -47,14 +48,14 @@ def remove_tree(folder: Path) -> None:
             shutil.rmtree(folder)
 
 
-def _strange(store: Path) -> Iterator[tuple[Path, str]]:
+def _strange(store: Path, *, whole: bool) -> Iterator[tuple[Path, str]]:
     for name in _FILES:
         if _is_other(store / name):
             yield store / name, "file"
     for name in _FOLDERS:
         if os.path.lexists(store / name) and not (store / name).is_dir():
             yield store / name, "folder"
-    for name in _SHELVED:
+    for name in _SHELVED if whole else ():
         for group in _entries(store / name):
             if group.is_dir():
                 yield from ((Path(one.path), "file") for one in _entries(Path(group.path)) if not _is_file(one))
