@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.load.yaml_text import PIPELINE, parse
+from orch23.model.diagnostic import Location
 
 _STAGES = re.compile(r"stages:[ \t]*(?:#.*)?")
 _KEY = re.compile(r"""( +)(?:([A-Za-z0-9._-]+)|"([A-Za-z0-9._-]+)"|'([A-Za-z0-9._-]+)')[ \t]*:(?:[ \t].*)?""")
@@ -17,6 +19,14 @@ class Pieces(Struct, frozen=True):
     head: tuple[str, ...]
     stages: Mapping[str, tuple[str, ...]]
     tail: tuple[str, ...]
+
+    def first_lines(self) -> dict[str, int]:
+        """Return the number of the first line of each stage, from 1."""
+        found, line = {}, len(self.head) + 1
+        for name, lines in self.stages.items():
+            found[name] = line
+            line += len(lines)
+        return found
 
     def alone(self, names: tuple[str, ...]) -> str:
         """Return a text with these stages and no other."""
@@ -67,6 +77,26 @@ def are_whole(pieces: Pieces, names: tuple[str, ...]) -> bool:
         if parsed.diagnostics or not isinstance(stages, Mapping) or list(stages) != [name]:
             return False
     return True
+
+
+def moved(places: Mapping[str, Location], before: Pieces, after: Pieces) -> dict[str, Location]:
+    """Return places in a text as they are in another one that has the same lines outside of its stages.
+
+    The places of stages are those whose lines are the same in both.
+    """
+    old, new = before.first_lines(), after.first_lines()
+    more = sum(map(len, after.stages.values())) - sum(map(len, before.stages.values()))
+    found = {}
+    for path, place in places.items():
+        stage = path.split("/")[1] if path.startswith("stages/") else None
+        if stage is None:
+            shift = more if place.line > len(before.head) else 0
+        elif before.stages.get(stage) == after.stages.get(stage, ()):
+            shift = new[stage] - old[stage]
+        else:
+            continue
+        found[path] = replace(place, line=place.line + shift)
+    return found
 
 
 def edited(before: Pieces, after: Pieces) -> tuple[str, ...] | None:

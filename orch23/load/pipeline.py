@@ -1,6 +1,7 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.load.loaded import InvalidPipelineError, Loaded, Parsed
+from orch23.load.pieces import Pieces, are_whole, cut, moved
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
@@ -34,8 +36,9 @@ _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 
 
 class _Stored(Struct, frozen=True, array_like=True):
-    """A sound pipeline, the places of the nodes of its two upper levels, and where each var came from."""
+    """A sound pipeline with its text, the places of the nodes of its two upper levels, and where each var came from."""
 
+    text: str
     pipeline: Pipeline
     upper: dict[str, Location]
     origins: Mapping[str, str]
@@ -70,25 +73,64 @@ def load_pipeline(
         sources[vars_name], digests[vars_name] = vars_text, vars_digest
     if refused or vars_refused:
         raise InvalidPipelineError(*refused, *vars_refused, sources=sources)
-    made_of = _made_of(text, sets or {}, vars_name, vars_text, swap) if compiled is not None else b""
+    parsing = partial(parse_pipeline, file=file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
+    made_of = _made_of(sets or {}, vars_name, vars_text, swap) if compiled is not None else b""
     known = compiled.get(file, made_of) if compiled is not None and made_of else None
-    if known is not None:
-        stored = msgspec.msgpack.decode(known, type=_Stored)
+    stored = msgspec.msgpack.decode(known, type=_Stored) if known is not None else None
+    if stored is not None and stored.text != text:
+        stored = _edited(stored, text, parsing)
+        if compiled is not None and stored is not None:
+            compiled.put(file, made_of, msgspec.msgpack.encode(stored))
+    if stored is not None:
         pipeline = replace(stored.pipeline, locations=UpperPlaces(text, file, stored.upper))
         return Loaded(pipeline, (), stored.origins, sources, digests)
-    parsed = parse_pipeline(text, file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
+    parsed = parsing(text)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
     if compiled is not None and made_of and not parsed.diagnostics:
-        upper = UpperPlaces(text, file, parsed.pipeline.locations).upper
-        stored = _Stored(replace(parsed.pipeline, locations={}), upper, parsed.origins)
+        stored = _Stored(text, replace(parsed.pipeline, locations={}), _upper(parsed.pipeline), parsed.origins)
         compiled.put(file, made_of, msgspec.msgpack.encode(stored))
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
 
 
-def _made_of(text: str, sets: Mapping[str, str], vars_name: str, vars_text: str | None, swap: Swap) -> bytes:
-    """Return all that a pipeline follows from; nothing where it cannot be written."""
-    parts = (text, sorted(sets.items()), vars_name, vars_text, swap.provider, swap.model, sorted(swap.unfit))
+def _edited(stored: _Stored, text: str, parsing: Callable[[str], Parsed]) -> _Stored | None:
+    """Return a stored pipeline with another text of which only stages differ: these alone are read.
+
+    None where more differs, a stage cannot be read by itself, or something is wrong or to be warned of. Promotion
+    groups are checked as a whole, so a pipeline that names one is read as a whole.
+    """
+    before, after = cut(stored.text), cut(text)
+    if before is None or after is None or (before.head, before.tail) != (after.head, after.tail):
+        return None
+    known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
+    changed = tuple(name for name, lines in after.stages.items() if before.stages.get(name) != lines)
+    if set(before.stages) != set(known) or 2 * len(changed) > len(known) or not are_whole(after, changed):
+        return None
+    upper = moved(stored.upper, before, after)
+    if changed:
+        alone = parsing(after.alone(changed))
+        if alone.pipeline is None or alone.diagnostics:
+            return None
+        known |= {one.name: one for one in (*alone.pipeline.stages, *alone.pipeline.skipped)}
+        only = Pieces(after.head, {name: after.stages[name] for name in changed}, after.tail)
+        of_stages = {path: place for path, place in _upper(alone.pipeline).items() if path.startswith("stages/")}
+        upper |= moved(of_stages, only, after)
+    found = [known[name] for name in after.stages]
+    if any(one.promote is not None for one in found):
+        return None
+    stages = tuple(one for one in found if not isinstance(one, SkippedStage))
+    skipped = tuple(one for one in found if isinstance(one, SkippedStage))
+    return _Stored(text, replace(stored.pipeline, stages=stages, skipped=skipped), upper, stored.origins)
+
+
+def _upper(pipeline: Pipeline) -> dict[str, Location]:
+    """Return the places that a sound pipeline has at hand."""
+    return pipeline.locations.upper if isinstance(pipeline.locations, UpperPlaces) else {}
+
+
+def _made_of(sets: Mapping[str, str], vars_name: str, vars_text: str | None, swap: Swap) -> bytes:
+    """Return all that a pipeline follows from besides its text; nothing where it cannot be written."""
+    parts = (sorted(sets.items()), vars_name, vars_text, swap.provider, swap.model, sorted(swap.unfit))
     try:
         return msgspec.msgpack.encode(parts)
     except UnicodeError:  # an argument that is not UTF-8

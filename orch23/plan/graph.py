@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.pipeline import Pipeline, SkippedStage, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Compiled, Edge, Plan
 from orch23.plan.nodes import chains_of, groups_of, nodes_of
 from orch23.plan.reads import Node
@@ -52,11 +52,23 @@ def build_plan(
 def _made_of(
     pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]], skipped: Mapping[str, SkippedStage]
 ) -> bytes:
-    """Return all that the graph follows from; nothing where that is not known to be the same each time."""
+    """Return all that the graph follows from; nothing where that cannot be written.
+
+    A stage whose command or description is another one has the same place in the graph.
+    """
+    items = [(name, list(map(_place_of, stages))) for name, stages in expansions.items()]
     try:
-        return msgspec.msgpack.encode((pipeline.stages, list(expansions.items()), list(skipped.values())))
+        return msgspec.msgpack.encode((list(map(_place_of, pipeline.stages)), items, list(skipped.values())))
     except (TypeError, UnicodeError):  # a value that cannot be written
         return b""
+
+
+def _place_of(node: Node) -> object:
+    """Return what of a node its place in the graph follows from."""
+    if isinstance(node, ForeachStage):
+        return node
+    reads = (node.inputs, node.verify.inputs, node.requires, node.needs)
+    return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote)
 
 
 def _stored(

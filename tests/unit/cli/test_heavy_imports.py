@@ -67,8 +67,11 @@ def test_with_a_stored_pipeline_and_plan_no_reader_of_yaml_is_loaded(tmp_path: P
     assert {"yaml", "networkx"} <= loaded_by(tmp_path, "build")
     (tmp_path / "y").unlink()
     assert needless(loaded_by(tmp_path, "build"), frozenset({"yaml", "networkx"})) == []
-    stages = STAGES.replace("cp, x", "cp, --, x")
-    assert {"yaml", "networkx"} <= loaded_by(tmp_path, "build", stages=stages)
+    loaded = loaded_by(tmp_path, "build", stages=STAGES.replace("cp, x", "cp, --, x"))
+    assert "yaml" in loaded
+    assert "networkx" not in loaded, "the edit of a command leaves the graph as it is"
+    (tmp_path / "z").write_text("z")
+    assert {"yaml", "networkx"} <= loaded_by(tmp_path, "build", stages=STAGES.replace("[x]", "[x, z]"))
 
 
 def test_the_help_of_a_command_loads_no_other_and_nothing_that_builds(tmp_path: Path) -> None:

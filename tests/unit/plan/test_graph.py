@@ -455,3 +455,53 @@ def test_a_cycle_is_told_at_the_place_of_each_stage():
     places = {"stages__a": Location("p.yaml", 1, 1), "stages__b": Location("p.yaml", 2, 1)}
     (problem,) = complaints(stage("a", ("y",), ("x",)), stage("b", ("x",), ("y",)), **places)
     assert [one.location for one in problem.related] == [Location("p.yaml", 2, 1), Location("p.yaml", 1, 1)]
+
+
+class Kept:
+    """Plans by name, as the index keeps them."""
+
+    def __init__(self):
+        self.values = {}
+        self.made = 0
+
+    def get(self, name, made_of):
+        known = self.values.get(name)
+        return known[1] if known is not None and known[0] == made_of else None
+
+    def put(self, name, made_of, value):
+        self.values[name] = made_of, value
+        self.made += 1
+
+
+def test_a_stored_plan_is_the_plan_that_was_compiled_and_serves_where_only_commands_differ():
+    kept = Kept()
+    stages = (stage("b", reads=("a.out",), writes=("b.out",)), stage("a", writes=("a.out",)))
+    first, _ = build_plan(pipeline(*stages), compiled=kept)
+    other = tuple(replace(one, step=ShellStep(("another",))) for one in stages)
+    again, _ = build_plan(pipeline(*other), compiled=kept)
+    assert kept.made == 1
+    assert again is not None
+    assert first is not None
+    assert again.nodes["b"] == other[0]
+    for field in ("order", "upstream", "downstream", "edges", "chains", "above", "groups", "skipped", "expansions"):
+        assert getattr(again, field) == getattr(first, field)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"needs": ("a",)},
+        {"inputs": (PathInput("a.out"), PathInput("c"))},
+        {"outputs": ("other.out",)},
+        {"fence": Fence(("b.out", "more"))},
+        {"promote": "both"},
+        {"requires": (Condition("file_exists", "a.out"),)},
+        {"chain": ChainLink(chain="x", index=0)},
+    ],
+)
+def test_what_decides_on_the_place_of_a_stage_makes_another_plan(change):
+    kept = Kept()
+    stages = (stage("b", reads=("a.out",), writes=("b.out",)), stage("a", writes=("a.out",)))
+    build_plan(pipeline(*stages), compiled=kept)
+    build_plan(pipeline(replace(stages[0], **change), stages[1]), compiled=kept)
+    assert kept.made == 2

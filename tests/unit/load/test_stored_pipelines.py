@@ -1,0 +1,114 @@
+"""A stored pipeline is what reading its text gives; of an edited one only the edited stages are read."""
+
+import random
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orch23.load.loaded import InvalidPipelineError, Loaded
+from orch23.load.pipeline import load_pipeline, parse_pipeline
+from orch23.model.pipeline import Pipeline
+from tests.unit.load.test_pieces import TEXT, changed
+
+EDITS = (
+    lambda text: text.replace("make, a]", "make, --, a]"),
+    lambda text: text.replace("  d:\n", "  new: {shell: [make, new], outputs: [new]}\n  d:\n"),
+    lambda text: text.replace("  a: {shell: [make, a], outputs: [a]}\n", ""),
+    lambda text: text.replace("if: false", "if: true"),
+    lambda text: text.replace('  "b":\n', '  # more\n\n  "b":\n    desc: |\n      b\n'),
+)
+
+
+class Stored:
+    """Values by name, as the index keeps them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, tuple[bytes, bytes]] = {}
+
+    def get(self, name: str, made_of: bytes) -> bytes | None:
+        known = self.values.get(name)
+        return known[1] if known is not None and known[0] == made_of else None
+
+    def put(self, name: str, made_of: bytes, value: bytes) -> None:
+        self.values[name] = made_of, value
+
+
+def loaded(folder: Path, text: str, stored: Stored | None, **options: dict[str, str]) -> Loaded | None:
+    (folder / "p.yaml").write_text(text)
+    try:
+        return load_pipeline(folder / "p.yaml", folder, compiled=stored, sets=options.get("sets"))
+    except InvalidPipelineError:
+        return None
+
+
+def same(one: Pipeline, other: Pipeline) -> None:
+    """Compare two pipelines, with the places of their stages and keys."""
+    names = [stage.name for stage in (*other.stages, *other.skipped)]
+    for path in (*(f"stages/{name}" for name in names), "version", "jobs", "defaults", "defaults/timeout", "vars/word"):
+        assert one.locations.get(path) == other.locations.get(path), path
+    for path in ("stages/d/shell", "stages/c/outputs/0"):
+        assert one.locate(*path.split("/")) == other.locate(*path.split("/"))
+    kept = ("name", "file", "stages", "skipped", "vars", "stop", "prices", "jobs", "pools", "exit_codes")
+    assert [getattr(one, name) for name in kept] == [getattr(other, name) for name in kept]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_of_an_edited_text_only_the_edited_stages_are_read(tmp_path: Path, edit) -> None:
+    stored = Stored()
+    assert loaded(tmp_path, TEXT, stored) is not None
+    text = edit(TEXT)
+    assert text != TEXT
+    with patch("orch23.load.pipeline.parse_pipeline", side_effect=parse_pipeline) as parsing:
+        found = loaded(tmp_path, text, stored)
+    assert all(len(call.args[0]) < len(TEXT) for call in parsing.call_args_list)
+    again, plain = loaded(tmp_path, text, stored), loaded(tmp_path, text, None)
+    assert found is not None
+    assert again is not None
+    assert plain is not None
+    same(found.pipeline, plain.pipeline)
+    same(again.pipeline, plain.pipeline)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT.replace("word: one", "word: two"),
+        TEXT.replace("timeout: 9s", "timeout: 8s"),
+        TEXT.replace("jobs: 2", "jobs: 3"),
+        TEXT.replace("outputs: [b]", "outputs: [b]\n    promote: alone"),
+    ],
+)
+def test_where_more_than_stages_differs_everything_is_read(tmp_path: Path, text: str) -> None:
+    stored = Stored()
+    loaded(tmp_path, TEXT, stored)
+    found, plain = loaded(tmp_path, text, stored), loaded(tmp_path, text, None)
+    assert found is not None
+    assert plain is not None
+    same(found.pipeline, plain.pipeline)
+    assert found.warnings == plain.warnings
+
+
+def test_other_options_make_another_pipeline(tmp_path: Path) -> None:
+    stored = Stored()
+    loaded(tmp_path, TEXT, stored)
+    found = loaded(tmp_path, TEXT, stored, sets={"word": "three"})
+    assert found is not None
+    assert found.pipeline.vars == {"word": "three"}
+
+
+@given(st.integers(0, 2**32))
+def test_any_edit_gives_what_reading_everything_gives(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    folder = tmp_path_factory.mktemp("stored")
+    chance, stored, text = random.Random(seed), Stored(), TEXT
+    loaded(folder, text, stored)
+    for _ in range(4):
+        edited = chance.choice(EDITS)(text) if chance.random() < 0.4 else changed(text, chance)
+        found, plain = loaded(folder, edited, stored), loaded(folder, edited, None)
+        assert (found is None) == (plain is None), edited
+        if found is not None and plain is not None:
+            same(found.pipeline, plain.pipeline)
+            assert found.warnings == plain.warnings
+            text = edited
