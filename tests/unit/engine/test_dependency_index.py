@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from orch23.engine.dependency_index import Head, OutdatedIndexError, Reach, Rows, all_rows, changed_rows, reach
 from orch23.load.pipeline import parse_pipeline
-from orch23.model.pipeline import Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.plan.graph import build_plan
 from orch23.plan.reads import reads_of
+from orch23.resolve.stages import render_foreach
 from orch23.store.index import Index
 
 TEXT = """\
@@ -134,3 +135,24 @@ def test_what_makes_the_list_of_a_foreach_reaches_everything(tmp_path: Path) -> 
     assert plan is not None
     with pytest.raises(OutdatedIndexError):
         reached(written(tmp_path, plan), "a.in")
+
+
+def test_a_chain_is_reached_as_a_whole_with_the_stages_that_see_its_files_as_they_were(tmp_path: Path) -> None:
+    """The last item starts from what the first one made; `early` reads the file before any item writes it."""
+    items = "".join(f"  p{n}: {{inputs: [p{n}.in], outputs: [p{n}.out], shell: [make, p]}}\n" for n in range(9))
+    text = (
+        "version: 1\nstages:\n"
+        "  early: {inputs: [x.in, acc.txt], outputs: [list.out], shell: [make, e]}\n"
+        "  chain:\n    foreach: {in: [one, two], order: sequential}\n"
+        "    inputs: [list.out, '${{ item }}.in']\n    outputs: [acc.txt]\n    shell: [make, c]\n"
+    ) + items
+    parsed = parse_pipeline(text, "p.yaml").pipeline
+    assert parsed is not None
+    node = next(one for one in parsed.stages if isinstance(one, ForeachStage))
+    built = [one.stage for one in render_foreach(node, [("one", "one"), ("two", "two")], {})]
+    plan, problems = build_plan(parsed, {"chain": tuple(one for one in built if one is not None)})
+    assert plan is not None, problems
+    assert plan.above == {"early": frozenset({"chain"})}
+    found = reached(written(tmp_path, plan), "two.in")
+    assert found.reached == ("early", "chain@one", "chain@two")
+    assert found.plan().chains == {"chain": ("chain@one", "chain@two")}

@@ -112,3 +112,18 @@ def test_any_edit_gives_what_reading_everything_gives(tmp_path_factory: pytest.T
             same(found.pipeline, plain.pipeline)
             assert found.warnings == plain.warnings
             text = edited
+
+
+def test_two_pieces_that_are_one_scalar_are_read_as_that(tmp_path: Path) -> None:
+    """The lines of two stages become one quoted text: the second stage is gone."""
+    before = "version: 1\nstages:\n" + "".join(f"  s{n}: {{shell: [make], outputs: [o{n}]}}\n" for n in range(9))
+    text = before.replace("  s3: {shell: [make], outputs: [o3]}\n", '  s3: {outputs: [o3], shell: "make\n').replace(
+        "  s4: {shell: [make], outputs: [o4]}\n", '  s4: all"}\n'
+    )
+    stored = Stored()
+    loaded(tmp_path, before, stored)
+    found, plain = loaded(tmp_path, text, stored), loaded(tmp_path, text, None)
+    assert plain is not None
+    assert "s4" not in {stage.name for stage in plain.pipeline.stages}
+    assert found is not None
+    same(found.pipeline, plain.pipeline)
