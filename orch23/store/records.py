@@ -99,7 +99,7 @@ class Records:
         self._number = 0
         self._damaged: list[str] = []
         self._has_changed = False
-        self._indexed = b""
+        self._is_indexed = False
         self._changed: set[tuple[str, str]] = set()
         self.healed: list[str] = []
 
@@ -254,10 +254,11 @@ class Records:
         """
         with self._lock:
             self._load()
-            text = f"{self.generation()} {self._number}".encode()
-            if text == self._indexed:
+            if not self._has_changed and (self._is_indexed or self._found is not None):
                 return None, {}
-            self._indexed, state = text, {_STATE: text}
+            state = {_STATE: f"{self.generation()} {self._number}".encode()}
+            self._has_changed = False  # what is changed from now on, is not in the index that this is for
+            self._is_indexed = True
             if self._found is None:
                 rows = {
                     _row(kind, value): _keys(kept)
@@ -268,7 +269,8 @@ class Records:
             changed = {
                 _row(kind, value): _keys(self._index[kind][value]) for kind, value in self._changed if kind != "key"
             }
-            return None, {**changed, **(state if self._has_changed else {})}
+            self._changed.clear()
+            return None, {**changed, **state}
 
     def _newest(self, kind: str, value: str) -> tuple[Record, ...]:
         with self._lock:

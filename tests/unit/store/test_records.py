@@ -307,6 +307,8 @@ def test_what_is_put_beside_an_index_comes_first_and_makes_the_index_one_of_othe
     assert again.is_indexed()
     assert [one.manifest["command"] for one in again.owners("a.py")] == ["v1", "v3", "v2"]
     assert again.last("code") == record("v1")
+    some.put(record("v2"))  # a line more in a file that is there: no folder shows it
+    assert not Records(tmp_path / "records", index).is_indexed()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
