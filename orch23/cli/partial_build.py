@@ -24,11 +24,12 @@ from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.pipeline import LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
+from orch23.plan.nodes import place_of
 from orch23.snapshot.looks import Detail, Looks, detail_from
 from orch23.snapshot.reply import FOLDER as SNAPSHOTS
 from orch23.snapshot.reply import Unrest, keep, place
 from orch23.store.beneath import read_regular
-from orch23.store.opening import Store, texts_of
+from orch23.store.opening import Store, any_suspected
 
 FEWEST = 64
 """Of fewer stages all are decided each time: that is quick, and each is reported."""
@@ -137,14 +138,15 @@ def _edited(rows: Rows, text: str, declared: Declared) -> dict[str, Stage]:
         OutdatedIndexError: more than stages differ, or one would write, read or wait for something else.
 
     """
-    from orch23.load.pieces import are_whole, cut, edited  # noqa: PLC0415 - it loads the reader of YAML
+    from orch23.load.pieces import are_whole, edit_between  # noqa: PLC0415 - it loads the reader of YAML
 
-    before, after = cut(rows.text()), cut(text)
-    names = edited(before, after) if before is not None and after is not None else None
-    if after is None or not names or len(names) > _MOST_EDITED or not are_whole(after, names):
+    edit = edit_between(rows.text(), text)
+    if edit is None or list(edit.before.stages) != list(edit.after.stages):
         raise OutdatedIndexError
-    found = declared(after.alone(names))
-    if found is None or set(found) != set(names):
+    if not 0 < len(edit.names) <= _MOST_EDITED or not are_whole(edit.after, edit.names):
+        raise OutdatedIndexError
+    found = declared(edit.after.alone(edit.names))
+    if found is None or set(found) != set(edit.names):
         raise OutdatedIndexError
     for name, stage in found.items():
         if _ties(rows.row(name).node) != _ties(stage):
@@ -155,8 +157,7 @@ def _edited(rows: Rows, text: str, declared: Declared) -> dict[str, Stage]:
 def _ties(stage: Stage) -> tuple[object, ...]:
     """Return what of a stage decides on its place in the plan, or what a run says of it when it begins."""
     asked = (stage.step.provider, stage.step.model) if isinstance(stage.step, LLMStep) else ()
-    reads = (stage.inputs, stage.verify.inputs, stage.requires, stage.needs)
-    return (stage.kind, reads, stage.outputs, stage.fence, stage.chain, stage.retry.max, stage.promote, asked)
+    return (place_of(stage), stage.kind, stage.retry.max, asked)
 
 
 # ---- remembering --------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def keep_at_rest(
         fresh, changed = _rows(found, part, token) if found is not None else (None, None)
     except (OutdatedIndexError, UnicodeError, TypeError):  # a value that cannot be written
         fresh, changed = None, None
-    if suspects(texts_of(fresh or changed or {})):
+    if any_suspected(fresh or changed or {}, suspects):
         fresh, changed = None, None
     kept = {place(looks.facts["question"])} | _snapshots()
     unused = tuple(name for name in store.index.tables() if name.startswith(_TABLE) and _place(name) not in kept)
@@ -237,10 +238,7 @@ def _without_stages(pipeline: Pipeline) -> Pipeline:
 
 
 def _are_apart(found: AtRest) -> bool:
-    """Return whether the stages can be found again in the text, and the store has all results of the lock file.
-
-    Who made a file is then known without the lock file.
-    """
+    """Return whether the lines of the text show its stages, so that an edited one can be read by itself."""
     from orch23.load.pieces import cut  # noqa: PLC0415 - loaded with the pipeline
 
     pieces = cut(found.text)

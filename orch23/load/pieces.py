@@ -99,11 +99,20 @@ def moved(places: Mapping[str, Location], before: Pieces, after: Pieces) -> dict
     return found
 
 
-def edited(before: Pieces, after: Pieces) -> tuple[str, ...] | None:
-    """Return the stages whose text is another one; None where something else differs too, or their names or order."""
-    if (before.head, before.tail) != (after.head, after.tail) or list(before.stages) != list(after.stages):
+class Edit(Struct, frozen=True):
+    """Two texts in pieces that differ in stages alone; `names` are the stages of `after` that are new or changed."""
+
+    before: Pieces
+    after: Pieces
+    names: tuple[str, ...]
+
+
+def edit_between(before: str, after: str) -> Edit | None:
+    """Return what differs between two texts; None where more than stages does, or lines do not show the stages."""
+    old, new = cut(before), cut(after)
+    if old is None or new is None or (old.head, old.tail) != (new.head, new.tail):
         return None
-    return tuple(name for name, lines in after.stages.items() if lines != before.stages[name])
+    return Edit(old, new, tuple(name for name, lines in new.stages.items() if old.stages.get(name) != lines))
 
 
 def _indent(line: str) -> int:

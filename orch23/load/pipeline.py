@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.load.loaded import InvalidPipelineError, Loaded, Parsed
-from orch23.load.pieces import Pieces, are_whole, cut, moved
+from orch23.load.pieces import Pieces, are_whole, edit_between, moved
 from orch23.load.stage_bodies import Reading, read_stage, try_expressions
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
@@ -99,11 +99,11 @@ def _edited(stored: _Stored, text: str, parsing: Callable[[str], Parsed]) -> _St
     None where more differs, a stage cannot be read by itself, or something is wrong or to be warned of. Promotion
     groups are checked as a whole, so a pipeline that names one is read as a whole.
     """
-    before, after = cut(stored.text), cut(text)
-    if before is None or after is None or (before.head, before.tail) != (after.head, after.tail):
+    edit = edit_between(stored.text, text)
+    if edit is None:
         return None
+    before, after, changed = edit.before, edit.after, edit.names
     known = {one.name: one for one in (*stored.pipeline.stages, *stored.pipeline.skipped)}
-    changed = tuple(name for name, lines in after.stages.items() if before.stages.get(name) != lines)
     if set(before.stages) != set(known) or 2 * len(changed) > len(known) or not are_whole(after, changed):
         return None
     upper = moved(stored.upper, before, after)

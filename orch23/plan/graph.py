@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
+from orch23.model.pipeline import Pipeline, SkippedStage, Stage
 from orch23.model.plan import Compiled, Edge, Plan
-from orch23.plan.nodes import chains_of, groups_of, nodes_of
+from orch23.plan.nodes import chains_of, groups_of, nodes_of, place_of
 from orch23.plan.reads import Node
 from orch23.plan.reasons import no_such_stage
 
@@ -56,19 +56,11 @@ def _made_of(
 
     A stage whose command or description is another one has the same place in the graph.
     """
-    items = [(name, list(map(_place_of, stages))) for name, stages in expansions.items()]
+    items = [(name, list(map(place_of, stages))) for name, stages in expansions.items()]
     try:
-        return msgspec.msgpack.encode((list(map(_place_of, pipeline.stages)), items, list(skipped.values())))
+        return msgspec.msgpack.encode((list(map(place_of, pipeline.stages)), items, list(skipped.values())))
     except (TypeError, UnicodeError):  # a value that cannot be written
         return b""
-
-
-def _place_of(node: Node) -> object:
-    """Return what of a node its place in the graph follows from."""
-    if isinstance(node, ForeachStage):
-        return node
-    reads = (node.inputs, node.verify.inputs, node.requires, node.needs)
-    return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote)
 
 
 def _stored(

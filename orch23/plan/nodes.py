@@ -38,3 +38,11 @@ def groups_of(pipeline: Pipeline, expansions: Mapping[str, tuple[Stage, ...]]) -
         elif isinstance(stage, ForeachStage) and stage.foreach.together and stage.name in expansions:
             found[stage.name if stage.name not in named else f"{stage.name}[*]"] = nodes
     return {group: tuple(names) for group, names in found.items()}
+
+
+def place_of(node: Node) -> object:
+    """Return what of a node its place in the graph follows from."""
+    if isinstance(node, ForeachStage):
+        return node
+    reads = (node.inputs, node.verify.inputs, node.requires, node.needs)
+    return (node.name, reads, node.outputs, node.fence, node.chain, node.item, node.promote)

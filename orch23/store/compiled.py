@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 
 from orch23.store.index import Index, IndexFaultError
@@ -22,7 +23,7 @@ class Compiled:
         """Take the index, the name of the table, and the folders of the program whose code makes the values."""
         self._index = index
         self.table = table
-        self._version = _version(folders)
+        self._folders = tuple(folders)
         self._new: dict[bytes, bytes] = {}
 
     def get(self, name: str, made_of: bytes) -> bytes | None:
@@ -48,6 +49,10 @@ class Compiled:
         except IndexFaultError:
             return new, {}
         return (new, {}) if len(known.keys() | new.keys()) > _MOST else (None, dict(new))
+
+    @cached_property
+    def _version(self) -> bytes:
+        return _version(self._folders)
 
     def _digest(self, made_of: bytes) -> bytes:
         return hashlib.sha256(self._version + made_of).digest()

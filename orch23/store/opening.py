@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ KEEP_VARIABLE = "ORCH23_GC_KEEP"
 DEFAULT_CAP_BYTES = 10_000_000_000
 """The size down to which `gc` clears a store, unless that variable says another."""
 _NOTED = "writing.json"
+_BATCH = 500
 
 
 class Disk(Struct, frozen=True):
@@ -196,7 +198,7 @@ class Store(Struct, frozen=True, kw_only=True):
             edits[RECORDS_TABLE] = some
         for compiled in (self.pipelines, self.plans):
             whole, new = compiled.changes()
-            if suspects(texts_of(whole if whole is not None else new)):
+            if any_suspected(whole if whole is not None else new, suspects):
                 continue
             if whole is not None:
                 tables[compiled.table] = whole
@@ -266,9 +268,11 @@ def open_store(root: Path, meter: Meter = silent, contents: ContentStore | None 
     )
 
 
-def texts_of(rows: Mapping[bytes, bytes | None]) -> Iterator[str]:
-    """Return all that can be read in the rows of a table."""
-    return (data.decode("utf-8", "replace") for pair in rows.items() for data in pair if data)
+def any_suspected(rows: Mapping[bytes, bytes | None], suspects: Callable[[Iterable[str]], bool]) -> bool:
+    """Return whether there may be a secret in the rows of a table. They are searched in batches, to save memory."""
+    texts = (data.decode("utf-8", "replace") for pair in rows.items() for data in pair if data)
+    batches = iter(lambda: tuple(islice(texts, _BATCH)), ())
+    return any(map(suspects, batches))
 
 
 def _close_up(folder: Path) -> None:

@@ -174,6 +174,15 @@ def test_what_an_edit_reaches_is_what_deciding_everything_finds(history: tuple[i
             play.build()
 
 
+def built_and_edited(play: Play, path: str, text: str) -> None:
+    """Build, edit a file, ask both ways what would be done, and build again."""
+    play.build()
+    wait_for_the_clock_of_the_files()
+    put(path, text)
+    play.compare()
+    play.build()
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -192,11 +201,7 @@ def test_what_an_edit_reaches_is_what_deciding_everything_finds(history: tuple[i
 )
 def test_of_each_form_an_edit_is_built_by_what_it_reaches(path: str, text: str) -> None:
     with forms() as play:
-        play.build()
-        wait_for_the_clock_of_the_files()
-        put(path, text)
-        play.compare()
-        play.build()
+        built_and_edited(play, path, text)
         assert play.parts == 1
         play.build()
         assert play.answered == 1
@@ -204,11 +209,7 @@ def test_of_each_form_an_edit_is_built_by_what_it_reaches(path: str, text: str) 
 
 def test_of_some_stages_that_are_named_an_edit_is_built_by_what_it_reaches() -> None:
     with forms(SELECTIONS[2]) as play:
-        play.build()
-        wait_for_the_clock_of_the_files()
-        put("p/3.txt", "three\n")
-        play.compare()
-        play.build()
+        built_and_edited(play, "p/3.txt", "three\n")
         assert play.parts == 1
 
 
@@ -222,9 +223,5 @@ def test_of_some_stages_that_are_named_an_edit_is_built_by_what_it_reaches() -> 
 )
 def test_another_list_makes_another_plan_and_everything_is_decided(path: str, text: str) -> None:
     with forms() as play:
-        play.build()
-        wait_for_the_clock_of_the_files()
-        put(path, text)
-        play.compare()
-        play.build()
+        built_and_edited(play, path, text)
         assert play.parts == 0
