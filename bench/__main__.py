@@ -14,13 +14,14 @@ from pathlib import Path
 
 from bench import page, table
 from bench.course import Course, Limits, elapsed
-from bench.environments import TREE, cache_folder, install
+from bench.environments import TREE, InstallError, cache_folder, full_commit, install
 from bench.measure import Stopwatch
 from bench.missed_edits import play_all
 from bench.models import edit_costs, waiting
 from bench.results import RESULTS, Results, write
 from bench.sandbox_cost import stage_costs
-from bench.tool import FromTree, Installed, Missing
+from bench.tool import FromTree, Installed, Missing, Tool
+from bench.tools.orch23 import TRUSTED
 from bench.tools.registry import BY_NAME, TOOLS
 
 SHORT_TOOLS = ("orch23", "ninja", "ninja restat", "make -rR", "make", "doit")
@@ -28,6 +29,7 @@ SLOW_TOOLS = frozenset({"DVC", "Snakemake", "SCons", "go-task", "turborepo", "wi
 """These take minutes where the others take seconds."""
 GROWTH_TOOLS = ("orch23", "ninja", "make -rR")
 GROWTH_SIZES = frozenset({3_000, 30_000})
+_SHOWN = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Form:
     cost_rounds: int
     model_rounds: int
     slow_up_to: float = math.inf
+    more: tuple[Tool, ...] = ()
 
     def takes_part(self, tool: str, size: int) -> bool:
         """Say whether a tool is measured at a size."""
@@ -64,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     cache = cache_folder()
     cache.mkdir(parents=True, exist_ok=True)
-    found = [install(BY_NAME[name], cache) for name in form.tools]
+    known = {**BY_NAME, **{tool.name: tool for tool in form.more}}
+    found = [install(known[name], cache) for name in form.tools]
     tools = [one for one in found if isinstance(one, Installed)]
     players = [one for one in tools if not one.tool.only]
     for one in found:
@@ -110,6 +114,7 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
     parser.add_argument("form", choices=("short", "long"))
     parser.add_argument("--sizes", help="numbers of stages, such as 100,1000")
     parser.add_argument("--tools", help="names of tools, with commas between them")
+    parser.add_argument("--against", metavar="COMMIT", help="orch23 as of this commit takes part too")
     parser.add_argument("--rounds", type=int, help="rounds of each scenario")
     parser.add_argument("--history-seconds", type=float, help="how long each peer's random history may take")
     parser.add_argument("--slow-up-to", type=int, help=f"most stages for {', '.join(sorted(SLOW_TOOLS))}")
@@ -123,6 +128,13 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
         if unknown := [name for name in names if name not in BY_NAME]:
             parser.error(f"no such tool: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
         form = replace(form, tools=names)
+    if given.against:
+        try:
+            commit = full_commit(given.against)
+        except InstallError:
+            parser.error(f"no such commit: {given.against}")
+        before = replace(TRUSTED, name=f"{TRUSTED.name} {commit[:_SHOWN]}", source=FromTree(commit))
+        form = replace(form, tools=(*form.tools, before.name), more=(before,))
     if given.rounds:
         form = replace(form, limits=replace(form.limits, rounds=given.rounds, first_rounds=min(given.rounds, 3)))
     if given.history_seconds:

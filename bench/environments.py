@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import assert_never
 
@@ -43,7 +44,7 @@ def environment(tool: Tool, program: Path, cache: Path) -> dict[str, str]:
 def install(tool: Tool, cache: Path) -> Installed | Missing:
     """Install a tool, or find it installed, and ask for its version."""
     try:
-        program = _program(tool, cache / "environments" / tool.name.split()[0].lower())
+        program = _program(tool, cache / "environments" / _folder_name(tool))
         argv = [word.replace("{program}", str(program)) for word in tool.version]
         done = subprocess.run(
             argv, capture_output=True, text=True, check=False, env=environment(tool, program, cache), timeout=120
@@ -54,11 +55,17 @@ def install(tool: Tool, cache: Path) -> Installed | Missing:
     return Installed(tool, program, found[0] if found else "unknown")
 
 
+def _folder_name(tool: Tool) -> str:
+    name = tool.name.split()[0].lower()
+    return f"{name}-{tool.source.commit}" if isinstance(tool.source, FromTree) and tool.source.commit else name
+
+
 def _program(tool: Tool, folder: Path) -> Path:
     """Return where the tool's program is, after installing it."""
     match tool.source:
-        case FromTree():
-            return _from_tree(folder) / tool.program
+        case FromTree(commit):
+            tree = _exported(commit, folder.with_name(f"{folder.name}-tree")) if commit else TREE
+            return _from_tree(folder, tree) / tool.program
         case FromPypi(requirement):
             return _from_pypi(folder, requirement) / tool.program
         case FromNpm(requirement):
@@ -91,33 +98,58 @@ def _from_npm(folder: Path, requirement: str) -> Path:
     return folder / "node_modules" / ".bin"
 
 
-def _from_tree(folder: Path) -> Path:
+def full_commit(name: str) -> str:
+    """Return the id of a commit of this tree.
+
+    Raises:
+        InstallError: there is none of that name.
+
+    """
+    return _run(["git", "-C", str(TREE), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]).strip()
+
+
+def _exported(commit: str, folder: Path) -> Path:
+    """Return the folder with the files of a commit, which never change."""
+    if not folder.exists():
+        fresh = folder.with_name(f"{folder.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        archive = fresh / "files.tar"
+        _run(["git", "-C", str(TREE), "archive", "--output", str(archive), commit])
+        with tarfile.open(archive) as files:
+            files.extractall(fresh, filter="data")
+        archive.unlink()
+        fresh.rename(folder)
+    return folder
+
+
+def _from_tree(folder: Path, tree: Path) -> Path:
     """Install orch23 as a user would, not editable; again when the tree has changed since."""
     stamp = folder / "installed"
     libraries = folder / "libraries"
-    needs = hashlib.sha256((TREE / "pyproject.toml").read_bytes() + _EXTRAS.encode()).hexdigest()
+    needs = hashlib.sha256((tree / "pyproject.toml").read_bytes() + _EXTRAS.encode()).hexdigest()
     python = str(folder / "bin" / "python")
     if not libraries.exists() or libraries.read_text() != needs:
         _run([*_VENV, str(folder)])
-        _run([python, *_PIP, f"{TREE}{_EXTRAS}"])
+        _run([python, *_PIP, f"{tree}{_EXTRAS}"])
         libraries.write_text(needs)
-        stamp.write_text(tree_digest())
-    elif not stamp.exists() or stamp.read_text() != tree_digest():
-        _run([python, *_PIP, "--force-reinstall", "--no-deps", str(TREE)])
-        stamp.write_text(tree_digest())
+        stamp.write_text(tree_digest(tree))
+    elif not stamp.exists() or stamp.read_text() != tree_digest(tree):
+        _run([python, *_PIP, "--force-reinstall", "--no-deps", str(tree)])
+        stamp.write_text(tree_digest(tree))
     return folder / "bin"
 
 
-def tree_digest() -> str:
+def tree_digest(tree: Path) -> str:
     """Return a digest of all that orch23 is installed from."""
-    hasher = hashlib.sha256((TREE / "pyproject.toml").read_bytes())
-    for path in sorted((TREE / "orch23").rglob("*")):
+    hasher = hashlib.sha256((tree / "pyproject.toml").read_bytes())
+    for path in sorted((tree / "orch23").rglob("*")):
         if path.is_file() and path.suffix != ".pyc":
-            hasher.update(f"{path.relative_to(TREE)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+            hasher.update(f"{path.relative_to(tree)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
     return hasher.hexdigest()
 
 
-def _run(argv: list[str]) -> None:
+def _run(argv: list[str]) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, env=kept
@@ -126,3 +158,4 @@ def _run(argv: list[str]) -> None:
         said = (done.stderr or done.stdout).strip().splitlines()
         message = f"{Path(argv[0]).name} ended with {done.returncode}: {said[-1] if said else 'it said nothing'}"
         raise InstallError(message)
+    return done.stdout

@@ -10,7 +10,9 @@ from bench.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class FromTree:
-    """orch23 itself, built from this tree."""
+    """orch23 itself, built from this tree, or from one of its commits."""
+
+    commit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,14 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         return found.sha256.hex() if found is not None else ""
 
     @property
+    def lock_file(self) -> tuple[str, int]:
+        """Give the digest of the lock file that the last build left, and its change time in ns, or 0."""
+        looks, path = self.unrest.looks, lock_path(Path(), self.unrest.looks.facts["pipeline"]).as_posix()
+        number = looks.paths.index(path) if path in looks.paths else -1
+        ctime = self.unrest.difference.touched.get(number, looks.ctimes[number]) if number >= 0 else 0
+        return self.lock_sha256, ctime
+
+    @property
     def began(self) -> Mapping[str, Json]:
         """Give what a build of everything says when it begins."""
         return cast("Mapping[str, Json]", self.reach.rows.head.began)

@@ -73,6 +73,9 @@ class Rest(Struct, kw_only=True):
         ended = self._events.get("run_finished")
         if ended is None or ended.data.get("exit_code") != 0 or self.console.argv[:1] != ("build",):
             return  # with options before the command it is not asked like this again
+        asked = question(str(Path.cwd()), list(self.console.argv))
+        if asked is None:
+            return
         part = self.project.part
         rest = self._after(build) if self._moved else self._as_it_was(build)
         if rest is None or "\x1b" in rest.told or (part is not None and self.project.loaded.warnings):
@@ -95,7 +98,7 @@ class Rest(Struct, kw_only=True):
         else:
             looks.facts = {
                 "root": str(root),
-                "question": question(str(here), list(self.console.argv)),
+                "question": asked,
                 "program": program(),
                 "encoding": sys.stderr.encoding,
                 "pipeline": self.project.pipeline.file,
@@ -253,10 +256,9 @@ def _journal(began: Event, ended: Event) -> dict[str, str]:
 def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
     """Return whether a file has these bytes."""
     try:
-        entry = workspace.entry(file)
+        return workspace.is_still(file, sha256)
     except SafetyError:  # a folder became a link
         return False
-    return entry is not None and entry.digest.sha256 == sha256
 
 
 def _program() -> Iterator[str]:

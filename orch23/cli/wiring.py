@@ -25,7 +25,7 @@ from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.claims import Claims
 from orch23.engine.commit import Committer
-from orch23.engine.confinement import Confinement, may_have_process, may_run_program
+from orch23.engine.confinement import Confinement, may_use_sandbox
 from orch23.engine.conversation import Conversations
 from orch23.engine.declared import declared_by_pipeline
 from orch23.engine.facts import FactFinder
@@ -127,7 +127,7 @@ class Project(Struct, frozen=True, kw_only=True):
         """Give what earlier builds left."""
         root, file = self.settings.root, self.pipeline.file
         if self.part is not None:
-            return PartialMemory(root, file, self.part.plan.order, self.part.lock_sha256)
+            return PartialMemory(root, file, self.part.plan.order, *self.part.lock_file)
         return WholeMemory(root, self.store.logs, file)
 
 
@@ -314,7 +314,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         if project.part is not None:
             project.part.check_age(store)
         sandbox = Sandbox(choose_once, closed=closed_places(project), allowed=request.allow_unsandboxed)
-        if any(may_have_process(node) or may_run_program(node) for node in pipeline.stages):
+        if any(map(may_use_sandbox, pipeline.stages)):
             sandbox.begin()  # it takes a while, and so does what follows
         store.sweep(whole=project.part is None)
         rooms = Rooms(store.rooms, store.sources, meter=project.settings.meter)
@@ -420,8 +420,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             missing=lambda: no_sandbox(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed(),
         ).check(session.world.plan, look)
-        nodes = session.world.plan.nodes.values()
-        tier = sandbox.tier if any(may_have_process(node) or may_run_program(node) for node in nodes) else "unused"
+        tier = sandbox.tier if any(map(may_use_sandbox, session.world.plan.nodes.values())) else "unused"
         observer.notice(_started(project, session, journal.run_id, jobs, tier))
         warning = sandbox_warning(tier)
         if warning is not None and store.tier_shown() != tier:

@@ -236,7 +236,7 @@ class Build(Struct, kw_only=True, dict=True):
         problems = expansion.problems if expansion else ()
         plan = None
         if expansion is not None and not problems:
-            plan, problems = extend(world.plan, node.name, expansion.stages, expansion.skipped)
+            plan, problems = extend(world.plan, {node.name: expansion.stages}, expansion.skipped)
         if plan is None or expansion is None:
             text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
             end = StageEnd(status="failed", text=text, code=ExitCode.INVALID, failure=text, problems=problems)

@@ -191,8 +191,10 @@ class Committer(Struct, dict=True):
         store = self.session.store
         written = self.session.memory.write(self.left, self.session.pipeline.name)
         self.left_sha256 = written.sha256
-        if written:
-            store.workspace.written([self.session.lock_path.relative_to(store.root).as_posix()])
+        if written.file is not None:
+            store.workspace.wrote(
+                self.session.lock_path.relative_to(store.root).as_posix(), written.sha256, written.file
+            )
 
     # ---- parts ----------------------------------------------------------------------------
 

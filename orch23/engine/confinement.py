@@ -89,6 +89,12 @@ def may_run_program(node: Stage | ForeachStage) -> bool:
     return isinstance(llm, Mapping) and "command" in llm
 
 
+def may_use_sandbox(node: Stage | ForeachStage) -> bool:
+    """Return whether something that a stage starts runs in the sandbox: all but the processes of `sandbox: off`."""
+    kept = node.sandbox if isinstance(node, Stage) else node.body.get("sandbox") != "off"
+    return may_run_program(node) or (kept and may_have_process(node))
+
+
 def _may_run_process(appraised: Appraised) -> bool:
     """Return whether a stage may run a process, also one that has not got all its inputs yet."""
     return isinstance(appraised.decision, Run | VerifyOnly | Maybe) and has_process(appraised.resolved.stage)

@@ -1,5 +1,7 @@
 """What earlier builds of a pipeline left to the next: its lock file and its history, all of it or a part."""
 
+import contextlib
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
@@ -76,13 +78,15 @@ class WholeMemory(Struct, frozen=True):
 class PartialMemory(Struct):
     """The records of some stages, where the build before found nothing to do: it left nothing else.
 
-    `sha256` is that of the lock file that the build before left, in hex. `_data` are its bytes, once it was read.
+    `sha256` is that of the lock file that the build before left, in hex. A file with the change
+    time `ctime_ns` still is that one; if that is 0, it is hashed. `_data` are its bytes, once it was read.
     """
 
     root: Path
     pipeline_file: str
     stages: Collection[str]
     sha256: str
+    ctime_ns: int = 0
     _data: bytes = b""
 
     @property
@@ -99,7 +103,7 @@ class PartialMemory(Struct):
         """
         place = self.lock_path
         self._data = read_regular(place) or b""
-        if digest_bytes(self._data).sha256 != self.sha256:
+        if not self._is_unchanged() and digest_bytes(self._data).sha256 != self.sha256:
             message = "the lock file was changed since the last build"
             hint = "build again: the whole of it is read then"
             raise CorruptStateError(Diagnostic(E_LOCK_DAMAGED, message, Location(str(place), 1, 1), hint))
@@ -115,4 +119,10 @@ class PartialMemory(Struct):
 
         """
         place = self.lock_path.relative_to(self.root).as_posix()
-        return write_some(self.root, place, lock, pipeline_name, self._data)
+        return write_some(self.root, place, lock, pipeline_name, self._data, is_unchanged=self._is_unchanged())
+
+    def _is_unchanged(self) -> bool:
+        """Return whether the file's change time shows that it is the one that the build before left."""
+        with contextlib.suppress(OSError):
+            return self.ctime_ns != 0 and os.lstat(self.lock_path).st_ctime_ns == self.ctime_ns
+        return False

@@ -145,7 +145,7 @@ class Keying(Struct, frozen=True, kw_only=True):
             return plan, ()
         text = None if source is None else data.decode("utf-8", errors="replace")
         found = expand(node, text, variables=plan.pipeline.vars, read_yaml=self.read_yaml, place=place)
-        more, problems = extend(plan, node.name, found.stages) if not found.problems else (None, found.problems)
+        more, problems = extend(plan, {node.name: found.stages}) if not found.problems else (None, found.problems)
         return (plan, ()) if more is None and source in moment.made.paths else (more, problems)
 
     def _manifest(self, plan: Plan, name: str, moment: Moment, sources: Sources) -> Manifest:

@@ -104,7 +104,7 @@ class Outlook(Struct):
             return False
         if expansion.problems:
             raise InvalidInputError(*expansion.problems)
-        plan, problems = extend(world.plan, node.name, expansion.stages, expansion.skipped)
+        plan, problems = extend(world.plan, {node.name: expansion.stages}, expansion.skipped)
         if plan is None:
             raise InvalidInputError(*problems)
         world.extend(plan)

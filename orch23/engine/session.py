@@ -167,21 +167,29 @@ def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:
 
 
 def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
-    """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once."""
+    """Expand every foreach over a static list or a file that no stage makes, so that its mistakes show at once.
+
+    They are expanded together: an expansion orders the whole plan. What one of them turns out not to make may be the
+    list of another.
+    """
     world = appraiser.world
     problems: list[Diagnostic] = []
-    for node in world.plan.unexpanded:
-        if source_producers(world.plan, node):
-            continue
-        expansion = expand_now(appraiser, node)
-        if expansion is None:
-            continue
-        plan, found = (None, expansion.problems)
-        if not expansion.problems:
-            plan, found = extend(world.plan, node.name, expansion.stages, expansion.skipped)
+    seen: set[str] = set()
+    while found := {
+        node.name: (node, expansion)
+        for node in world.plan.unexpanded
+        if node.name not in seen and not source_producers(world.plan, node)
+        if (expansion := expand_now(appraiser, node)) is not None
+    }:
+        seen |= found.keys()
+        problems += (problem for _, expansion in found.values() for problem in expansion.problems)
+        sound = {name: one for name, one in found.items() if not one[1].problems}
+        off = [skipped for _, expansion in sound.values() for skipped in expansion.skipped]
+        plan, wrong = extend(world.plan, {name: expansion.stages for name, (_, expansion) in sound.items()}, off)
+        problems += wrong
+        for node, expansion in sound.values():
             if declared_llm_of(node) is None:
-                found = (*found, *_item_providers(world.plan.pipeline, expansion.stages, check))
-        problems += found
+                problems += _item_providers(world.plan.pipeline, expansion.stages, check)
         if plan is not None:
             world.extend(plan)
     if not problems:  # what nobody makes any more is taken away, so it is no input

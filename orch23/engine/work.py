@@ -286,7 +286,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             problems += (*expansion.problems, *taken)
             if expansion.problems or taken:
                 continue
-            extended, found = extend(plan, node.name, expansion.stages)
+            extended, found = extend(plan, {node.name: expansion.stages})
             problems += found
             if extended is not None:
                 plan = extended

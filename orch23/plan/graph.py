@@ -104,8 +104,11 @@ def unknown_needs(pipeline: Pipeline, names: Collection[str]) -> tuple[Diagnosti
 
 
 def extend(
-    plan: Plan, stage: str, items: tuple[Stage, ...], off: tuple[SkippedStage, ...] = ()
+    plan: Plan, expansions: Mapping[str, tuple[Stage, ...]], off: Iterable[SkippedStage] = ()
 ) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-    """Return a new plan in which one more foreach is expanded, `off` being skipped, or what is wrong with that."""
+    """Return a new plan in which more foreach stages are expanded, `off` being skipped, or what is wrong with that.
+
+    All of it is ordered again: the order is a matter of what the plan holds, not of what was expanded first.
+    """
     skipped = (*plan.skipped.values(), *off)
-    return build_plan(plan.pipeline, {**plan.expansions, stage: items}, skipped, plan.compiled)
+    return build_plan(plan.pipeline, {**plan.expansions, **expansions}, skipped, plan.compiled)

@@ -25,6 +25,27 @@ LOGS = "logs"
 ENVIRONMENT = ("HOME", "PATH", "VIRTUAL_ENV")
 """What decisions take from the environment, besides every variable of `OPTIONS`."""
 OPTIONS = "ORCH23_"
+FLAGS = frozenset(
+    {
+        "--allow-unsandboxed",
+        "--downstream",
+        "--offline",
+        "--only",
+        "--overwrite-edited",
+        "--quiet",
+        "--replay",
+        "--until",
+        "--verbose",
+        "-q",
+        "-v",
+    }
+)
+VALUED = frozenset({"--budget", "--model", "--output", "--provider", "--set", "--vars"})
+"""The options of `build` that change nothing but what is decided, besides --jobs and --keep-going.
+
+A build with another option, such as one that is added later, is always decided. An option may be listed here if a build
+with it that found nothing to do finds nothing again, as long as the files and the environment stay as they are.
+"""
 _COMPLETE = "_ORCH23_COMPLETE"
 _PRIVATE = 0o600
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -75,33 +96,45 @@ def pid_line(pid: int) -> bytes:
     return b"%-*d\n" % (_PID_DIGITS, pid)
 
 
-def question(here: str, argv: list[str]) -> str:
+def question(here: str, argv: list[str]) -> str | None:
     """Return what is asked, and where: the same text for `build` and for the `plan` of it.
 
-    With how many jobs something would be done, and whether it would go on after a failure, is no part of it.
+    With how many jobs something would be done, and whether it would go on after a failure, is no part of it. None if
+    there is an option of which it is not known that a build with it can be answered: then it is decided.
     """
-    return "\n".join((here, *(word.replace("\\", "\\\\").replace("\n", "\\n") for word in _asked(argv[1:]))))
+    words = _asked(argv[1:])
+    if words is None:
+        return None
+    return "\n".join((here, *(word.replace("\\", "\\\\").replace("\n", "\\n") for word in words)))
 
 
-def _asked(words: list[str]) -> list[str]:
-    """Return the words of a command line without those options that do not matter to a build with nothing to do.
-
-    An option is kept where it may be the value of the option before it.
-    """
+def _asked(words: list[str]) -> list[str] | None:
+    """Return the words of a command line without those options that do not matter to a build with nothing to do."""
     kept: list[str] = []
-    number, may_take_value = 0, False
+    number = 0
     while number < len(words):
-        length = 0 if may_take_value else _unimportant(words[number : number + 2])
-        if length:
-            number += length
-            continue
         word = words[number]
         if word == "--":
             return kept + words[number:]
-        kept.append(word)
-        may_take_value = not may_take_value and word.startswith("-") and "=" not in word
-        number += 1
+        if length := _unimportant(words[number : number + 2]):
+            number += length
+            continue
+        length = _known(words[number : number + 2]) if word.startswith("-") and word != "-" else 1
+        if not length:
+            return None
+        kept += words[number : number + length]
+        number += length
     return kept
+
+
+def _known(words: list[str]) -> int:
+    """Return how many words the option takes that these begin with; 0 if it is not known."""
+    name, sign, _ = words[0].partition("=")
+    if sign:
+        return int(name in VALUED and name.startswith("--"))
+    if name in VALUED:
+        return 2 if words[1:] else 0
+    return int(name in FLAGS)
 
 
 def _unimportant(words: list[str]) -> int:
@@ -165,6 +198,8 @@ def _root(here: str) -> str | None:
 
 def _read(here: str, argv: list[str]) -> Looks | None:
     asked = question(here, argv)
+    if asked is None:
+        return None
     try:
         with open(place(asked), "rb") as stream:
             looks = looks_from(stream.read())

@@ -112,8 +112,10 @@ def open_file(root: Path, path: str) -> int | None:
         return None
 
 
-def replace_file(root: Path, path: str, data: bytes, mode: int) -> None:
+def replace_file(root: Path, path: str, data: bytes, mode: int) -> os.stat_result:
     """Replace a file's bytes below the root, durably and at once; the folders above it are made.
+
+    What is returned is the file as it was before it got its name, which changes its `st_ctime`.
 
     Raises:
         SafetyError: the path has a bad segment, or a directory of it is a link.
@@ -130,6 +132,7 @@ def replace_file(root: Path, path: str, data: bytes, mode: int) -> None:
             try:
                 write_all(descriptor, data)
                 os.fsync(descriptor)
+                written = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
             os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -138,6 +141,7 @@ def replace_file(root: Path, path: str, data: bytes, mode: int) -> None:
                 os.unlink(temp, dir_fd=parent)
             raise
         os.fsync(parent)
+    return written
 
 
 def open_regular(name: str | Path, parent: int | None = None) -> int | None:

@@ -67,17 +67,17 @@ def read_lock(path: Path) -> LockFile:
 
 
 class Written(NamedTuple):
-    """A lock file as it was left: whether it was written, and the sha256 of its bytes, in hex.
+    """A lock file as it was left: the sha256 of its bytes, in hex, and if it was written, the file that was.
 
     It is true if the file was written.
     """
 
-    changed: bool
     sha256: str
+    file: os.stat_result | None = None
 
     def __bool__(self) -> bool:
         """Return whether the file was written."""
-        return self.changed
+        return self.file is not None
 
 
 def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> Written:
@@ -90,9 +90,8 @@ def write_lock(root: Path, path: str, lock: LockFile, pipeline_name: str) -> Wri
     data = lock_text(lock, pipeline_name).encode("utf-8")
     source = open_file(root, path)
     if source is not None and read_all(source) == data:
-        return Written(changed=False, sha256=digest_bytes(data).sha256)
-    replace_file(root, path, data, 0o644)
-    return Written(changed=True, sha256=digest_bytes(data).sha256)
+        return Written(digest_bytes(data).sha256)
+    return Written(digest_bytes(data).sha256, replace_file(root, path, data, 0o644))
 
 
 def lock_digest(path: Path) -> str:
@@ -134,19 +133,21 @@ def read_some(path: Path, stages: Collection[str], data: bytes, *, is_known: boo
     return parse_lock(_EMPTY % b"".join(data[start:end] for start, end in spans.values()), str(path))
 
 
-def write_some(root: Path, path: str, lock: LockFile, pipeline_name: str, read: bytes) -> Written:
+def write_some(
+    root: Path, path: str, lock: LockFile, pipeline_name: str, read: bytes, *, is_unchanged: bool = False
+) -> Written:
     """Put these records in the place of those that the file has of their stages.
 
-    `read` is the file as it was read before. If it is another one now, the sha256 is empty: the records of the other
-    stages are then not those that were known.
+    `read` is the file as it was read before; with `is_unchanged` it still is that. If it is another one now, the sha256
+    is empty: the records of the other stages are then not those that were known.
 
     Raises:
         CorruptStateError: the file does not hold each of them once, as it was written.
         SafetyError: a directory of its path is a link.
 
     """
-    source = open_file(root, path)
-    before = read_all(source) if source is not None else b""
+    source = open_file(root, path) if not is_unchanged else None
+    before = read if is_unchanged else read_all(source) if source is not None else b""
     text = lock_text(lock, pipeline_name).encode("utf-8")
     fresh = _spans(text, lock.records, path)
     pieces, at = [], 0
@@ -158,9 +159,8 @@ def write_some(root: Path, path: str, lock: LockFile, pipeline_name: str, read: 
     data = b"".join((*pieces, before[at:]))
     sha256 = digest_bytes(data).sha256 if before == read else ""
     if data == before:
-        return Written(changed=False, sha256=sha256)
-    replace_file(root, path, data, 0o644)
-    return Written(changed=True, sha256=sha256)
+        return Written(sha256)
+    return Written(sha256, replace_file(root, path, data, 0o644))
 
 
 def _spans(

@@ -73,6 +73,7 @@ class Workspace:
         self._dangling: set[str] = set()
         self._unsettled: set[str] = set()
         self._written: set[str] = set()
+        self._wrote: set[str] = set()
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path, or None if that is no regular file.
@@ -237,6 +238,34 @@ class Workspace:
             if "" in self._walked:
                 self._walked[""] = ""
         self._written.update(changed)
+
+    def wrote(self, path: str, sha256: str, file: os.stat_result) -> None:
+        """Take what is at a path for the work of this build, as `written` does, and its digest for the one in hex.
+
+        `file` is what was given that name: another file, or other times but that of the renaming, count as an edit.
+        """
+        self.written([path])
+        now, then = self._look(path), _stamp_of(file)
+        if now is not None and sha256 and now._replace(ctime_ns=then.ctime_ns) == then:
+            with self._lock:
+                self._seen[path] = Seen(now, entry_of(now, sha256), now.mtime_ns)
+            self._wrote.add(path)
+
+    def is_still(self, path: str, sha256: str) -> bool:
+        """Return whether a file has the bytes of a digest in hex. One that this process wrote is not hashed again.
+
+        Should it be changed too soon after that for its times to show it, then `look_back` counts it as too young, so
+        that the next build hashes it.
+
+        Raises:
+            SafetyError: as for `entry`.
+
+        """
+        seen = self._seen.get(path) if path in self._wrote else None
+        if seen is not None and self._stamp(path) == seen.stamp:
+            return seen.entry.digest.sha256 == sha256
+        entry = self.entry(path)
+        return entry is not None and entry.digest.sha256 == sha256
 
     @property
     def written_paths(self) -> Collection[str]:

@@ -370,6 +370,20 @@ def test_without_any_tier_a_pipeline_without_processes_is_built(project: Project
     assert "sandbox: unused" in outcome.err
 
 
+def test_a_pipeline_whose_processes_are_all_allowed_to_run_without_tries_no_sandbox(project: Project) -> None:
+    off = {"outputs": ["b"], "shell": "echo b > b", "sandbox": "off"}
+    each = {"foreach": {"in": ["x"]}, "outputs": ["${{ item }}"], "shell": "echo > ${{ item }}", "sandbox": "off"}
+    project.write(pipeline(b=off, each=each))
+    with patch(SELF_TEST, side_effect=AssertionError("nobody has to know")):
+        outcome = project.build(ALLOWED)
+    assert (outcome.code, project.exists("b"), project.exists("x")) == (0, True, True)
+    assert "sandbox: unused" in outcome.err
+    project.write(pipeline(b=off, each=each, c={"outputs": ["c"], "shell": "echo c > c"}))
+    outcome = project.build(ALLOWED)
+    assert outcome.code == 0
+    assert "sandbox: unused" not in outcome.err
+
+
 def test_without_any_tier_what_is_fresh_stays_fresh(project: Project) -> None:
     project.write(pipeline(a={"shell": "echo a > a"}))
     assert project.build().code == 0

@@ -101,7 +101,7 @@ def test_all_that_any_item_waits_for_comes_before_the_first_one():
 def test_a_foreach_comes_after_the_maker_of_its_list_and_so_do_its_items():
     plan = planned(stage("zlist", writes=("list.json",)), foreach())
     assert plan.order == ("zlist", "each")
-    more, problems = extend(plan, "each", (item("a", writes=("w/a",)), item("b", writes=("w/b",))))
+    more, problems = extend(plan, {"each": (item("a", writes=("w/a",)), item("b", writes=("w/b",)))})
     assert not problems
     assert more is not None
     assert more.order == ("zlist", "each@a", "each@b")
@@ -195,7 +195,7 @@ def test_needs_between_two_foreach_over_one_list_join_item_to_item_unless_all_ar
             )
             for key in "ab"
         )
-        plan, problems = extend(plan, name, items)
+        plan, problems = extend(plan, {name: items})
         assert plan is not None, problems
     assert plan.upstream["two@a"] == ("one@a",)
     assert plan.upstream["all@a"] == ("one@a", "one@b")
@@ -427,11 +427,11 @@ def test_an_item_whose_twin_is_switched_off_waits_for_no_other_item():
     twins = (foreach("one"), foreach("two", writes=("v/**",), needs=("one",)))
     plan = planned(*twins)
     plan, problems = extend(
-        plan, "one", (item("a", "one", writes=("w/a",)),), (SkippedStage(name="one@b", kind="shell"),)
+        plan, {"one": (item("a", "one", writes=("w/a",)),)}, (SkippedStage(name="one@b", kind="shell"),)
     )
     assert plan is not None, problems
     items = tuple(item(key, "two", writes=(f"v/{key}",)) for key in "ab")
-    plan, problems = extend(plan, "two", tuple(replace(one, needs=("one",)) for one in items))
+    plan, problems = extend(plan, {"two": tuple(replace(one, needs=("one",)) for one in items)})
     assert plan is not None, problems
     assert (plan.upstream["two@a"], plan.upstream["two@b"]) == (("one@a",), ())
 

@@ -138,7 +138,7 @@ def test_items_of_a_foreach_belong_to_its_group() -> None:
         )
         for key in "xy"
     )
-    plan, problems = extend(plan, "each", items)
+    plan, problems = extend(plan, {"each": items})
     assert plan is not None, problems
     assert plan.upstream["r"] == ("a", "each@x", "each@y")
     assert plan.groups == {"g": ("a", "each@x", "each@y")}

@@ -45,7 +45,7 @@ def unexpanded():
 
 
 def expanded():
-    plan, problems = extend(unexpanded(), "each", ITEMS)
+    plan, problems = extend(unexpanded(), {"each": ITEMS})
     assert plan is not None, problems
     return plan
 

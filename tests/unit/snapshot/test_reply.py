@@ -2,10 +2,15 @@
 
 import pytest
 
-from orch23.snapshot.reply import question
+from orch23.cli.build import build
+from orch23.snapshot.reply import FLAGS, VALUED, question
+
+DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample"}
+"""The options with which a build is decided each time."""
+WITHOUT_PART = {"--jobs", "-j", "--keep-going", "-k"}
 
 
-def asked(line: str) -> str:
+def asked(line: str) -> str | None:
     return question("/here", ["build", *line.split(" ")] if line else ["build"])
 
 
@@ -25,16 +30,11 @@ def test_the_number_of_jobs_and_going_on_do_not_matter(line: str) -> None:
         ("1 2", "2 1"),
         ("-j 4 1", "-j 1 4"),
         ("-j 4 1", "2"),
-        ("-j", ""),
-        ("-jx", ""),
-        ("-j0", ""),
-        ("-j 0", ""),
-        ("--jobs", ""),
-        ("--jobs=", ""),
-        ("--jobs 4x", ""),
-        ("--set -j 4", "--set"),
+        ("--output -j", "--output"),
         ("--model -k p.yaml", "--model p.yaml"),
         ("--vars -j4 p.yaml", "--vars p.yaml"),
+        ("--set=a=b", "--set=a=c"),
+        ("-q", ""),
         ("-- -k", "--"),
         ("one two", "one\ntwo"),
         ("one\\ntwo", "one\ntwo"),
@@ -48,3 +48,38 @@ def test_everything_else_matters(line: str, other: str) -> None:
 
 def test_a_number_that_is_a_stage_is_kept_beside_the_number_of_jobs() -> None:
     assert asked("-j 4 1") == asked("1") == asked("1 --jobs=2")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *sorted(DECIDED),
+        "--new",
+        "--new=1",
+        "-x",
+        "-qv",
+        "-j",
+        "-jx",
+        "-j0",
+        "-j 0",
+        "--jobs",
+        "--jobs=",
+        "--jobs 4x",
+        "--set",
+        "--quiet=1",
+        "one --new two",
+        "--set a=b --new",
+    ],
+)
+def test_what_is_not_known_is_decided(line: str) -> None:
+    assert asked(line) is None
+
+
+def test_every_option_of_build_is_known_or_decided() -> None:
+    """An option that is added has to be put into one of the lists: without thought it is in none, and is decided."""
+    options = {name: one for one in build.params for name in one.opts if name.startswith("-")}
+    groups = [FLAGS, VALUED, DECIDED, WITHOUT_PART]
+    assert set(options) == set().union(*groups)
+    assert sum(map(len, groups)) == len(options)
+    assert {name for name, one in options.items() if getattr(one, "is_flag", False)} >= FLAGS
+    assert not {name for name, one in options.items() if getattr(one, "is_flag", False)} & VALUED

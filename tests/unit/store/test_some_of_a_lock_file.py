@@ -1,11 +1,15 @@
 """A part of a lock file is read and written as the whole would be."""
 
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.engine.memory import PartialMemory
+from orch23.model.digest import digest_bytes
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
 from orch23.store.lock_file import lock_text, read_lock, read_some, write_lock, write_some
@@ -61,3 +65,48 @@ def test_without_the_file_there_is_no_part_of_it(tmp_path: Path) -> None:
     with pytest.raises(CorruptStateError):
         read_some(tmp_path / "x.lock", ["b"], b"")
     assert read_lock(tmp_path / "x.lock") == LockFile()
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    write_lock(tmp_path, "x.lock", LockFile({name: record(name) for name in "abc"}), "p")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("is_known", "hashed"), [(True, 0), (False, 1)])
+def test_a_lock_file_with_the_known_change_time_is_not_hashed(left: Path, *, is_known: bool, hashed: int) -> None:
+    file = left / "x.lock"
+    memory = PartialMemory(left, "x.yaml", ["b"], digest_bytes(file.read_bytes()).sha256)
+    memory.ctime_ns = file.stat().st_ctime_ns if is_known else 0
+    with patch("orch23.engine.memory.digest_bytes", side_effect=digest_bytes) as counted:
+        lock, _ = memory.read()
+    assert (set(lock.records), counted.call_count) == ({"b"}, hashed)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_edit_of_the_lock_file_since_the_last_build_is_seen(left: Path, *, is_known: bool) -> None:
+    file = left / "x.lock"
+    data, ctime_ns = file.read_bytes(), file.stat().st_ctime_ns if is_known else 0
+    file.write_bytes(data + b"\n")
+    os.utime(file)  # by now its change time is another, also where clocks are coarse
+    while file.stat().st_ctime_ns == ctime_ns:
+        os.utime(file)
+    with pytest.raises(CorruptStateError, match="was changed since the last build"):
+        PartialMemory(left, "x.yaml", ["b"], digest_bytes(data).sha256, ctime_ns).read()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_edit_of_the_lock_file_since_it_was_read_is_kept_and_the_digest_is_unknown(
+    left: Path, *, is_known: bool
+) -> None:
+    file = left / "x.lock"
+    data, ctime_ns = file.read_bytes(), file.stat().st_ctime_ns if is_known else 0
+    memory = PartialMemory(left, "x.yaml", ["b"], digest_bytes(data).sha256, ctime_ns)
+    lock, _ = memory.read()
+    edited = data.replace(b'\n  "~": null', b'\n\n  "~": null')
+    assert edited != data
+    file.write_bytes(edited)
+    while file.stat().st_ctime_ns == ctime_ns:
+        os.utime(file)
+    assert memory.write(lock, "p").sha256 == ""
+    assert file.read_bytes() == edited

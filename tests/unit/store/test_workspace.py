@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.paths import is_ignored, match
-from orch23.snapshot.looks import RACY_NS, Looks
+from orch23.snapshot.looks import RACY_NS, Looks, detail_from
+from orch23.store.beneath import replace_file
 from orch23.store.index import Index
 from orch23.store.workspace import TABLE, Workspace
 
@@ -407,3 +408,43 @@ def test_a_folder_that_became_a_link_is_not_remembered(tmp_path: Path) -> None:
     assert workspace.entry("gone/a") is None
     (tmp_path / "gone").symlink_to("real")
     assert not is_remembered(workspace, tmp_path)
+
+
+def test_a_file_that_this_build_wrote_with_a_known_digest_is_not_hashed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, seen = Workspace(tmp_path, None), hashed(monkeypatch)
+    workspace.wrote("d/a", digest_bytes(b"one").sha256, replace_file(tmp_path, "d/a", b"one", 0o644))
+    assert workspace.is_still("d/a", digest_bytes(b"one").sha256)
+    assert not workspace.is_still("d/a", digest_bytes(b"two").sha256)
+    assert seen == []
+    looks = Looks(tmp_path.stat().st_ctime_ns + 10 * RACY_NS)
+    assert workspace.look_back(looks)
+    assert (looks.paths, looks.ctimes) == (["d/a"], [0]), "its times are too young to show another edit"
+    assert detail_from(looks.detail(0)).sha256.hex() == digest_bytes(b"one").sha256
+
+
+@pytest.mark.parametrize("text", ["two", "longer"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_edit_of_what_this_build_wrote_is_seen(tmp_path: Path, text: str, when: str) -> None:
+    workspace = Workspace(tmp_path, None)
+    written = replace_file(tmp_path, "a", b"one", 0o644)
+
+    def edit() -> None:
+        put(tmp_path, "a", text)
+        os.utime(tmp_path / "a", ns=(0, written.st_mtime_ns + 1))
+
+    if when == "before":
+        edit()
+    workspace.wrote("a", digest_bytes(b"one").sha256, written)
+    if when == "after":
+        edit()
+    assert not workspace.is_still("a", digest_bytes(b"one").sha256)
+    assert workspace.is_still("a", digest_bytes(text.encode()).sha256)
+
+
+def test_a_file_that_is_gone_is_not_still_what_was_written(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path, None)
+    workspace.wrote("a", digest_bytes(b"one").sha256, replace_file(tmp_path, "a", b"one", 0o644))
+    (tmp_path / "a").unlink()
+    assert not workspace.is_still("a", digest_bytes(b"one").sha256)

@@ -1,0 +1,56 @@
+"""Lists that nobody makes are expanded together: what one expansion costs is paid once."""
+
+from unittest.mock import patch
+
+import pytest
+
+from orch23.plan.graph import extend
+from tests.e2e.pipelines import ends, green
+from tests.project import Project
+
+PIPELINE = """\
+version: 1
+stages:
+  above:
+    foreach: {from: gen/list.yaml}
+    outputs: ["above/${{ item }}.txt"]
+    shell: [touch, "above/${{ item }}.txt"]
+  below:
+    foreach: {in: [x, y]}
+    outputs: ["gen/${{ item }}.yaml"]
+    shell: [touch, "gen/${{ item }}.yaml"]
+  plain:
+    foreach: {in: [z]}
+    outputs: ["plain/${{ item }}.txt"]
+    shell: [touch, "plain/${{ item }}.txt"]
+"""
+
+
+@pytest.fixture
+def listed(project: Project) -> Project:
+    """Give a project in which the list of `above` may be an item's output until `below` is expanded."""
+    return project.write({"pipeline.yaml": PIPELINE, "gen/list.yaml": "[a, b]\n"})
+
+
+def test_lists_are_expanded_together_and_then_those_that_turn_out_to_be_nobodys(listed: Project) -> None:
+    with patch("orch23.engine.session.extend", side_effect=extend) as extended:
+        assert listed.plan() == {
+            "above@a": "run",
+            "above@b": "run",
+            "below@x": "run",
+            "below@y": "run",
+            "plain@z": "run",
+        }
+    assert [sorted(call.args[1]) for call in extended.call_args_list] == [["below", "plain"], ["above"]]
+    green(listed.build())
+    assert set(ends(listed)) == {"above@a", "above@b", "below@x", "below@y", "plain@z"}
+    assert set(listed.plan().values()) == {"fresh"}
+
+
+def test_the_mistakes_of_all_lists_are_told_at_once(listed: Project) -> None:
+    text = PIPELINE.replace("[z]", "[z, z]").replace("[x, y]", "[x, '..']")
+    listed.write({"pipeline.yaml": text.replace("gen/list.yaml", "gone.yaml")})
+    outcome = listed.build()
+    assert outcome.code == 65
+    for name in ("gone.yaml", "below: item 1", "plain: items 0 and 1"):
+        assert name in outcome.err, outcome.err
