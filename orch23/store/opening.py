@@ -6,7 +6,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +59,8 @@ KEEP_VARIABLE = "ORCH23_GC_KEEP"
 DEFAULT_CAP_BYTES = 10_000_000_000
 """The size down to which `gc` clears a store, unless that variable says another."""
 _NOTED = "writing.json"
-_BATCH = 500
+_WINDOW = 1 << 20  # bytes that are searched at once
+_OVERLAP = 1 << 18
 
 
 class Disk(Struct, frozen=True):
@@ -269,10 +269,27 @@ def open_store(root: Path, meter: Meter = silent, contents: ContentStore | None 
 
 
 def any_suspected(rows: Mapping[bytes, bytes | None], suspects: Callable[[Iterable[str]], bool]) -> bool:
-    """Return whether there may be a secret in the rows of a table. They are searched in batches, to save memory."""
-    texts = (data.decode("utf-8", "replace") for pair in rows.items() for data in pair if data)
-    batches = iter(lambda: tuple(islice(texts, _BATCH)), ())
-    return any(map(suspects, batches))
+    """Return whether there may be a secret in the rows of a table. They are searched in parts, to save memory.
+
+    A secret is found wherever it is cut: parts of a row overlap by more than an environment variable can hold.
+    """
+    parts: list[str] = []
+    size_bytes = 0
+    for data in (data for pair in rows.items() for data in pair if data):
+        for at in _starts(len(data)):
+            part = data[at : at + _WINDOW]
+            if size_bytes + len(part) > _WINDOW:
+                if suspects(parts):
+                    return True
+                parts, size_bytes = [], 0
+            parts.append(part.decode("utf-8", "replace"))
+            size_bytes += len(part)
+    return suspects(parts)
+
+
+def _starts(size_bytes: int) -> range:
+    """Return where the parts of a row begin: each but the last is a whole window."""
+    return range(0, max(size_bytes - _OVERLAP, 1), _WINDOW - _OVERLAP)
 
 
 def _close_up(folder: Path) -> None:

@@ -52,6 +52,7 @@ def lock(*records: Record) -> LockFile:
 def test_records_survive_the_lock_file(records: dict[str, Record], retained: dict[str, Record]) -> None:
     made = LockFile(records, {name: msgspec.structs.replace(one, failed=True) for name, one in retained.items()})
     text = lock_text(made, "todo")
+    assert text == json.dumps(json.loads(text), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     assert parse_lock(text.encode(), "x.lock") == made
     assert lock_text(parse_lock(text.encode(), "x.lock"), "todo") == text
 
