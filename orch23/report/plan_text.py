@@ -26,10 +26,10 @@ def plan_text(view: PlanView, style: Style, *, verbose: bool = False) -> str:
         lines += _skipped(view, style)
         return "\n".join(lines) + "\n"
     shown = view.lines if verbose or view.stage_count <= MOST_DULL_LINES else view.stale
-    width = _width(shown)
-    lines += [f"   {'stage':<{width}}  {'action':<{_action_width(shown)}} why"]
+    width, action_width = _width(shown), _action_width(shown)
+    lines += [f"   {'stage':<{width}}  {'action':<{action_width}} why"]
     for line in shown:
-        lines += _line(line, width, style, verbose=verbose, action_width=_action_width(shown))
+        lines += _line(line, width, style, verbose=verbose, action_width=action_width)
     lines += _footer(view)
     return "\n".join(lines) + "\n"
 
@@ -40,9 +40,10 @@ def status_text(view: PlanView, style: Style) -> str:
         lines = [f"{visible(view.name)}: up to date ({_how_many(view)})", *_skipped(view, style)]
         return "\n".join(lines) + "\n"
     lines = [f"{visible(view.name)}: {count(len(view.lines), 'stage')}: {counts(view.counts())}"]
-    width = _width(view.lines)
-    for line in view.stale:
-        lines += _line(line, width, style, verbose=False, action_width=_action_width(view.stale))
+    width, stale = _width(view.lines), view.stale
+    action_width = _action_width(stale)
+    for line in stale:
+        lines += _line(line, width, style, verbose=False, action_width=action_width)
     lines += [*_skipped(view, style), *_dead(view), *_released(view)]
     return "\n".join(lines) + "\n"
 

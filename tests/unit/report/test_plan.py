@@ -1,8 +1,10 @@
 """A plan as text and as JSON says what each stage would do, why, and how much."""
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -98,6 +100,32 @@ def test_a_plan_with_nothing_to_do_is_one_line() -> None:
     assert plan_text(quiet, PLAIN).count("\n") == 1
     assert status_text(quiet, PLAIN) == "demo: up to date (2 stages)\n"
     assert quiet.is_quiet
+
+
+@pytest.mark.parametrize("text_of", [plan_text, status_text])
+def test_the_work_of_a_text_grows_as_its_stages_do(text_of: Callable[[PlanView, Style], str]) -> None:
+    def calls(stages: int) -> int:
+        shown = PlanView(
+            name="demo", file="p.yaml", lines=tuple(line(f"s{number}") for number in range(stages)), models=()
+        )
+        counted = 0
+
+        def count(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal counted
+            counted += event == "call"
+
+        sys.setprofile(count)
+        try:
+            text_of(shown, PLAIN)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(400) < 2.5 * calls(200)
+
+
+def line(stage: str) -> PlanLine:
+    return PlanLine(stage=stage, kind="shell", decision=Run((Reason("input_changed", "in.txt"),)))
 
 
 def test_dead_files_are_something_to_do() -> None:
