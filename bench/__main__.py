@@ -123,6 +123,7 @@ def _asked(argv: Sequence[str] | None) -> tuple[Form, bool]:
     form = SHORT if given.form == "short" else LONG
     if given.sizes:
         form = replace(form, sizes=tuple(int(size) for size in given.sizes.split(",")))
+        form = replace(form, limits=replace(form.limits, budget_s=math.inf))
     if given.tools:
         names = tuple(given.tools.split(","))
         if unknown := [name for name in names if name not in BY_NAME]:

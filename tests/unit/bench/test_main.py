@@ -1,5 +1,6 @@
 """Which tools the bench leads through which sizes."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from bench import __main__ as main
 from bench import environments
-from bench.__main__ import LONG
+from bench.__main__ import LONG, SHORT
 from bench.tool import FromTree
 from tests.template_repository import git
 
@@ -23,6 +24,11 @@ def test_slow_tools_can_be_left_out_of_large_sizes() -> None:
     assert form.takes_part("DVC", 1_000)
     assert not form.takes_part("DVC", 10_000)
     assert form.takes_part("doit", 10_000)
+
+
+def test_sizes_that_are_asked_for_are_all_measured() -> None:
+    assert main._asked(["short"])[0].limits.budget_s == SHORT.limits.budget_s < math.inf
+    assert main._asked(["short", "--sizes", "100,10000"])[0].limits.budget_s == math.inf
 
 
 def test_a_commit_takes_part_beside_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
