@@ -95,8 +95,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S0-03": (
         M(
             "orch23/model/pipeline.py",
-            "class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):",
-            "class Pipeline(Struct, omit_defaults=True, kw_only=True):",
+            "class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):",
+            "class Pipeline(Struct, omit_defaults=True, kw_only=True, dict=True):",
         ),
     ),
     "S0-04": (
@@ -345,8 +345,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-04": (
         M(
             "orch23/model/pipeline.py",
-            "class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):",
-            "class Pipeline(Struct, omit_defaults=True, kw_only=True):",
+            "class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):",
+            "class Pipeline(Struct, omit_defaults=True, kw_only=True, dict=True):",
         ),
     ),
     "S2-05": (

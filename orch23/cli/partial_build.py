@@ -19,7 +19,6 @@ from orch23.engine.dependency_index import (
     reach,
 )
 from orch23.engine.memory import lock_path
-from orch23.engine.transcripts import transcript_folders
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.pipeline import LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
@@ -241,7 +240,7 @@ def _rows(
 
 
 def _without_stages(pipeline: Pipeline) -> Pipeline:
-    folders = transcript_folders(pipeline)
+    folders = pipeline.transcript_folders
     return msgspec.structs.replace(pipeline, stages=(), skipped=(), locations={}, transcripts=folders)
 
 

@@ -34,7 +34,6 @@ from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
 from orch23.engine.preview import Preview, check_claims, preview
 from orch23.engine.readiness import Readiness, llm_steps
 from orch23.engine.session import Machinery, Session, open_session, sound_part
-from orch23.engine.transcripts import transcript_folders
 from orch23.engine.work import Worker
 from orch23.execute.launch import Launcher, PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
@@ -483,7 +482,7 @@ def programs_of(project: Project, sandbox: Sandbox, request: BuildRequest) -> Pr
         launcher=launcher,
         no_sandbox=missing,
         written=lambda: store.workspace.written_paths,
-        ignored=(lock, *transcript_folders(pipeline)),
+        ignored=(lock, *pipeline.transcript_folders),
     )
 
 
@@ -515,7 +514,7 @@ def sweep_committed(project: Project) -> None:
     """Remove what a killed build left beside the files that are committed: the lock file and the transcripts."""
     root, pipeline = project.store.root, project.pipeline
     folders = {lock_path(root, pipeline.file).parent}
-    for place in transcript_folders(pipeline):
+    for place in pipeline.transcript_folders:
         folders |= {root / place, root / place / "originals"}
     for folder in sorted(folders):
         sweep_temps(folder)

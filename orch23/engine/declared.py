@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from orch23.decide.protected import Declared
 from orch23.engine.session import Session
-from orch23.engine.transcripts import transcript_folders
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.pipeline import ForeachStage, Pipeline, SkippedStage, Stage
 from orch23.model.plan import Plan
@@ -21,7 +20,7 @@ _Node = Stage | ForeachStage | SkippedStage
 
 def own_files(pipeline: Pipeline) -> tuple[str, ...]:
     """Return patterns of the files that say what to do and what was done: they are protected wherever they are."""
-    return (pipeline.file, _lock(pipeline), *(f"{place.rstrip('/')}/" for place in transcript_folders(pipeline)))
+    return (pipeline.file, _lock(pipeline), *(f"{place.rstrip('/')}/" for place in pipeline.transcript_folders))
 
 
 def _lock(pipeline: Pipeline) -> str:

@@ -6,7 +6,6 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from orch23.engine.locked import Locked
-from orch23.engine.transcripts import transcript_folders
 from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import Orch23Error
 from orch23.model.pipeline import Pipeline
@@ -121,7 +120,7 @@ class Ownership(Struct):
         """Return the outputs of a record that a user wrote; of an older record the exchange tells, and it means all."""
         if record.accepted or len(record.exchanges) != 1:
             return record.accepted
-        for folder in (*transcript_folders(self.pipeline), None):
+        for folder in (*self.pipeline.transcript_folders, None):
             try:
                 exchange = self.store.exchanges.get(record.exchanges[0], folder)
             except Orch23Error:  # a damaged transcript is reported where its response is needed

@@ -14,7 +14,6 @@ from orch23.engine.claims import Claims
 from orch23.engine.locked import Locked
 from orch23.engine.ownership import Git, NoGit, Ownership
 from orch23.engine.proof import is_proven
-from orch23.engine.transcripts import transcript_folders
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError, SafetyError
@@ -446,7 +445,7 @@ class World(Struct, dict=True):
         started = (base.start for record in self.former.values() for base in record.bases.values())
         if entry not in self._originals.values() and entry not in started:
             return None
-        folders = transcript_folders(self.plan.pipeline)
+        folders = self.plan.pipeline.transcript_folders
         found = (self.store.exchanges.get_original(entry.digest, folder) for folder in (*folders, None))
         return next((data for data in found if data is not None), None)
 

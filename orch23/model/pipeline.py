@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import cached_property
 from typing import Literal, TypeAlias, assert_never
 
 from msgspec import Struct, field
@@ -405,7 +406,7 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.name.partition("@")[0]
 
 
-class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):
     """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place.
 
     If `stages` are some of the document's, `transcripts` are the folders of recorded answers of all of them.
@@ -423,6 +424,20 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True):
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
     transcripts: tuple[str, ...] = ()
+
+    @cached_property
+    def transcript_folders(self) -> tuple[str, ...]:
+        """Return the folders that the declared stages name, sorted; of a foreach also where it has no items today."""
+        found: set[str] = set(self.transcripts)
+        for stage in self.stages:
+            if isinstance(stage, ForeachStage):
+                llm = stage.body.get("llm")
+                place = llm.get("transcripts") if isinstance(llm, Mapping) else None
+            else:
+                place = stage.step.transcripts if isinstance(stage.step, LLMStep) else None
+            if isinstance(place, str):
+                found.add(place)
+        return tuple(sorted(found))
 
     def locate(self, *path: str | int) -> Location | None:
         """Return the place of a node, or of its nearest ancestor that has one. `code@T1` is found as `code`."""

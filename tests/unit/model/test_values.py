@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
 from orch23.model.event import EVENT_TYPES
 from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
 from orch23.model.manifest import Reason, core_of, identity_of, is_verify, key_of
-from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, ShellStep, Stage, Verify
+from orch23.model.pipeline import Foreach, ForeachStage, LLMStep, PathInput, Pipeline, ShellStep, Stage, Verify
 from orch23.model.record import LockFile, Record
 from orch23.model.step_limits import StepLimits
 
@@ -268,3 +269,20 @@ def test_missing_bytes_say_what_they_are_about() -> None:
 
 def test_digests_sort_by_content() -> None:
     assert Digest("a", 9) < Digest("b", 1)
+
+
+def test_where_a_pipeline_keeps_its_transcripts_is_found_once() -> None:
+    llm = LLMStep(provider="scripted", model="m", prompt="p", transcripts="kept/b")
+    stages = (
+        Stage(name="a", step=llm),
+        ForeachStage(
+            name="each",
+            foreach=Foreach(source="l.json"),
+            kind="llm",
+            body={"llm": {"transcripts": "kept/a"}},
+        ),
+    )
+    pipeline = Pipeline(name="p", file="p.yaml", stages=stages, transcripts=("kept/c",))
+    assert pipeline.transcript_folders == ("kept/a", "kept/b", "kept/c")
+    assert pipeline.transcript_folders is pipeline.transcript_folders  # it is asked for with every stage
+    assert msgspec.msgpack.encode(pipeline) == msgspec.msgpack.encode(replace(pipeline))
