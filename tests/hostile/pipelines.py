@@ -74,7 +74,9 @@ PIPELINES: dict[str, Case] = {
         "more are not shown",
         complaints=50,
     ),
-    "more vars than anyone declares": text(V + "vars:\n" + "".join(f"  a{n}: 1\n" for n in range(9_000)), "E805", NAME),
+    "more vars than anyone declares": text(
+        GREEN + "vars:\n" + "".join(f"  a{n}: 1\n" for n in range(9_000)), "E805", NAME
+    ),
     "deep by indentation": text("".join(" " * n + f"a{n}:\n" for n in range(300)), "E805", f"{NAME}:65:"),
     "a thousand closed brackets": text(V + "vars: {a: " + "[" * 1000 + "]" * 1000 + "}\n", "E805", f"{NAME}:2:73"),
     "closing what was not open": text("]" * 100_000, "E801", f"{NAME}:1:1"),
