@@ -77,9 +77,11 @@ docs: $(VENV)/.orch23-test ## write the generated pages anew
 define PAGES
 from pathlib import Path
 from orch23.cli.catalogue import diagnostics_page
+from orch23.cli.event_reference import events_page
 from orch23.cli.reference import commands_page
 from orch23.load.reference import reference_page
 pages = {"pipeline-reference": reference_page, "commands": commands_page, "diagnostics": diagnostics_page}
+pages["events"] = events_page
 for name, page in pages.items():
     Path("docs", name + ".md").write_text(page(), encoding="utf-8")
 endef

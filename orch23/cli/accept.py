@@ -28,12 +28,12 @@ def accept(
     from orch23.cli.opening import open_one_stage  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import BuildRequest, building  # noqa: PLC0415 - heavy
     from orch23.engine.accept import accept as accept_edit  # noqa: PLC0415 - heavy
-    from orch23.model.event import Event  # noqa: PLC0415 - beside it
+    from orch23.model.event import Event, RunFinished, RunStatus  # noqa: PLC0415 - beside it
 
     project, stage = open_one_stage(console, wanted)
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
     with building(project, request, screen_of(console, project.pipeline, "plain")) as build:
         code = accept_edit(build, stage)
-        status = "ok" if code == ExitCode.OK else "failed"
-        build.observer.notice(Event("run_finished", status, data={"status": status, "exit_code": int(code)}))
+        status: RunStatus = "ok" if code == ExitCode.OK else "failed"
+        build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))
     return code

@@ -6,7 +6,7 @@ from decimal import Decimal, InvalidOperation
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
-from orch23.model.event import Event
+from orch23.model.event import Amount, CallSettled, Event, LlmResponse
 from orch23.report.figures import count
 from orch23.report.money import money
 
@@ -26,26 +26,24 @@ class Cost(Struct, kw_only=True):
 
     def add(self, event: Event) -> None:
         """Count one event of the journal, if it is about money."""
-        data = event.data
-        match event.type:
-            case "llm_response" if data.get("replayed") is True:
+        match event.data:
+            case LlmResponse(replayed=True) as told:
                 self.recorded += 1
-                self.saved = _plus(self.saved, data.get("cost"))
-            case "llm_response":
+                self.saved = _plus(self.saved, told.cost)
+            case LlmResponse() as told:
                 self.calls += 1
-                self.paid = _plus(self.paid, data.get("cost"))
-            case "call_settled" if data.get("forfeited") is True:
+                self.paid = _plus(self.paid, told.cost)
+            case CallSettled(forfeited=True, cost=cost):
                 self.calls += 1
                 self.unanswered += 1
-                self.paid = _plus(self.paid, data.get("cost"))
+                self.paid = _plus(self.paid, cost)
                 return
             case _:
                 return
-        self.input_tokens += _whole(data.get("input_tokens"))
-        self.output_tokens += _whole(data.get("output_tokens"))
-        prices = data.get("prices")
-        if isinstance(prices, str) and prices:
-            self.prices[prices] = None
+        self.input_tokens += told.input_tokens
+        self.output_tokens += told.output_tokens
+        if told.prices:
+            self.prices[told.prices] = None
 
     @property
     def is_empty(self) -> bool:
@@ -100,16 +98,12 @@ def costs_text(stage: str, costs: Iterable[Cost]) -> str:
     return "".join([*lines, *(f"prices: {one}\n" for one in prices)])
 
 
-def _plus(amount: Decimal | None, cost: Json) -> Decimal | None:
+def _plus(amount: Decimal | None, cost: Amount) -> Decimal | None:
     try:
-        more = Decimal(cost) if isinstance(cost, str) else None
+        more = Decimal(cost) if cost is not None else None
     except InvalidOperation:
         more = None
     return None if amount is None or more is None else amount + more
-
-
-def _whole(value: Json) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def facts_of(stage: str, costs: Iterable[Cost]) -> Mapping[str, Json]:

@@ -10,6 +10,7 @@ from orch23.engine.memory import lock_path
 from orch23.engine.preview import preview
 from orch23.model.decision import Fresh, Restore, VerifyOnly
 from orch23.model.errors import CorruptStateError, Orch23Error
+from orch23.model.event import StageDecided, StageFinished, StageHeld, StageStarted
 from orch23.model.record import Record
 from orch23.store.collection import Needs
 from orch23.store.journal import interrupted_journals, journals, newest_journal, pipeline_of
@@ -56,9 +57,11 @@ def _by_journals(found: _Found, logs: Path, name: str) -> None:
     """Take the results of the newest run, and of those that were cut off: no lock file may have them yet."""
     runs = [newest_journal(logs, name), *(lines for _, lines in interrupted_journals(logs, name))]
     for line in (line for lines in runs for line in lines):
-        key = line.event.data.get("key")
-        if isinstance(key, str):
-            found.keys.add(key)
+        match line.event.data:
+            case StageDecided(key=key) | StageStarted(key=key) | StageHeld(key=key) | StageFinished(key=key):
+                found.keys.add(key)
+            case _:
+                pass
 
 
 def _by_plan(found: _Found, settings: Settings, name: str) -> None:

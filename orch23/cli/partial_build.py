@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +19,8 @@ from orch23.engine.dependency_index import (
     reach,
 )
 from orch23.engine.memory import lock_path
-from orch23.model.digest import Digest, Json, digest_bytes
+from orch23.model.digest import Digest, digest_bytes
+from orch23.model.event import RunStarted
 from orch23.model.pipeline import LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
@@ -72,9 +73,9 @@ class PartialBuild(Struct, frozen=True, kw_only=True):
         return self.lock_sha256, ctime
 
     @property
-    def began(self) -> Mapping[str, Json]:
+    def began(self) -> RunStarted:
         """Give what a build of everything says when it begins."""
-        return cast("Mapping[str, Json]", self.reach.rows.head.began)
+        return self.reach.rows.head.began
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -181,7 +182,7 @@ class AtRest(Struct, frozen=True, kw_only=True):
     read: tuple[str, ...]
     reads: Mapping[str, Collection[str]]
     records: Mapping[str, Record]
-    began: Mapping[str, Json]
+    began: RunStarted
     ends: Mapping[str, int]
 
 
@@ -224,7 +225,7 @@ def _rows(
     """Return all rows, or those that have changed; neither where the stages cannot be decided apart."""
     if part is not None:
         rows = part.reach.rows
-        head = msgspec.structs.replace(rows.head, token=token, began=dict(found.began))
+        head = msgspec.structs.replace(rows.head, token=token, began=found.began)
         text = part.text or None
         return None, changed_rows(head, text, part.reach, found.plan, found.reads, found.records)
     if len(found.wanted) <= FEWEST or found.lock.retained or not _are_apart(found):
@@ -232,7 +233,7 @@ def _rows(
     head = Head(
         token,
         _without_stages(found.plan.pipeline),
-        dict(found.began),
+        found.began,
         dict(found.ends),
         found.read,
     )

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
@@ -17,13 +16,25 @@ from orch23.cli.wiring import Project, spec_hash
 from orch23.decide.secrets import secrets_of
 from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
-from orch23.engine.ledger import spent_nothing
 from orch23.engine.preview import replan
 from orch23.engine.world import World
 from orch23.model.decision import Decision, Fresh
-from orch23.model.digest import Json, digest_bytes
+from orch23.model.digest import digest_bytes
 from orch23.model.errors import SafetyError
-from orch23.model.event import Event, Observer
+from orch23.model.event import (
+    Event,
+    EventData,
+    Observer,
+    Planned,
+    RunFinished,
+    RunStarted,
+    StageDecided,
+    StageFinished,
+    StagesAdded,
+    Warned,
+    run_finished,
+    run_started,
+)
 from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
@@ -34,8 +45,8 @@ from orch23.store.journal import timestamp, unsealed_line
 from orch23.store.opening import FOLDER, STORE_VERSION
 from orch23.store.workspace import Workspace
 
-_DULL = frozenset({"run_started", "stage_decided", "stages_added", "stage_finished", "warning", "run_finished"})
-_AT_REST = frozenset({"fresh", "skipped"})
+_IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
+"""Events that a build with nothing to do has too."""
 
 
 class Rest(Struct, kw_only=True):
@@ -52,26 +63,31 @@ class Rest(Struct, kw_only=True):
     project: Project
     screen: Observer
     screen_at_rest: Callable[[Callable[[str], None]], Observer] | None
-    _events: dict[str, Event] = field(default_factory=dict)
+    _began: RunStarted | None = None
+    _ended: RunFinished | None = None
     _moved: bool = False
     _warned: bool = False
 
     def notice(self, event: Event) -> None:
         """Take one event."""
         self.screen.notice(event)
-        status = event.data.get("status")
-        idle = event.type in _DULL and (event.type != "stage_finished" or status in _AT_REST)
-        if not idle and not self._moved:
+        match event.data:
+            case RunStarted():
+                self._began = event.data
+            case RunFinished():
+                self._ended = event.data
+            case Warned(of_steps=of_steps):
+                self._warned = self._warned or not of_steps
+            case _:
+                pass
+        if not self._moved and not _is_idle(event.data):
             self._moved = True
             drop(str(self.project.settings.root), self.project.pipeline.file)
-        self._warned = self._warned or (event.type == "warning" and not event.data.get("of_steps"))
-        if event.type in ("run_started", "run_finished"):
-            self._events[event.type] = event
 
     def end(self, build: Build) -> None:
         """Keep what this build looked at, if the next one has nothing to do and says nothing but that."""
-        ended = self._events.get("run_finished")
-        if ended is None or ended.data.get("exit_code") != 0 or self.console.argv[:1] != ("build",):
+        ended = self._ended
+        if ended is None or ended.exit_code != 0 or self.console.argv[:1] != ("build",):
             return  # with options before the command it is not asked like this again
         asked = question(str(Path.cwd()), list(self.console.argv))
         if asked is None:
@@ -117,7 +133,7 @@ class Rest(Struct, kw_only=True):
             os.chdir(here)
 
     def _at_rest(self, build: Build, rest: "_AtRest", looks: Looks) -> AtRest:
-        plan, ends = build.session.world.plan, rest.ended.data["stages"]
+        plan, ends = build.session.world.plan, rest.ended.stages
         file = self.project.pipeline.file
         return AtRest(
             question=looks.facts["question"],
@@ -128,8 +144,8 @@ class Rest(Struct, kw_only=True):
             read=tuple(self.project.loaded.digests),
             reads=rest.world.reads,
             records={name: one.record for name, one in rest.decisions.items() if isinstance(one, Fresh)},
-            began=rest.began.data,
-            ends=cast("Mapping[str, int]", ends),
+            began=rest.began,
+            ends=ends,
         )
 
     def _as_it_was(self, build: Build) -> "_AtRest | None":
@@ -154,8 +170,8 @@ class Rest(Struct, kw_only=True):
         began, ended = self._events_at_rest(build)
         told = [self._warnings()]
         screen = self.screen_at_rest(told.append)
-        screen.notice(replace(began, data={**began.data, "at_rest": ended.data["stages"]}))
-        screen.notice(ended)
+        screen.notice(run_started(replace(began, at_rest=ended.stages)))
+        screen.notice(run_finished(ended))
         return _AtRest(self.console.plain("".join(told)), decisions, began, ended, world)
 
     def _read_once(self, build: Build) -> dict[str, str]:
@@ -168,28 +184,26 @@ class Rest(Struct, kw_only=True):
         version = digest_bytes(STORE_VERSION).sha256
         return {**digests, f"{FOLDER}/VERSION": version, lock: build.committer.left_sha256}
 
-    def _events_at_rest(self, build: Build) -> tuple[Event, Event]:
+    def _events_at_rest(self, build: Build) -> tuple[RunStarted, RunFinished]:
         """Return what the next build says when it begins and when it ends."""
-        began, ended = (self._events[kind] for kind in ("run_started", "run_finished"))
-        lock: Json = build.committer.left_sha256
-        spec = self._spec_hash(str(began.data["spec_file"]))
-        data = {name: value for name, value in began.data.items() if name != "at_rest"}
+        assert self._began is not None
+        assert self._ended is not None
         selection, plan, part = build.options.selection, build.session.world.plan, self.project.part
         counts = Counter(part.at_rest if part is not None else {})
         counts.update(fresh=len(selection.nodes(plan)), skipped=len(selection.skipped(plan)))
-        stages: Json = {status: number for status, number in counts.items() if number}
-        nothing: dict[str, Json] = {"stages": stages, "saved": "0", **spent_nothing(ended.data.get("limits"))}
+        stages = {status: number for status, number in counts.items() if number}
+        lock, spec = build.committer.left_sha256, self._spec_hash(self._began.spec_file)
         return (
-            replace(began, data={**data, "lock": lock, "spec_hash": spec}),
-            replace(ended, data={**ended.data, **nothing}),
+            replace(self._began, lock=lock, spec_hash=spec, at_rest=UNSET),
+            RunFinished(status="ok", stages=stages, limits=self._ended.limits),
         )
 
-    def _spec_hash(self, file: str) -> Json:
+    def _spec_hash(self, file: str) -> str:
         """Return the digest of the spec on which the stages were decided."""
         part = self.project.part
         if part is None or file in part.unrest.difference.changed or file in self.project.store.workspace.written_paths:
             return spec_hash(self.project.store, file)
-        return part.began["spec_hash"]
+        return part.began.spec_hash
 
     def _warnings(self) -> str:
         return render(self.project.loaded.warnings, self.project.loaded.sources)
@@ -236,20 +250,24 @@ class _AtRest(Struct, frozen=True):
 
     told: str
     decisions: Mapping[str, Decision]
-    began: Event
-    ended: Event
+    began: RunStarted
+    ended: RunFinished
     world: World
 
 
-def _journal(began: Event, ended: Event) -> dict[str, str]:
+def _is_idle(data: EventData) -> bool:
+    return data.status.is_idle if isinstance(data, StageFinished) else isinstance(data, _IDLE)
+
+
+def _journal(began: RunStarted, ended: RunFinished) -> dict[str, str]:
     """Return the two lines of a run that does nothing, with what is to be put in the place of that run's."""
     moment = timestamp(datetime.fromtimestamp(0, UTC))
     return {
-        "key": str(began.data["key"]),
-        "run id": str(began.data["run_id"]),
+        "key": began.key,
+        "run id": began.run_id,
         "moment": moment,
-        "began": unsealed_line(began, 1, moment),
-        "ended": unsealed_line(ended, 2, moment),
+        "began": unsealed_line(run_started(began), 1, moment),
+        "ended": unsealed_line(run_finished(ended), 2, moment),
     }
 
 

@@ -16,7 +16,7 @@ from orch23.engine.session import Session
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
-from orch23.model.event import Event
+from orch23.model.event import AttemptFinished, Event, LlmResponse
 from orch23.model.llm import Exchange
 from orch23.model.pipeline import ForeachStage, LLMStep
 from orch23.model.record import Record
@@ -146,17 +146,17 @@ class _Search(Struct, frozen=True):
         """Return the attempts of a stage of no model that came to an end: what printed nothing left no file."""
         if self.step is not None or self.asked.view != "all":
             return frozenset()
-        ended = (e.data.get("attempt") for e in _events(self.project, run, self.asked.stage) if _is_end(e))
-        return frozenset(number for number in ended if isinstance(number, int))
+        told = (event.data for event in _events(self.project, run, self.asked.stage))
+        return frozenset(one.attempt for one in told if isinstance(one, AttemptFinished))
 
     def _exchanges(self) -> Iterator[_Kept]:
         """Give the exchanges that there are, the most telling first."""
         for run in _runs(self.project, self.asked):
-            for event in reversed(self._answers(run)):
-                attempt = event.data.get("attempt")
+            for answer in reversed(self._answers(run)):
+                attempt = answer.attempt
                 if self.asked.attempt in (None, attempt):
                     facts: dict[str, Json] = {"run": run, "attempt": attempt}
-                    yield from self._kept(event.data.get("fingerprint"), facts, f"attempt {attempt} of {run}")
+                    yield from self._kept(answer.fingerprint, facts, f"attempt {attempt} of {run}")
         if self.asked.run is not None or self.asked.attempt is not None:
             return
         record = _known_record(self.session, self.asked.stage)
@@ -168,19 +168,20 @@ class _Search(Struct, frozen=True):
             for exchange in reversed(way_of(self.project, self.step, self.asked.stage, request).found):
                 yield _Kept(exchange, {}, f"exchange {exchange.fingerprint[:12]}, which the next build takes")
 
-    def _kept(self, fingerprint: Json, facts: Mapping[str, Json], title: str) -> Iterator[_Kept]:
+    def _kept(self, fingerprint: str, facts: Mapping[str, Json], title: str) -> Iterator[_Kept]:
         place = self.step.transcripts if self.step else None
-        found = self.session.store.exchanges.get(fingerprint, place) if isinstance(fingerprint, str) else None
+        found = self.session.store.exchanges.get(fingerprint, place)
         if found is not None and found.request:
             yield _Kept(found, facts, title)
 
-    def _answers(self, run: str) -> list[Event]:
-        return [event for event in _events(self.project, run, self.asked.stage) if event.type == "llm_response"]
+    def _answers(self, run: str) -> list[LlmResponse]:
+        told = (event.data for event in _events(self.project, run, self.asked.stage))
+        return [one for one in told if isinstance(one, LlmResponse)]
 
     def _told(self, run: str, attempt: int) -> str:
         """Return who answered at an attempt."""
-        told = [event.data for event in self._answers(run) if event.data.get("attempt") == attempt]
-        return str(told[-1].get("provenance", "")) if told else ""
+        told = [answer.provenance for answer in self._answers(run) if answer.attempt == attempt]
+        return told[-1] if told else ""
 
     def _readable(self, text: str) -> str:
         return visible(secrets_of(self.project.settings.environ).redact(text))
@@ -195,10 +196,6 @@ class _Search(Struct, frozen=True):
         where = f" in run {run}" if run else ""
         message = f"no {what} of `{stage}` is kept{where}"
         return NotFoundError(Diagnostic("E664", message, hint="`orch23 log` shows what ran"))
-
-
-def _is_end(event: Event) -> bool:
-    return event.type == "attempt_finished"
 
 
 def _sent(exchange: Exchange) -> str:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from orch23.engine.build import Build
 from orch23.model.errors import Orch23Error
-from orch23.model.event import Event
+from orch23.model.event import Event, Warned
 from orch23.model.typed import Count, decode, encode
 from orch23.report.figures import size
 from orch23.store.durable import PRIVATE_FILE, seal, unseal, write_atomic
@@ -48,7 +48,7 @@ def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s
             f"the store holds {size(chosen.size_bytes)}, over {size(cap)}: "
             f"`orch23 gc` would free up to {size(chosen.freed_bytes)}"
         )
-        build.observer.notice(Event("warning", told, level="warning"))
+        build.observer.notice(Event(Warned(), told, level="warning"))
 
 
 def note_size(folder: Path, now_s: int) -> int:

@@ -47,7 +47,18 @@ from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.errors import Orch23Error
-from orch23.model.event import Event, Observer
+from orch23.model.event import (
+    CallSubmitted,
+    Event,
+    Healed,
+    Observer,
+    Planned,
+    RunFinished,
+    RunStarted,
+    Warned,
+    run_finished,
+    run_started,
+)
 from orch23.model.paths import match_any
 from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage, StopConditions
 from orch23.model.plan import Compiled
@@ -420,18 +431,22 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             refused=not_allowed(),
         ).check(session.world.plan, look)
         tier = sandbox.tier if any(map(may_use_sandbox, session.world.plan.nodes.values())) else "unused"
-        observer.notice(_started(project, session, journal.run_id, jobs, tier))
+        observer.notice(run_started(_began(project, session, journal.run_id, jobs, tier)))
+        plan = session.world.plan
+        wanted = request.selection.nodes(plan)
+        stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in wanted}
+        observer.notice(Event(Planned(stages=stages), f"stages to decide: {len(stages)}"))
         warning = sandbox_warning(tier)
         if warning is not None and store.tier_shown() != tier:
-            observer.notice(Event("warning", warning, level="warning", data={"of_steps": True}))
+            observer.notice(Event(Warned(of_steps=True), warning, level="warning"))
             if tier == Restricted.tier:  # without any sandbox it is shown by each build
                 stack.callback(lambda: store.note_tier(tier) if executor.has_started else None)
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
-            known: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id}
-            observer.notice(Event("call_submitted", f"still to be collected: {response_id}", data=known))
+            known = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
+            observer.notice(Event(known, f"still to be collected: {response_id}"))
         left = recovered.foreign if recovered else ()
         for line in (*store.healed(), *(f"{path}: left as it is, since it was edited after a crash" for path in left)):
-            observer.notice(Event("healed", line, level="warning"))
+            observer.notice(Event(Healed(), line, level="warning"))
         stack.callback(partial(store.save_index, suspects=secrets.suspects))
         yield build
 
@@ -537,55 +552,41 @@ def run_build(
         result = build.run()
         tell_of_growth(project.store, build, project.settings.environ, int(project.settings.clock().timestamp()))
         part = project.part
-        counts = Counter(end.status for end in result.stages.values())
+        counts = Counter(end.status.value for end in result.stages.values())
         counts.update(part.at_rest if part is not None else {})
-        build.observer.notice(
-            Event(
-                "run_finished",
-                result.status,
-                data={
-                    "status": result.status,
-                    "exit_code": result.exit_number,
-                    "stages": dict(counts),
-                    "saved": plain(result.saved),
-                    **build.ledger.totals(),
-                },
-            )
+        ended = RunFinished(
+            status=result.status, exit_code=result.exit_number, stages=dict(counts), saved=plain(result.saved)
         )
+        build.observer.notice(run_finished(build.ledger.finished(ended)))
         on_end(build)
         return result.exit_number
 
 
-def _started(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> Event:
+def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
     pipeline, plan = project.pipeline, session.world.plan
     key = run_id.split("-")[1]
     if (part := project.part) is not None:
-        own: dict[str, Json] = {"run_id": run_id, "key": key, "lock": part.lock_sha256, "jobs": jobs}
-        own["at_rest"] = part.at_rest
-        own["spec_hash"] = spec_hash(project.store, str(part.began["spec_file"]))
-        return Event("run_started", f"building {pipeline.file}", data={**part.began, **own})
+        spec = spec_hash(project.store, part.began.spec_file)
+        own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": part.lock_sha256, "spec_hash": spec}
+        return replace(part.began, **own, at_rest=part.at_rest)
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if isinstance(stage.step, LLMStep)]
-    spec = _spec_file(stages)
-    return Event(
-        "run_started",
-        f"building {pipeline.file}",
-        data={
-            "pipeline": pipeline.file,
-            "name": pipeline.name,
-            "run_id": run_id,
-            "key": key,
-            "lock": lock_digest(session.lock_path),
-            "spec_file": spec or "",
-            "spec_hash": spec_hash(project.store, spec or ""),
-            "stages": len(plan.order),
-            "max_retries": max((stage.retry.max for stage in stages), default=0),
-            "jobs": jobs,
-            "provider": sorted({step.provider for step in steps}),
-            "model": sorted({step.model for step in steps}),
-            "sandbox": sandbox,
-            "version": __version__,
-        },
+    spec_file = _spec_file(stages) or ""
+    return RunStarted(
+        pipeline=pipeline.file,
+        name=pipeline.name,
+        run_id=run_id,
+        key=key,
+        lock=lock_digest(session.lock_path),
+        spec_file=spec_file,
+        spec_hash=spec_hash(project.store, spec_file),
+        stages=len(plan.order),
+        max_retries=max((stage.retry.max for stage in stages), default=0),
+        jobs=jobs,
+        provider=tuple(sorted({step.provider for step in steps})),
+        model=tuple(sorted({step.model for step in steps})),
+        sandbox=sandbox,
+        version=__version__,
     )
 
 

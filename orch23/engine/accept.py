@@ -21,10 +21,11 @@ from orch23.model.errors import (
     SafetyError,
     UsageError,
 )
-from orch23.model.event import Event
+from orch23.model.event import Event, StageFinished
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record
+from orch23.model.stage_status import StageStatus
 from orch23.resolve.resolution import Resolved
 from orch23.store.promote import refused_paths
 
@@ -134,18 +135,17 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
     build.committer.write_lock({name}, complete=False)
     build.observer.notice(
         Event(
-            "stage_finished",
+            StageFinished(status=StageStatus.VERIFIED, key=resolved.key, outputs=tuple(outputs)),
             f"accepted by hand: {', '.join(paths)}",
-            role=name,
-            data={"status": "verified", "key": resolved.key, "outputs": list(outputs)},
+            name,
         )
     )
     return ExitCode.OK
 
 
 def _failed(build: Build, resolved: Resolved, text: str, failure: str, problems: tuple[Diagnostic, ...]) -> int:
-    data = {"status": "failed", "key": resolved.key, "failure": failure}
-    build.observer.notice(Event("stage_finished", text, role=resolved.stage.name, level="error", data=data))
+    data = StageFinished(status=StageStatus.FAILED, key=resolved.key, failure=failure)
+    build.observer.notice(Event(data, text, resolved.stage.name, "error"))
     return exit_number(ExitCode.FAILED, problems, build.session.pipeline.exit_codes)
 
 

@@ -23,7 +23,7 @@ from orch23.engine.verification import Notice, Verifier, in_short, undeclared_wr
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json, digest_json
 from orch23.model.errors import MissingBytesError, ProviderError
-from orch23.model.event import Event, EventType
+from orch23.model.event import AttemptFinished, AttemptStarted, Event, EventData, FilesProposed
 from orch23.model.llm import Proposal, Request
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition, LLMStep, PytestStep, RenderStep, ShellStep
@@ -293,9 +293,8 @@ class Attempts(Struct, kw_only=True):
         tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
         for write in judged.writes:
             tree[write.path] = FileEntry(self.contents.put(write.content.encode("utf-8")))
-        self._tell(
-            "files_proposed", f"{len(judged.writes)} files proposed", {"files": sorted(w.path for w in judged.writes)}
-        )
+        files = tuple(sorted(write.path for write in judged.writes))
+        self._tell(FilesProposed(files=files), f"{len(files)} files proposed")
         written = frozenset(write.path for write in judged.writes)
         return _Pass(tree, (*laid, fingerprint), None, response.text, judged.digest(), written=written)
 
@@ -385,11 +384,8 @@ class Attempts(Struct, kw_only=True):
 
     def _begin(self, attempt: int) -> None:
         retry = self.resolved.stage.retry
-        self._tell(
-            "attempt_started",
-            f"attempt {attempt} of {retry.max + 1}",
-            {"attempt": attempt, "max_attempts": retry.max + 1, "key": self.resolved.key},
-        )
+        data = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
+        self._tell(data, f"attempt {attempt} of {retry.max + 1}")
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
         brief = failure.brief if failure else None
@@ -397,22 +393,19 @@ class Attempts(Struct, kw_only=True):
             command = f"$ {short_command(failure.brief.command)}\n" if failure.brief.command else ""
             text = f"{failure.summary}\n{command}\n{failure.brief.excerpt}\n"
             self.keep(self.resolved.stage.name, attempt, "failure.txt", text)
-        self._tell(
-            "attempt_finished",
-            f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}",
-            {
-                "attempt": attempt,
-                "passed": brief is None,
-                "kind": brief.kind if brief else "",
-                "command": brief.command if brief else "",
-                "exit_code": brief.exit_code if brief else 0,
-                "failing": list(brief.failing) if brief else [],
-                "excerpt": brief.excerpt if brief else "",
-            },
+        data = AttemptFinished(
+            attempt=attempt,
+            passed=brief is None,
+            failure_kind=brief.kind if brief else "",
+            command=brief.command if brief else "",
+            exit_code=brief.exit_code if brief else 0,
+            failing=tuple(brief.failing) if brief else (),
+            excerpt=brief.excerpt if brief else "",
         )
+        self._tell(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
 
-    def _tell(self, kind: EventType, message: str, data: Mapping[str, Json]) -> None:
-        self.notice(Event(kind, message, role=self.resolved.stage.name, data=data))
+    def _tell(self, data: EventData, message: str) -> None:
+        self.notice(Event(data, message, self.resolved.stage.name))
 
 
 def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) -> Files:

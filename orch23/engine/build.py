@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
 from orch23.engine.declared import unnamed_tools
-from orch23.engine.ends import PASSABLE, BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
+from orch23.engine.ends import BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
 from orch23.engine.failure import Failure
 from orch23.engine.frontier import Frontier
 from orch23.engine.gathering import Gathering, is_soon_made_again
@@ -27,11 +27,12 @@ from orch23.engine.work import InputsChangedError, Worker
 from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError, MissingBytesError, ProviderError, SafetyError
-from orch23.model.event import Observer
+from orch23.model.event import FilesReleased, Observer, StagesAdded, Warned
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import ForeachStage, LLMStep, Stage
 from orch23.model.ports import Executor
 from orch23.model.record import Record
+from orch23.model.stage_status import StageStatus
 from orch23.plan.graph import extend
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.resolve.resolution import Resolved
@@ -40,7 +41,7 @@ from orch23.store.promote import Promoted
 _MAX_RESTARTS = 5
 _LAST_WORDS_S = 0.7
 _SIGNALLED = 128  # what is added to a signal's number, as in a shell
-_NOT_RUN = StageEnd(status="blocked", text="not run: another stage failed")
+_NOT_RUN = StageEnd(status=StageStatus.BLOCKED, text="not run: another stage failed")
 
 
 class BuildOptions(Struct, frozen=True, kw_only=True):
@@ -195,7 +196,7 @@ class Build(Struct, kw_only=True, dict=True):
         node = world.plan.nodes[name]
         bad = self._stuck_upstream(name)
         if bad and name not in self._wanted:  # nobody asked for it, so nobody hears of it
-            self._leave_out(name, "not_built")
+            self._leave_out(name, StageStatus.NOT_BUILT)
         elif bad and not (isinstance(node, Stage) and self.session.appraiser.is_edited_chain(node)):
             self._end(name, blocked_by(bad))
         elif isinstance(node, ForeachStage):
@@ -213,7 +214,7 @@ class Build(Struct, kw_only=True, dict=True):
         return tuple(
             u
             for u, end in ended
-            if end.status not in PASSABLE and not (end.in_place and not may_see(plan.nodes[name], end.paths))
+            if not end.status.lets_pass and not (end.in_place and not may_see(plan.nodes[name], end.paths))
         )
 
     def _over_failure_limit(self) -> bool:
@@ -224,9 +225,9 @@ class Build(Struct, kw_only=True, dict=True):
         """Take a stage that was not asked for as its last record says."""
         if record is not None:
             self.session.world.settle(name, record)
-        self._leave_out(name, "not_built" if record is None else "passed_over")
+        self._leave_out(name, StageStatus.NOT_BUILT if record is None else StageStatus.PASSED_OVER)
 
-    def _leave_out(self, name: str, status: str) -> None:
+    def _leave_out(self, name: str, status: StageStatus) -> None:
         self._ends[name] = StageEnd(status=status)
         self._frontier.let_pass(name)
 
@@ -239,14 +240,14 @@ class Build(Struct, kw_only=True, dict=True):
             plan, problems = extend(world.plan, {node.name: expansion.stages}, expansion.skipped)
         if plan is None or expansion is None:
             text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
-            end = StageEnd(status="failed", text=text, code=ExitCode.INVALID, failure=text, problems=problems)
+            end = StageEnd(status=StageStatus.FAILED, text=text, code=ExitCode.INVALID, failure=text, problems=problems)
             self._end(node.name, end)
             return
         world.extend(plan)
         self._wanted = self.options.selection.nodes(plan)
         self._frontier.replan(plan, self._running | self._pools.waiting)
         names = [stage.name for stage in expansion.stages]
-        self._narrator.tell("stages_added", f"{node.name} has {len(names)} items", node.name, {"items": list(names)})
+        self._narrator.tell(StagesAdded(items=tuple(names)), f"{node.name} has {len(names)} items", node.name)
         self._skip()
         self._complete_groups()  # one may have waited for items of which there are none
 
@@ -255,7 +256,9 @@ class Build(Struct, kw_only=True, dict=True):
         plan = self.session.world.plan
         for name in self.options.selection.skipped(plan):
             if name not in self._ends:
-                self._end(name, StageEnd(status="skipped", text=f"`if` is false: {plan.skipped[name].condition}"))
+                self._end(
+                    name, StageEnd(status=StageStatus.SKIPPED, text=f"`if` is false: {plan.skipped[name].condition}")
+                )
 
     def _decide(self, name: str) -> None:
         appraiser = self.session.appraiser
@@ -269,7 +272,7 @@ class Build(Struct, kw_only=True, dict=True):
             case Fresh(record=record):
                 self.committer.adopt(record)
                 self.session.world.settle(name, record)
-                end = StageEnd(status="fresh", text="fresh", key=resolved.key)
+                end = StageEnd(status=StageStatus.FRESH, text="fresh", key=resolved.key)
                 self._take_in(Success(resolved=resolved, record=record, end=end, how="fresh"))
             case Restore(record=record):
                 self.committer.adopt(record)
@@ -291,14 +294,16 @@ class Build(Struct, kw_only=True, dict=True):
         in_place = decision.record is not None
         self._end(
             name,
-            StageEnd(status="edited", text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place),
+            StageEnd(
+                status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place
+            ),
         )
         if in_place:
             self._complete_groups()
 
     def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
         """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
-        end = StageEnd(status="restored", text="restored from the store", key=resolved.key)
+        end = StageEnd(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
         try:
             self.committer.recall(resolved, record)
             self._take_in(Success(resolved=resolved, record=record, end=end, how="restored"))
@@ -350,12 +355,12 @@ class Build(Struct, kw_only=True, dict=True):
             case MissingBytesError():
                 self._end(name, lost_bytes(name, resolved.key, outcome))
             case CancelledBuildError():
-                self._end(name, StageEnd(status="cancelled", text="cancelled", key=resolved.key))
+                self._end(name, StageEnd(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
                 self._end(name, stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code))
             case LimitError():
                 text = "a stop condition was reached"
-                self._end(name, StageEnd(status="cancelled", text=text, key=resolved.key))
+                self._end(name, StageEnd(status=StageStatus.CANCELLED, text=text, key=resolved.key))
                 text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
                 self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
             case _:
@@ -383,8 +388,8 @@ class Build(Struct, kw_only=True, dict=True):
         changed = self.committer.changed_inputs(resolved)
         if changed:
             text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
-            self._narrator.warn(text, name, {"paths": list(changed)})
-        status = "verified" if done.note == "verified" else "built"
+            self._narrator.warn(text, name, Warned(paths=tuple(changed)))
+        status = StageStatus.VERIFIED if done.note == "verified" else StageStatus.BUILT
         end = StageEnd(
             status=status,
             text=done.note or "built",
@@ -451,7 +456,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._narrator.promoted(name, "kept, although it failed", kept)
             self._narrator.caution(name, unnamed_tools(self.session.world.plan, name, kept.written))
         end = StageEnd(
-            status="failed",
+            status=StageStatus.FAILED,
             text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
             code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
             key=resolved.key,
@@ -468,7 +473,7 @@ class Build(Struct, kw_only=True, dict=True):
         self._commit_gathered()
         end = replace(end, paid=self.ledger.paid(name))
         self._ends[name] = end
-        self._failed += end.status == "failed"
+        self._failed += end.status is StageStatus.FAILED
         self._frontier.let_pass(name)
         self._narrator.ended(name, end, self.session.lock.records.get(name))
 
@@ -477,7 +482,7 @@ class Build(Struct, kw_only=True, dict=True):
         if self._stopped is None:
             self._stopped = Stopped(code, diagnostics)
             self.ledger.close()
-            self._narrator.warn(text, data={"exit_code": int(code)})
+            self._narrator.warn(text, data=Warned(exit_code=int(code)))
 
     def _end_ownership(self) -> None:
         """Remove the files of ended stages that are theirs alone, and report those that are the user's from now on."""
@@ -491,14 +496,14 @@ class Build(Struct, kw_only=True, dict=True):
             self._narrator.warn(f"files of stages that have ended were left as they are: {', '.join(buried.foreign)}")
         if released:
             text = "files of stages that have ended stay as sources"
-            self._narrator.tell("released", text, data={"files": list(released), "stages": list(released.values())})
+            self._narrator.tell(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
         self._commit_gathered()
         world, everything = self.session.world, self.options.selection.is_all
         for name in world.plan.order:
             if name not in self._ends and name not in self._together.waiting and name in self._wanted:
-                status = "blocked" if self._stopped is None else "cancelled"
+                status = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
                 self._end(name, StageEnd(status=status, text="not run"))
         groups = {name: self._group(name) for name in self._together.waiting}
         for held, held_end in self._together.held_back(self._ends, groups).items():
@@ -513,7 +518,7 @@ class Build(Struct, kw_only=True, dict=True):
         if green and everything:
             self._end_ownership()
         self.committer.write_lock(
-            {name for name, end in ends.items() if end.is_green and end.status != "skipped"},
+            {name for name, end in ends.items() if end.status.has_result},
             complete=green and everything,
         )
         how = verdict(ends, self._stopped)

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from orch23.model.event import RunStarted
 from orch23.model.paths import meets
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
@@ -58,7 +59,7 @@ class Head(msgspec.Struct, frozen=True):
 
     token: str
     pipeline: Pipeline
-    began: dict[str, object]
+    began: RunStarted
     ends: dict[str, int]
     read: tuple[str, ...]
 

@@ -8,14 +8,14 @@ from msgspec import Struct
 from orch23.engine.spending import NOTHING, Spent
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
+from orch23.model.event import RunStatus
 from orch23.model.record import Record
+from orch23.model.stage_status import StageStatus
 
 LOST_BYTES = "E710"
 LOST_HINT = (
     "put back .orch23, the transcripts or the git history, or start from the file on disk: `orch23 release STAGE`"
 )
-GREEN = frozenset({"built", "restored", "verified", "fresh", "skipped"})
-PASSABLE = GREEN | {"passed_over"}
 
 _GRAVITY = (
     ExitCode.SAFETY,
@@ -45,7 +45,7 @@ class StageEnd(Struct, frozen=True, kw_only=True):
     `in_place` says of an edited stage that it has nothing to do but for the edit.
     """
 
-    status: str
+    status: StageStatus
     text: str = ""
     code: ExitCode = ExitCode.OK
     key: str = ""
@@ -64,18 +64,18 @@ class StageEnd(Struct, frozen=True, kw_only=True):
     @property
     def is_green(self) -> bool:
         """Say whether the stage is up to date now."""
-        return self.status in GREEN
+        return self.status.is_green
 
     @property
     def is_in_nobodys_way(self) -> bool:
         """Say whether nothing has to wait for the stage: it is up to date, or was not asked for."""
-        return self.status in PASSABLE or self.status == "not_built" or self.in_place
+        return not self.status.is_waited_for or self.in_place
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:
     """Return the end of a stage that these problems stopped."""
     text = "\n".join(str(d) for d in problems)
-    return StageEnd(status="failed", text=text, code=code, key=key, failure=text, problems=problems)
+    return StageEnd(status=StageStatus.FAILED, text=text, code=code, key=key, failure=text, problems=problems)
 
 
 class BuildResult(Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class BuildResult(Struct, frozen=True, kw_only=True):
         return sum((end.spent.saved for end in self.stages.values()), Decimal(0))
 
     @property
-    def status(self) -> str:
+    def status(self) -> RunStatus:
         """Give the run's status as the event `run_finished` has it."""
         match self.exit_code:
             case ExitCode.OK:
@@ -115,7 +115,7 @@ class Stopped(Struct, frozen=True):
 
 def blocked_by(names: tuple[str, ...]) -> StageEnd:
     """Return the end of a stage that these upstream of it keep from being built."""
-    return StageEnd(status="blocked", text=f"blocked by {', '.join(names)}", by=names)
+    return StageEnd(status=StageStatus.BLOCKED, text=f"blocked by {', '.join(names)}", by=names)
 
 
 def lost_bytes(name: str, key: str, lost: MissingBytesError) -> StageEnd:

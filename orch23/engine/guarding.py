@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from orch23.decide.secrets import Finding, Secrets, mark
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
+from orch23.model.event import SentFile
 from orch23.model.llm import Message, Proposal, Request
 from orch23.model.pipeline import LLMStep, Stage
 from orch23.model.strict_json import parse
@@ -192,10 +193,10 @@ def _json(value: Json) -> str:
 # ---- what leaves the machine -------------------------------------------------------------------
 
 
-def egress(request: Request, files: tuple[str, ...], this: Round, sources: Sources) -> Mapping[str, Json]:
-    """Return the egress manifest of a request: which files it holds, and how many bytes of each.
+def sent_files(files: tuple[str, ...], this: Round, sources: Sources) -> tuple[SentFile, ...]:
+    """Return the files of which a request holds all or a part: inputs whose text the prompt has read, and `files`.
 
-    `files` are in the end the inputs whose text the prompt has read, and the author's own; `bytes` is all of it.
+    `files` are the author's own.
     """
     shown = [
         _shown(one.path, one.slice, one.read.text)
@@ -203,15 +204,19 @@ def egress(request: Request, files: tuple[str, ...], this: Round, sources: Sourc
         if isinstance(one.read, Reading) and one.read.text is not None
     ]
     texts = {path: sources.text(path)[0] for path in files}
-    shown += [_shown(path, "", text) for path, text in texts.items() if text is not None]
+    return (*shown, *(_shown(path, "", text) for path, text in texts.items() if text is not None))
+
+
+def sent_bytes(request: Request) -> int:
+    """Return the number of bytes of a request: its messages and its schema."""
     sent = [request.system, *(message.content for message in request.messages)]
     sent += [_json(request.schema)] if request.schema is not None else []
-    return {
-        "files": shown,
-        "bytes": sum(_size(text) for text in sent),
-        "previous_bytes": _size(this.previous or ""),
-        "brief_bytes": _size(this.brief.excerpt) if this.brief else 0,
-    }
+    return sum(size_of(text) for text in sent)
+
+
+def size_of(text: str) -> int:
+    """Return the number of bytes of a text."""
+    return len(text.encode("utf-8", "replace"))
 
 
 def author_files(stage: Stage, this: Round) -> tuple[str, ...]:
@@ -223,13 +228,9 @@ def author_files(stage: Stage, this: Round) -> tuple[str, ...]:
     return tuple(path for place, path in stage.author_files.items() if place != unused)
 
 
-def _shown(path: str, part: str, text: str) -> Json:
+def _shown(path: str, part: str, text: str) -> SentFile:
     data = text.encode("utf-8", "replace")
-    return {"path": path, "slice": part, "sha256": digest_bytes(data).sha256, "bytes": len(data)}
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
+    return SentFile(path, part, digest_bytes(data).sha256, len(data))
 
 
 def _watched(given: tuple[GivenInput, ...]) -> tuple[GivenInput, ...]:

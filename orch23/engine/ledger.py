@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from orch23.engine.ends import NOTHING_PAID, Paid
 from orch23.engine.running import CancelledBuildError
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, LimitError
-from orch23.model.event import Event, EventType
+from orch23.model.event import Amount, CallReserved, CallSettled, Event, Limits, RunFinished, Took, Warned
 from orch23.model.llm import Request, Response
 from orch23.model.pipeline import StopConditions
 from orch23.providers.prices import FREE, Prices, Tariff, plain, unknown_price, worst_case
@@ -77,6 +76,10 @@ class _Reservation(Struct, frozen=True):
     worst: Tally
     tariff: Tariff | None
 
+    def cost(self, tally: Tally) -> Amount:
+        """Return what requests cost, None where their price is not known."""
+        return None if self.tariff is None else plain(tally.cost)
+
 
 class Ledger(Struct, kw_only=True):
     """The one counter of a run, used by all threads.
@@ -129,7 +132,10 @@ class Ledger(Struct, kw_only=True):
             while self._has_to_wait(own, most):
                 self._changed.wait(self._left_s(stage))
             reservation = _Reservation(request.fingerprint(), most, tariff)
-            self._tell("call_reserved", stage, reservation, most)
+            reserved = CallReserved(
+                fingerprint=reservation.fingerprint, calls=most.calls, tokens=most.tokens, cost=reservation.cost(most)
+            )
+            self.notice(Event(reserved, f"up to {most.tokens:,} tokens", stage, "debug"))
             own.held, self._run.held = own.held.plus(most), self._run.held.plus(most)
             self._under_way[stage] = reservation
 
@@ -157,7 +163,7 @@ class Ledger(Struct, kw_only=True):
                 f"the provider counted {truth.tokens:,} tokens, ${plain(truth.cost)}, where a request of this size "
                 f"could take {held.worst.tokens:,}, ${plain(held.worst.cost)}; what it counted is what holds"
             )
-            self.notice(Event("warning", text, role=stage, level="warning", data={"fingerprint": held.fingerprint}))
+            self.notice(Event(Warned(fingerprint=held.fingerprint), text, stage, "warning"))
 
     def release(self, stage: str) -> None:
         """Give a reservation back: nothing was charged, and the call is not counted."""
@@ -177,21 +183,24 @@ class Ledger(Struct, kw_only=True):
             self._closed = True
             self._changed.notify_all()
 
-    def totals(self) -> dict[str, Json]:
-        """Return what this run took, what interrupted ones took before, and the limits, as `run_finished` tells it."""
+    def finished(self, ended: RunFinished) -> RunFinished:
+        """Return how a run ended with what it took, what interrupted ones took before, and the limits."""
         with self._changed:
-            limits = self.limits
-            return {
-                **_told(self._run.own),
-                "unpriced": self._run.unpriced,
-                "before": _told(self._run.spent.minus(self._run.own)),
-                "limits": {
-                    "max_llm_calls": limits.max_llm_calls,
-                    "max_tokens": limits.max_tokens,
-                    "max_cost_usd": None if limits.max_cost_usd is None else plain(limits.max_cost_usd),
-                    "max_wall_s": limits.max_wall_s,
-                },
-            }
+            limits, own = self.limits, self._run.own
+            return replace(
+                ended,
+                calls=own.calls,
+                tokens=own.tokens,
+                cost=plain(own.cost),
+                unpriced=self._run.unpriced,
+                before=_took(self._run.spent.minus(own)),
+                limits=Limits(
+                    max_llm_calls=limits.max_llm_calls,
+                    max_tokens=limits.max_tokens,
+                    max_cost_usd=None if limits.max_cost_usd is None else plain(limits.max_cost_usd),
+                    max_wall_s=limits.max_wall_s,
+                ),
+            )
 
     def paid(self, stage: str) -> Paid:
         """Return what a stage took in this run."""
@@ -223,13 +232,15 @@ class Ledger(Struct, kw_only=True):
             account.held, account.spent = account.held.minus(held.worst), account.spent.plus(truth)
             account.own, account.unpriced = account.own.plus(truth), account.unpriced + unpriced
         self._changed.notify_all()
-        self._tell("call_settled", stage, held, truth, forfeited=forfeited, released=released)
-
-    def _tell(self, kind: EventType, stage: str, held: _Reservation, tally: Tally, **more: Json) -> None:
-        cost: Json = None if held.tariff is None else plain(tally.cost)
-        told = {"fingerprint": held.fingerprint, **_told(tally), "cost": cost, **more}
-        text = f"up to {tally.tokens:,} tokens" if kind == "call_reserved" else f"{tally.tokens:,} tokens"
-        self.notice(Event(kind, text, role=stage, level="debug", data=told))
+        settled = CallSettled(
+            fingerprint=held.fingerprint,
+            calls=truth.calls,
+            tokens=truth.tokens,
+            cost=held.cost(truth),
+            forfeited=forfeited,
+            released=released,
+        )
+        self.notice(Event(settled, f"{truth.tokens:,} tokens", stage, "debug"))
 
     # ---- time -----------------------------------------------------------------------------
 
@@ -276,10 +287,5 @@ def _is_counted(response: Response) -> bool:
     return response.usage.input_tokens > 0 and (response.usage.output_tokens > 0 or not response.text)
 
 
-def spent_nothing(limits: Json) -> dict[str, Json]:
-    """Return the `totals` of a run that asks nobody, under these limits, after none that was interrupted."""
-    return {**_told(_NOTHING), "unpriced": 0, "before": _told(_NOTHING), "limits": limits}
-
-
-def _told(tally: Tally) -> dict[str, Json]:
-    return {"calls": tally.calls, "tokens": tally.tokens, "cost": plain(tally.cost)}
+def _took(tally: Tally) -> Took:
+    return Took(tally.calls, tally.tokens, plain(tally.cost))

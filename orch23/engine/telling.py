@@ -1,14 +1,13 @@
 """Tell the journal of each question and each answer of an attempt, and keep both for people."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from orch23.engine.guarding import egress
+from orch23.engine.guarding import sent_bytes, sent_files, size_of
 from orch23.engine.spending import Spent
-from orch23.model.digest import Json
-from orch23.model.event import Event
+from orch23.model.event import Event, LlmRequest, LlmResponse
 from orch23.model.llm import Request, Response
 from orch23.resolve.prompts import Round, Sources
 
@@ -36,39 +35,42 @@ class Telling(Struct, kw_only=True):
         """Keep and tell what is asked, before anything is sent."""
         sent = "\n\n".join(message.content for message in request.messages)
         self._keep("prompt.txt", f"{request.system}\n\n{sent}" if request.system else sent)
-        data: dict[str, Json] = {
-            "fingerprint": request.fingerprint(),
-            "model": request.model,
-            "provider": request.provider,
-            "endpoint": request.endpoint,
-            "attempt": self.this.attempt,
-            "recorded": self.is_recorded(request),
-            "mode": self.mode,
-            **egress(request, self.files, self.this, self.sources),
-        }
-        self.notice(Event("llm_request", f"asking {request.provider} {request.model}", role=self.stage, data=data))
+        data = LlmRequest(
+            fingerprint=request.fingerprint(),
+            model=request.model,
+            provider=request.provider,
+            endpoint=request.endpoint,
+            attempt=self.this.attempt,
+            recorded=self.is_recorded(request),
+            mode=self.mode,
+            files=sent_files(self.files, self.this, self.sources),
+            bytes=sent_bytes(request),
+            previous_bytes=size_of(self.this.previous or ""),
+            brief_bytes=size_of(self.this.brief.excerpt) if self.this.brief else 0,
+        )
+        self.notice(Event(data, f"asking {request.provider} {request.model}", self.stage))
 
     def answered(self, request: Request, response: Response) -> None:
         """Keep and tell what was answered."""
         self._keep("response.txt", response.text)
         self.spent = self.spent.plus(response)
-        data: Mapping[str, Json] = {
-            "fingerprint": request.fingerprint(),
-            "attempt": self.this.attempt,
-            "mode": self.mode,
-            "replayed": response.replayed,
-            "input_tokens": response.usage.input_tokens,
-            "output_tokens": response.usage.output_tokens,
-            "cache_read_tokens": response.usage.cache_read_tokens,
-            "cost": response.cost,
-            "prices": response.prices,
-            "requests": response.requests,
-            "model": response.model,
-            "stop": response.stop,
-            "provenance": response.provenance,
-        }
+        data = LlmResponse(
+            fingerprint=request.fingerprint(),
+            attempt=self.this.attempt,
+            mode=self.mode,
+            replayed=response.replayed,
+            input_tokens=response.usage.input_tokens,
+            output_tokens=response.usage.output_tokens,
+            cache_read_tokens=response.usage.cache_read_tokens,
+            cost=response.cost,
+            prices=response.prices,
+            requests=response.requests,
+            model=response.model,
+            stop=response.stop,
+            provenance=response.provenance,
+        )
         text = "answered from the transcripts" if response.replayed else "answered"
-        self.notice(Event("llm_response", text, role=self.stage, data=data))
+        self.notice(Event(data, text, self.stage))
 
     def _keep(self, name: str, text: str) -> None:
         self.keep(self.stage, self.this.attempt, name, text)

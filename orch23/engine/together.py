@@ -12,6 +12,7 @@ from orch23.engine.ends import StageEnd, lost_bytes, stopped_by
 from orch23.engine.narrator import Narrator
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.record import Record
+from orch23.model.stage_status import StageStatus
 from orch23.resolve.resolution import Resolved
 from orch23.store.promote import Promoted, refused_paths
 
@@ -145,13 +146,13 @@ def _part(promoted: Promoted, paths: Collection[str]) -> Promoted:
 
 def _held(end: StageEnd, red: Ends) -> StageEnd:
     """Return the end of a stage that is held back by these: by those that failed or were edited, if any did."""
-    by = [name for name, one in red.items() if one.status in ("failed", "edited")] or list(red)
+    by = [name for name, one in red.items() if one.status in (StageStatus.FAILED, StageStatus.EDITED)] or list(red)
     told = [f"{name} {red[name].status}" for name in by[:_MOST_NAMES]]
     more = f" and {len(by) - _MOST_NAMES} more" if len(by) > _MOST_NAMES else ""
-    return replace(end, status="held", text=f"held back: {', '.join(told)}{more}", by=tuple(by))
+    return replace(end, status=StageStatus.HELD, text=f"held back: {', '.join(told)}{more}", by=tuple(by))
 
 
 def _edited(end: StageEnd, foreign: tuple[str, ...]) -> StageEnd:
     """Return the end of a stage of which somebody edited files meanwhile."""
     text = f"left as they are, since somebody edited them meanwhile: {', '.join(foreign)}"
-    return StageEnd(status="edited", text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)
+    return StageEnd(status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, key=end.key, paths=foreign)

@@ -12,8 +12,8 @@ from orch23.decide.protected import Declared
 from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
 from orch23.engine.running import Files, Ran, Runner
 from orch23.model.diagnostic import Diagnostic, Severity, errors
-from orch23.model.digest import FileEntry, Json
-from orch23.model.event import Event
+from orch23.model.digest import FileEntry
+from orch23.model.event import CheckResult, Event, Warned
 from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import (
     CheckStep,
@@ -76,7 +76,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             name = f"verify-{number}.txt" if printed is not None else ""
             if printed is not None:
                 self.keep(attempt, name, printed)
-            self._tell(step, failure, {"attempt": attempt, "printed": name})
+            self._tell(step, failure, attempt, name)
             if failure is not None:
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
                 if not stage.verify.run_all:
@@ -149,28 +149,23 @@ class Verifier(Struct, frozen=True, kw_only=True):
         for one in told:
             if one.severity is Severity.WARNING:
                 role = self.resolved.stage.name
-                self.notice(Event("warning", coded(one), role=role, level="warning", data={"code": one.code}))
+                self.notice(Event(Warned(code=one.code), coded(one), role, "warning"))
 
     def _bytes(self, files: Files) -> dict[str, bytes]:
         return {path: self.tree.read(path, entry) for path, entry in files.items()}
 
-    def _tell(self, step: VerifyStep, failure: Failure | None, where: Mapping[str, Json]) -> None:
+    def _tell(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
         brief = failure.brief if failure else None
-        self.notice(
-            Event(
-                "check_result",
-                f"{_name(step)} {'failed' if failure else 'passed'}",
-                role=self.resolved.stage.name,
-                level="warning" if failure else "info",
-                data={
-                    "step": _name(step),
-                    "passed": failure is None,
-                    "exit_code": brief.exit_code if brief else 0,
-                    "excerpt": _begin(brief.excerpt) if brief else "",
-                    **where,
-                },
-            )
+        data = CheckResult(
+            step=_name(step),
+            passed=failure is None,
+            exit_code=brief.exit_code if brief else 0,
+            excerpt=_begin(brief.excerpt) if brief else "",
+            attempt=attempt,
+            printed=printed,
         )
+        text = f"{data.step} {'failed' if failure else 'passed'}"
+        self.notice(Event(data, text, self.resolved.stage.name, "warning" if failure else "info"))
 
 
 def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:

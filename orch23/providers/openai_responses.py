@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
-from orch23.model.event import Event
+from orch23.model.event import CallSubmitted, Event, Warned
 from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.providers import codes
 from orch23.providers.address import plain_model
@@ -130,8 +130,8 @@ class Responses(Struct, frozen=True, kw_only=True):
         if not response_id:
             what = "a response that is not ready, and has no id"
             raise strange_reply(what, self.line.server.url)
-        facts = {"fingerprint": request.fingerprint(), "response_id": response_id, "provider": request.provider}
-        self.notice(Event("call_submitted", f"submitted as {response_id}", role=self.stage, data=facts))
+        data = CallSubmitted(fingerprint=request.fingerprint(), response_id=response_id, provider=request.provider)
+        self.notice(Event(data, f"submitted as {response_id}", self.stage))
         try:
             return self._collect(response_id, until, self.first_poll_s)
         except TransportError as fault:
@@ -158,8 +158,8 @@ class Responses(Struct, frozen=True, kw_only=True):
         became = text_at(reply, "status") or "gone"
         if became != "cancelled":  # by the run that submitted it, when it was interrupted
             text = f"the answer that an earlier run submitted as {response_id} is {became}: it is asked for anew"
-            data: dict[str, Json] = {"code": codes.NOT_COLLECTED, "response_id": response_id}
-            self.notice(Event("warning", text, role=self.stage, level="warning", data=data))
+            data = Warned(code=codes.NOT_COLLECTED, response_id=response_id)
+            self.notice(Event(data, text, self.stage, "warning"))
         return None
 
     def _collect(self, response_id: str, until: float, wait_s: float) -> Json:

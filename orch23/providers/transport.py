@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
-from orch23.model.event import Event
+from orch23.model.event import Event, HttpRetry
 from orch23.model.llm import Provider, Request, Response
 from orch23.providers import codes
 from orch23.providers.faults import TransportError
@@ -80,8 +80,8 @@ class Transport(Struct, frozen=True, kw_only=True):
     def _tell(self, fault: TransportError, wait_s: float, number: int) -> None:
         code = fault.diagnostic.code
         message = f"{fault.diagnostic.message}; asking again in {wait_s:.3g} s"
-        data = {"status": fault.status, "code": code, "delay_s": round(wait_s, 3), "try": number}
-        self.notice(Event("http_retry", message, role=self.stage, level="warning", data=data))
+        data = HttpRetry(status=fault.status, code=code, delay_s=round(wait_s, 3), number=number)
+        self.notice(Event(data, message, self.stage, "warning"))
 
 
 def _after(diagnostic: Diagnostic, number: int) -> Diagnostic:

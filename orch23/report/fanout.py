@@ -2,7 +2,7 @@
 
 import threading
 
-from orch23.model.event import Event, Observer
+from orch23.model.event import Event, Observer, RunFinished
 
 
 class Fanout:
@@ -22,6 +22,6 @@ class Fanout:
         with self._lock:
             if self._over:
                 return
-            self._over = event.type == "run_finished"
+            self._over = isinstance(event.data, RunFinished)
             for observer in self._observers:
                 observer.notice(event)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orch23.model.event import Event
-from orch23.report.stage_line import text_of
+from orch23.model.event import Event, RunStarted
 
 
 class JournalCopy(Struct):
@@ -19,8 +18,8 @@ class JournalCopy(Struct):
 
     def notice(self, event: Event) -> None:
         """Hand on the new whole lines."""
-        if event.type == "run_started":
-            self._path = self.logs / f"{text_of(event.data, 'run_id')}.jsonl"
+        if isinstance(event.data, RunStarted):
+            self._path = self.logs / f"{event.data.run_id}.jsonl"
         if self._path is None:
             return
         with self._path.open("rb") as stream:

@@ -1,12 +1,15 @@
 """Take secrets out of every event before an observer hears of it: the journal, the state, the screen."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from orch23.model.digest import Json
 from orch23.model.event import Event, Observer
+
+_Struct = TypeVar("_Struct", bound=Struct)
 
 
 class Redacted(Struct, frozen=True):
@@ -26,22 +29,34 @@ class Redacted(Struct, frozen=True):
         self.inner.notice(self._clean(event) if self.suspects(texts) else event)
 
     def _clean(self, event: Event) -> Event:
-        data = {self.redact(name): self._cleaned(value) for name, value in event.data.items()}
+        data = self._struct(event.data)
         return replace(event, message=self.redact(event.message), role=self.redact(event.role), data=data)
 
-    def _cleaned(self, value: Json) -> Json:
+    def _struct(self, value: _Struct) -> _Struct:
+        """Return facts with their texts redacted. What is one of a few words, such as a status, is no secret."""
+        return replace(value, **{name: self._cleaned(getattr(value, name)) for name in value.__struct_fields__})
+
+    def _cleaned(self, value: Any) -> Any:
+        if isinstance(value, Struct):
+            return self._struct(value)
+        if isinstance(value, Enum):
+            return value
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, Mapping):
             return {self.redact(name): self._cleaned(one) for name, one in value.items()}
         if isinstance(value, Sequence):
-            return [self._cleaned(one) for one in value]
+            return tuple(self._cleaned(one) for one in value)
         return value
 
 
-def _add_texts(texts: list[str], value: Json) -> None:
-    """Add all texts of a value, the names in it too."""
-    if isinstance(value, str):
+def _add_texts(texts: list[str], value: Any) -> None:
+    """Add all texts of a value, the keys of a mapping too."""
+    if isinstance(value, Struct):
+        for one in astuple(value):
+            if one.__class__ is not int:
+                _add_texts(texts, one)
+    elif isinstance(value, str):
         texts.append(value)
     elif isinstance(value, Mapping):
         texts.extend(value)

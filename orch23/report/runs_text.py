@@ -4,10 +4,18 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
-from orch23.model.event import Event
+from orch23.model.event import (
+    ORCH23,
+    Event,
+    FilesPromoted,
+    FilesProposed,
+    LlmResponse,
+    StageDecided,
+    StageFinished,
+    StageRestored,
+)
 from orch23.report.diagnostics import visible
 from orch23.report.figures import counts
-from orch23.report.stage_line import text_of, texts_of
 
 _TIME = slice(11, 23)
 _MOST_TEXT = 160
@@ -39,7 +47,7 @@ def runs_text(runs: Iterable[RunLine]) -> str:
 
 def log_line(moment: str, event: Event) -> str:
     """Return one line of a journal: time, who, what, and the facts that matter."""
-    role = "" if event.role == "orch23" else f"{visible(event.role)}: "
+    role = "" if event.role == ORCH23 else f"{visible(event.role)}: "
     warn = "" if event.level in ("debug", "info") else f"{event.level}: "
     text = visible(f"{event.message}{_facts(event)}").replace("\n", " ")
     text = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."
@@ -47,22 +55,20 @@ def log_line(moment: str, event: Event) -> str:
 
 
 def _facts(event: Event) -> str:
-    data = event.data
-    match event.type:
-        case "stage_finished":
-            return f" ({text_of(data, 'status')})" if event.message != text_of(data, "status") else ""
-        case "stage_decided":
-            reasons = data.get("reasons")
-            codes = (
-                [str(one.get("code")) for one in reasons if isinstance(one, Mapping)]
-                if isinstance(reasons, list)
-                else []
-            )
-            return f": {', '.join(codes)}" if codes else ""
-        case "promoted" | "stage_restored" | "files_proposed":
-            files = (*texts_of(data, "files"), *(f"-{path}" for path in texts_of(data, "removed")))
-            return f": {' '.join(files)}" if files else ""
-        case "llm_response":
-            return f" ({data.get('input_tokens', 0)}+{data.get('output_tokens', 0)} tokens, {text_of(data, 'stop')})"
+    match event.data:
+        case StageFinished(status=status):
+            return f" ({status})" if event.message != status else ""
+        case StageDecided(reasons=reasons):
+            return f": {', '.join(one.code for one in reasons)}" if reasons else ""
+        case FilesPromoted(files=files, removed=removed) | StageRestored(files=files, removed=removed):
+            return _paths((*files, *(f"-{path}" for path in removed)))
+        case FilesProposed(files=files):
+            return _paths(files)
+        case LlmResponse(input_tokens=input_tokens, output_tokens=output_tokens, stop=stop):
+            return f" ({input_tokens}+{output_tokens} tokens, {stop})"
         case _:
             return ""
+
+
+def _paths(paths: tuple[str, ...]) -> str:
+    return f": {' '.join(paths)}" if paths else ""

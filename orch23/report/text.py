@@ -1,28 +1,59 @@
 """Show a build on a screen, one line a stage: an observer that writes text."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
 from typing import cast, get_args
 
 from msgspec import Struct, field
 
-from orch23.model.digest import Json
-from orch23.model.event import Event
+from orch23.model.event import (
+    ORCH23,
+    AttemptFinished,
+    AttemptStarted,
+    Because,
+    CheckResult,
+    Event,
+    FilesPromoted,
+    FilesReleased,
+    Healed,
+    HttpRetry,
+    RunFinished,
+    RunStarted,
+    StageDecided,
+    StageFinished,
+    StageHeld,
+    StageRestored,
+    StagesAdded,
+    Warned,
+)
 from orch23.model.manifest import Reason, ReasonCode
 from orch23.model.pipeline import Pipeline
+from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
 from orch23.report.figures import count, counts, duration
 from orch23.report.marks import MOST_DULL_LINES, Style
 from orch23.report.money import money
 from orch23.report.reasons import words
-from orch23.report.stage_line import is_unpriced, money_of, number_of, stage_line, text_of, texts_of
+from orch23.report.stage_line import Ended, is_unpriced, money_of, stage_line
 
-_ORDER = ("built", "restored", "verified", "fresh", "skipped", "held", "failed", "edited", "blocked", "cancelled")
+_ORDER = (
+    StageStatus.BUILT,
+    StageStatus.RESTORED,
+    StageStatus.VERIFIED,
+    StageStatus.FRESH,
+    StageStatus.SKIPPED,
+    StageStatus.HELD,
+    StageStatus.FAILED,
+    StageStatus.EDITED,
+    StageStatus.BLOCKED,
+    StageStatus.CANCELLED,
+)
+_DULL = (StageStatus.FRESH, StageStatus.SKIPPED)
+"""Decisions that are written as these statuses are."""
 REASON_CODES: tuple[str, ...] = get_args(ReasonCode)
-_DULL = frozenset({"fresh", "skipped"})
-_TOLD = frozenset({"failed", "edited", "held"})
+_TOLD = frozenset({StageStatus.FAILED, StageStatus.EDITED, StageStatus.HELD})
 """How a stage ends that is told of once more when all is over; the ends of the others are not kept."""
 
 
@@ -38,16 +69,16 @@ class _Sums(Struct):
     cost: Decimal = Decimal(0)
     saved: Decimal = Decimal(0)
 
-    def add(self, data: Mapping[str, Json]) -> None:
+    def add(self, ended: StageFinished) -> None:
         """Add how one ended."""
-        self.statuses[text_of(data, "status")] += 1
-        self.calls += int(number_of(data, "calls"))
-        self.input_tokens += int(number_of(data, "input_tokens"))
-        self.output_tokens += int(number_of(data, "output_tokens"))
-        self.recorded += int(number_of(data, "recorded"))
-        self.unpriced += is_unpriced(data)
-        self.cost += money_of(data, "cost") or Decimal(0)
-        self.saved += money_of(data, "saved") or Decimal(0)
+        self.statuses[ended.status] += 1
+        self.calls += ended.calls
+        self.input_tokens += ended.input_tokens
+        self.output_tokens += ended.output_tokens
+        self.recorded += ended.recorded
+        self.unpriced += is_unpriced(ended)
+        self.cost += money_of(ended.cost) or Decimal(0)
+        self.saved += money_of(ended.saved) or Decimal(0)
 
 
 class TextScreen(Struct, kw_only=True):
@@ -65,9 +96,9 @@ class TextScreen(Struct, kw_only=True):
     _began: float = 0.0
     _head: str = ""
     _log: str = ""
-    _held: list[Event] = field(default_factory=list)
+    _held: list[Event | Ended] = field(default_factory=list)
     _sums: _Sums = field(default_factory=_Sums)
-    _last: dict[str, Event] = field(default_factory=dict)
+    _last: dict[str, Ended] = field(default_factory=dict)
     _again: dict[str, list[str]] = field(default_factory=dict)
     _restored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)
@@ -84,105 +115,87 @@ class TextScreen(Struct, kw_only=True):
 
     def notice(self, event: Event) -> None:  # noqa: C901 - one a kind of event
         """Take one event."""
-        match event.type:
-            case "run_started":
-                self._start(event)
-            case "stages_added":
-                self._width = max([self._width, *(len(name) for name in texts_of(event.data, "items"))])
-            case "stage_decided":
-                self._decided(event)
-            case "attempt_started" | "attempt_finished" | "check_result" | "stage_held":
+        match event.data:
+            case RunStarted():
+                self._start(event.data)
+            case StagesAdded(items=items):
+                self._width = max([self._width, *(len(name) for name in items)])
+            case StageDecided():
+                self._decided(event.role, event.data)
+            case AttemptStarted() | AttemptFinished() | CheckResult() | StageHeld():
                 self._attempt(event)
-            case "http_retry":
-                self._retry(event)
-            case "promoted":
-                self._promoted(event)
-            case "released":
-                self._released(event)
-            case "stage_restored":
-                self._restored[event.role] = texts_of(event.data, "files")
-            case "stage_finished":
-                self._finished(event)
-            case "warning" | "healed":
+            case HttpRetry(status=status, code=code):
+                self._again.setdefault(event.role, []).append(code if status is None else str(status))
+                self._attempt(event)
+            case FilesPromoted(removed=removed) if event.role == ORCH23:
+                self._note("removed, since no stage makes it any more", removed)
+            case FilesReleased(files=files):
+                self._note("released, now a source", files)
+            case StageRestored(files=files):
+                self._restored[event.role] = files
+            case StageFinished():
+                self._finished(Ended(event.role, event.message, event.data))
+            case Warned() | Healed():
                 self._warn(event)
-            case "run_finished":
-                self._finish(event)
+            case RunFinished():
+                self._finish(event.data)
             case _:
                 pass
 
-    def _start(self, event: Event) -> None:
-        data = event.data
-        stages = self._total = int(number_of(data, "stages")) or len(self.pipeline.stages)
-        at_rest = _below(event, "at_rest")
-        self._at_rest = Counter({status: int(number_of(at_rest, status)) for status in at_rest})
-        models = ", ".join(texts_of(data, "model"))
-        providers = ", ".join(texts_of(data, "provider"))
-        facts = [f"{visible(self.pipeline.name)}: {count(stages, 'stage')}"]
+    def _start(self, began: RunStarted) -> None:
+        self._total = began.stages or len(self.pipeline.stages)
+        self._at_rest = Counter(began.at_rest or {})
+        providers, models = ", ".join(began.provider), ", ".join(began.model)
+        facts = [f"{visible(self.pipeline.name)}: {count(self._total, 'stage')}"]
         facts += [f"provider {visible(providers)} model {visible(models)}"] if providers else []
-        facts += [f"sandbox: {text_of(data, 'sandbox') or 'none'}"]
+        facts += [f"sandbox: {began.sandbox or 'none'}"]
         self._head = "   ".join(facts)
-        self._log = f"logs/{text_of(data, 'run_id')}.jsonl"
+        self._log = f"logs/{began.run_id}.jsonl"
 
-    def _decided(self, event: Event) -> None:
-        if self.verbose and text_of(event.data, "decision") not in _DULL:
+    def _decided(self, name: str, decided: StageDecided) -> None:
+        if self.verbose and decided.decision not in _DULL:
             self._show()
-            reasons = event.data.get("reasons")
-            told = [_reason(one) for one in reasons] if isinstance(reasons, list | tuple) else []
-            decision = text_of(event.data, "decision")
-            self._line(f"   {visible(event.role):<{self._width}}  {decision}: {', '.join(told)}".rstrip(": "))
+            told = ", ".join(_reason(one) for one in decided.reasons)
+            self._line(f"   {visible(name):<{self._width}}  {decided.decision}: {told}".rstrip(": "))
 
     def _attempt(self, event: Event) -> None:
         if self.verbose:
             self._show()
             self._line(f"   {visible(event.role):<{self._width}}  {visible(event.message)}")
 
-    def _retry(self, event: Event) -> None:
-        status = event.data.get("status")
-        cause = str(status) if isinstance(status, int) else text_of(event.data, "code")
-        self._again.setdefault(event.role, []).append(cause)
-        self._attempt(event)
-
-    def _promoted(self, event: Event) -> None:
-        removed = texts_of(event.data, "removed")
-        if removed and event.role == "orch23" and not self.quiet:
-            self._show()
-            names = visible(" ".join(removed))
-            self._line(f" {self.style.marks.idle} removed, since no stage makes it any more: {names}")
-
-    def _released(self, event: Event) -> None:
-        files = texts_of(event.data, "files")
+    def _note(self, what: str, files: tuple[str, ...]) -> None:
         if files and not self.quiet:
             self._show()
-            self._line(f" {self.style.marks.idle} released, now a source: {visible(' '.join(files))}")
+            self._line(f" {self.style.marks.idle} {what}: {visible(' '.join(files))}")
 
-    def _finished(self, event: Event) -> None:
-        self._sums.add(event.data)
-        if text_of(event.data, "status") in _TOLD:
-            self._last[event.role] = event
+    def _finished(self, ended: Ended) -> None:
+        self._sums.add(ended.data)
+        if ended.status in _TOLD:
+            self._last[ended.name] = ended
         else:  # a stage that was decided twice counts as it ended last
-            self._last.pop(event.role, None)
-        self._width = max(self._width, len(event.role))
-        if text_of(event.data, "status") in _DULL and not self.verbose:
+            self._last.pop(ended.name, None)
+        self._width = max(self._width, len(ended.name))
+        if ended.status.is_idle and not self.verbose:
             if self._total > MOST_DULL_LINES:
                 return
             if not self._open:
-                self._held.append(event)
+                self._held.append(ended)
                 return
         self._show()
-        self._stage(event)
+        self._stage(ended)
 
-    def _stage(self, event: Event) -> None:
-        kind = self._kinds.get(event.role.partition("@")[0], "")
-        again, restored = self._again.pop(event.role, ()), self._restored.get(event.role, ())
-        self._line(stage_line(event, kind, self._width, self.style, again=again, restored=restored))
+    def _stage(self, ended: Ended) -> None:
+        kind = self._kinds.get(ended.name.partition("@")[0], "")
+        again, restored = self._again.pop(ended.name, ()), self._restored.get(ended.name, ())
+        self._line(stage_line(ended, kind, self._width, self.style, again=again, restored=restored))
 
     def _warn(self, event: Event) -> None:
-        if event.data.get("of_steps") and not self._open:  # of no interest to a build that runs none
+        if isinstance(event.data, Warned) and event.data.of_steps and not self._open:  # matters only if a step runs
             self._held.append(event)
             return
         self._show()
         sign_ = self.style.paint("warning", "notice")
-        role = "" if event.role == "orch23" else f"{visible(event.role)}: "
+        role = "" if event.role == ORCH23 else f"{visible(event.role)}: "
         self.write(f"{sign_}: {role}{visible(event.message)}\n")
 
     def _show(self) -> None:
@@ -193,10 +206,10 @@ class TextScreen(Struct, kw_only=True):
         if self._head:
             self._line(self._head)
         for event in self._held:
-            if event.type == "warning":
-                self._warn(event)
-            else:
+            if isinstance(event, Ended):
                 self._stage(event)
+            else:
+                self._warn(event)
         self._held.clear()
 
     def _line(self, text: str) -> None:
@@ -205,38 +218,38 @@ class TextScreen(Struct, kw_only=True):
 
     # ---- the end --------------------------------------------------------------------------
 
-    def _finish(self, event: Event) -> None:
+    def _finish(self, ended: RunFinished) -> None:
         statuses = self._at_rest + self._sums.statuses
-        if not self._open and event.data.get("exit_code") == 0:
-            skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
-            stages = count(statuses.total() - statuses["skipped"], "stage")
+        if not self._open and ended.exit_code == 0:
+            skips = statuses[StageStatus.SKIPPED]
+            skipped = f", {skips} skipped" if skips else ""
+            stages = count(statuses.total() - skips, "stage")
             self._line(f"{visible(self.pipeline.name)}: up to date ({stages}{skipped})")
             return
         self._show()
-        self._line(self._summary(statuses, event))
+        self._line(self._summary(statuses, ended))
         told = failure_text(self.pipeline, [*self._last.values()], self._kinds, self.style)
         self.write(told)
-        if told or event.data.get("exit_code") != 0:
-            word = self.style.paint(text_of(event.data, "status") or "failed", "bad")
+        if told or ended.exit_code != 0:
+            word = self.style.paint(ended.status, "bad")
             self.write(f"\n{word}: the log is {self._log}; `orch23 log` shows it\n")
 
-    def _summary(self, statuses: Counter[str], event: Event) -> str:
+    def _summary(self, statuses: Counter[str], ended: RunFinished) -> str:
         sums = self._sums
         calls, recorded, saved = sums.calls, sums.recorded, sums.saved
-        facts = [f" {count(statuses.total(), 'stage')}: {counts({name: statuses[name] for name in _ORDER})}"]
+        facts = [f" {count(statuses.total(), 'stage')}: {counts({name.value: statuses[name] for name in _ORDER})}"]
         facts += [duration(self.clock() - self._began)]
         spent = [count(calls, "call")] if calls else []
         tokens = f"{sums.input_tokens:,}+{sums.output_tokens:,} tokens"
         spent += [tokens] if calls and (sums.input_tokens or sums.output_tokens) else []
-        spent += self._money(event)
+        spent += self._money(ended)
         facts += [", ".join(spent)] if spent else []
         facts += [f"saved {count(recorded, 'call')}{f', {money(saved)}' if saved else ''}"] if recorded else []
         return "   ".join(facts)
 
-    def _money(self, event: Event) -> list[str]:
+    def _money(self, ended: RunFinished) -> list[str]:
         """Return what was paid, of how much; nothing where nothing was, and no sum that leaves something out."""
-        limits, before = _below(event, "limits"), money_of(_below(event, "before"), "cost")
-        most = money_of(limits, "max_cost_usd")
+        before, most = money_of(ended.before.cost), money_of(ended.limits.max_cost_usd)
         unpriced, cost = self._sums.unpriced, self._sums.cost
         limit = f" of {money(most)}" if most is not None else ""
         paid = [f"{money(cost)}{limit}"] if cost else []
@@ -246,12 +259,7 @@ class TextScreen(Struct, kw_only=True):
         return [*paid, f"and {count(unpriced, 'stage')} of unknown price"] if paid else ["price unknown"]
 
 
-def _below(event: Event, name: str) -> Mapping[str, Json]:
-    found = event.data.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _reason(value: object) -> str:
-    if not isinstance(value, dict) or value.get("code") not in REASON_CODES:
+def _reason(reason: Because) -> str:
+    if reason.code not in REASON_CODES:
         return ""
-    return words(Reason(cast("ReasonCode", value["code"]), str(value.get("subject", ""))))
+    return words(Reason(cast("ReasonCode", reason.code), reason.subject))

@@ -6,10 +6,19 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orch23.model.digest import Json
+from orch23.model.event import (
+    Amount,
+    CallReserved,
+    CallSettled,
+    CallSubmitted,
+    LlmRequest,
+    LlmResponse,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+)
+from orch23.model.stage_status import StageStatus
 from orch23.store.journal import JournalLine, interrupted_journals, newest_journal
-
-_GREEN = ("built", "restored", "verified", "fresh")
 
 
 class Tally(Struct, frozen=True):
@@ -56,11 +65,11 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> History:
     failed: dict[str, str] = {}
     newest = newest_journal(logs, pipeline_file)
     for line in newest:
-        status, key = line.event.data.get("status"), line.event.data.get("key")
-        if line.event.type == "stage_finished" and isinstance(key, str):
+        ended = line.event.data
+        if isinstance(ended, StageFinished):
             failed.pop(line.event.role, None)
-            if status == "failed":
-                failed[line.event.role] = key
+            if ended.status is StageStatus.FAILED:
+                failed[line.event.role] = ended.key
     cut_off = interrupted_journals(logs, pipeline_file)
     lines = tuple(line for _, run in reversed(cut_off) for line in run)
     return History(
@@ -75,46 +84,41 @@ def read_history(logs: Path, pipeline_file: str, lock: str = "") -> History:
 def _fingerprints(lines: tuple[JournalLine, ...]) -> Iterator[str]:
     """Give what was asked for anew: also where the run ended before it told of the answer, which may be on disk."""
     for line in lines:
-        fingerprint = line.event.data.get("fingerprint")
-        asked = line.event.type in ("llm_request", "llm_response") and line.event.data.get("mode") == "record"
-        if asked and isinstance(fingerprint, str):
-            yield fingerprint
+        told = line.event.data
+        if isinstance(told, LlmRequest | LlmResponse) and told.mode == "record":
+            yield told.fingerprint
 
 
 def _submitted(lines: tuple[JournalLine, ...]) -> dict[str, str]:
     """Return the id of each call that was submitted and neither answered nor settled since; none of a green run."""
-    if lines and lines[-1].event.type == "run_finished" and lines[-1].event.data.get("exit_code") == 0:
+    if lines and isinstance(end := lines[-1].event.data, RunFinished) and end.exit_code == 0:
         return {}
     open_ids: dict[str, str] = {}
     for line in lines:
-        fingerprint, response_id = line.event.data.get("fingerprint"), line.event.data.get("response_id")
-        if not isinstance(fingerprint, str):
-            continue
-        if line.event.type == "call_submitted" and isinstance(response_id, str):
-            open_ids[fingerprint] = response_id
-        elif line.event.type in ("llm_response", "call_settled") and not line.event.data.get("forfeited"):
-            open_ids.pop(fingerprint, None)
+        match line.event.data:
+            case CallSubmitted(fingerprint=fingerprint, response_id=response_id):
+                open_ids[fingerprint] = response_id
+            case LlmResponse(fingerprint=fingerprint) | CallSettled(fingerprint=fingerprint, forfeited=False):
+                open_ids.pop(fingerprint, None)
+            case _:
+                pass
     return open_ids
 
 
 def _lock(lines: tuple[JournalLine, ...]) -> str:
-    return str(lines[0].event.data.get("lock", "")) if lines else ""
+    return began.lock if lines and isinstance(began := lines[0].event.data, RunStarted) else ""
 
 
 def _finished(lines: tuple[JournalLine, ...]) -> dict[str, str]:
-    done = {}
-    for line in lines:
-        data = line.event.data
-        if line.event.type == "stage_finished" and data.get("status") in _GREEN and isinstance(data.get("key"), str):
-            done[line.event.role] = str(data["key"])
-    return done
+    ends = ((line.event.role, line.event.data) for line in lines)
+    return {role: end.key for role, end in ends if isinstance(end, StageFinished) and end.status.has_result}
 
 
 def _spent(runs: Iterable[tuple[JournalLine, ...]]) -> dict[str, Tally]:
     """Return what each stage took in some runs."""
     spent: dict[str, Tally] = {}
     for run in runs:
-        reserves = any(line.event.type == "call_reserved" for line in run)
+        reserves = any(isinstance(line.event.data, CallReserved) for line in run)
         for stage, tally in _reserved(run) if reserves else _answered(run):
             spent[stage] = spent.get(stage, Tally()).plus(tally)
     return spent
@@ -128,33 +132,31 @@ def _reserved(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, Tally]]:
     unsettled: dict[str, Tally] = {}
     for line in run:
         stage = line.event.role
-        if line.event.type == "call_reserved":
-            if stage in unsettled:
-                yield stage, unsettled[stage]
-            unsettled[stage] = _tally(line.event.data)
-        elif line.event.type == "call_settled":
-            unsettled.pop(stage, None)
-            yield stage, _tally(line.event.data)
+        match line.event.data:
+            case CallReserved() as reserved:
+                if stage in unsettled:
+                    yield stage, unsettled[stage]
+                unsettled[stage] = _tally(reserved)
+            case CallSettled() as settled:
+                unsettled.pop(stage, None)
+                yield stage, _tally(settled)
+            case _:
+                pass
     yield from unsettled.items()
 
 
 def _answered(run: tuple[JournalLine, ...]) -> Iterator[tuple[str, Tally]]:
     """Give what answers took in a run of a version that did not reserve."""
     for line in run:
-        data = line.event.data
-        if line.event.type == "llm_response" and data.get("replayed") is False:
-            tokens = _whole(data.get("input_tokens")) + _whole(data.get("output_tokens"))
-            yield line.event.role, Tally(1, tokens, _amount(data.get("cost")))
+        told = line.event.data
+        if isinstance(told, LlmResponse) and told.replayed is False:
+            yield line.event.role, Tally(1, told.input_tokens + told.output_tokens, _amount(told.cost))
 
 
-def _tally(data: Mapping[str, Json]) -> Tally:
-    return Tally(_whole(data.get("calls")), _whole(data.get("tokens")), _amount(data.get("cost")))
+def _tally(told: CallReserved | CallSettled) -> Tally:
+    return Tally(told.calls, told.tokens, _amount(told.cost))
 
 
-def _whole(value: Json) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _amount(value: Json) -> Decimal:
+def _amount(cost: Amount) -> Decimal:
     """Return an amount as the journal writes it; what had no price is counted as nothing: nobody knows better."""
-    return Decimal(value) if isinstance(value, str) else Decimal(0)
+    return Decimal(cost) if cost is not None else Decimal(0)

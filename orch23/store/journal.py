@@ -14,9 +14,23 @@ from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.errors import CorruptStateError, NotFoundError
-from orch23.model.event import EVENT_VERSION, Event, EventType, Level
+from orch23.model.event import (
+    EVENT_VERSION,
+    CallReserved,
+    CallSettled,
+    CallSubmitted,
+    Event,
+    EventData,
+    Level,
+    LlmResponse,
+    RunFinished,
+    RunStarted,
+    StageFinished,
+    event_from,
+)
 from orch23.model.hidden import plain_json
 from orch23.model.own_files import LOGS, is_of_a_run
+from orch23.model.stage_status import StageStatus
 from orch23.model.typed import Count, Object, decode
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
@@ -25,18 +39,11 @@ from orch23.store.strict_json import parse
 INTERRUPTED = "interrupted"
 _SUM_DIGITS = 16
 _END_BYTES = len(b',"sum":"') + _SUM_DIGITS + len(b'"}\n')
-_DURABLE = frozenset(
-    {
-        "call_reserved",
-        "call_submitted",
-        "call_settled",
-        "llm_response",
-        "stage_finished",
-        "run_finished",
-    }
-)
-_WORTH_LITTLE = frozenset({"fresh", "skipped", "blocked"})  # ends that the next run finds again by itself
-_FOUND_AGAIN = frozenset({"built", "restored"})  # likewise, by its record, where no model was asked
+_DURABLE = (CallReserved, CallSubmitted, CallSettled, LlmResponse, StageFinished, RunFinished)
+_WORTH_LITTLE = frozenset({StageStatus.FRESH, StageStatus.SKIPPED, StageStatus.BLOCKED})
+"""Ends that the next run finds again by itself."""
+_FOUND_AGAIN = frozenset({StageStatus.BUILT, StageStatus.RESTORED})
+"""Ends that it finds by the record, unless a model was asked."""
 
 
 class _Line(Struct, forbid_unknown_fields=True):
@@ -46,7 +53,7 @@ class _Line(Struct, forbid_unknown_fields=True):
     seq: Count
     ts: str
     level: Level
-    type: EventType
+    type: str
     role: str
     message: str
     data: Object
@@ -100,7 +107,7 @@ class Journal:
                 self._descriptor = self._open()
             line = _line_of(event, self._number + 1, timestamp(self._clock()))
             self._append(self._descriptor, line)
-            if event.type in _DURABLE and not _is_worth_little(event):
+            if isinstance(event.data, _DURABLE) and not _is_worth_little(event.data):
                 os.fsync(self._descriptor)
 
     def close(self) -> None:
@@ -129,10 +136,11 @@ class Journal:
         self._number += 1
 
 
-def _is_worth_little(event: Event) -> bool:
-    status = event.data.get("status")
-    asked = any(event.data.get(name) for name in ("calls", "recorded", "by_hand"))
-    return status in _WORTH_LITTLE or (status in _FOUND_AGAIN and not asked)
+def _is_worth_little(data: EventData) -> bool:
+    if not isinstance(data, StageFinished):
+        return False
+    asked = data.calls or data.recorded or data.by_hand
+    return data.status in _WORTH_LITTLE or (data.status in _FOUND_AGAIN and not asked)
 
 
 def new_run_id(now: datetime, key8: str) -> str:
@@ -294,33 +302,30 @@ def _whole_line(line: bytes) -> JournalLine | None:
 
 
 def _is_interrupted(last: JournalLine) -> bool:
-    return last.event.type != "run_finished" or last.event.data.get("status") == INTERRUPTED
+    return not isinstance(last.event.data, RunFinished) or last.event.data.status == INTERRUPTED
 
 
 def _pipeline(first: JournalLine) -> str:
-    return str(first.event.data.get("pipeline", "")) if first.event.type == "run_started" else ""
+    return first.event.data.pipeline if isinstance(first.event.data, RunStarted) else ""
 
 
 def _summary(run_id: str, lines: tuple[JournalLine, ...]) -> RunSummary:
     last = lines[-1]
-    over = last.event.type == "run_finished"
+    ended = last.event.data if isinstance(last.event.data, RunFinished) else None
     return RunSummary(
         run_id=run_id,
         pipeline=_pipeline(lines[0]),
         started=lines[0].ts,
-        finished=last.ts if over else None,
-        status=str(last.event.data.get("status", "")) if over else INTERRUPTED,
-        counts=_counts(lines),
+        finished=last.ts if ended else None,
+        status=ended.status if ended else INTERRUPTED,
+        counts=_counts(lines, ended),
     )
 
 
-def _counts(lines: tuple[JournalLine, ...]) -> Mapping[str, int]:
+def _counts(lines: tuple[JournalLine, ...], ended: RunFinished | None) -> Mapping[str, int]:
     """Return how many stages ended how; a run that did nothing says so at its end alone."""
-    ended = Counter(str(one.event.data.get("status", "")) for one in lines if one.event.type == "stage_finished")
-    told = lines[-1].event.data.get("stages")
-    if ended or not isinstance(told, Mapping):
-        return ended
-    return {status: number for status, number in told.items() if isinstance(number, int)}
+    ends = Counter(one.event.data.status.value for one in lines if isinstance(one.event.data, StageFinished))
+    return ends or (ended.stages if ended else {})
 
 
 def _parse_line(line: bytes) -> JournalLine:
@@ -332,7 +337,7 @@ def _parse_line(line: bytes) -> JournalLine:
     if found.v != EVENT_VERSION:
         message = f"is of version {found.v}"
         raise ValueError(message)
-    return JournalLine(found.seq, found.ts, Event(found.type, found.message, found.role, found.level, found.data))
+    return JournalLine(found.seq, found.ts, event_from(found.type, found.message, found.role, found.level, found.data))
 
 
 def _damaged(origin: str, number: int, problem: str) -> Diagnostic:
@@ -360,7 +365,7 @@ def unsealed_line(event: Event, number: int, moment: str) -> str:
         type=event.type,
         role=event.role,
         message=event.message,
-        data=dict(event.data),
+        data=event.facts(),
     )
     return plain_json(_LINE.encode(asdict(line))[:-1])
 

@@ -11,8 +11,22 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.digest import Json, digest_json
-from orch23.model.event import Event
+from orch23.model.event import (
+    ORCH23,
+    AttemptFinished,
+    AttemptStarted,
+    CheckResult,
+    Event,
+    FilesProposed,
+    RunFinished,
+    RunStarted,
+    StageDecided,
+    StageFinished,
+    StageHeld,
+    StageStarted,
+)
 from orch23.model.hidden import plain_json
+from orch23.model.stage_status import StageStatus
 from orch23.model.typed import Object, decode
 from orch23.store.beneath import read_regular
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, discard, make_folder, open_temp, write_all
@@ -35,22 +49,11 @@ LEGAL_MOVES: Mapping[Move, frozenset[Move]] = {
     "SUCCESS": frozenset(),
     "FAILED": frozenset(),
 }
-_GREEN = frozenset({"built", "restored", "verified", "fresh"})
 _RESUMABLE = frozenset({INTERRUPTED, "cancelled", "limit", "edited", "decision"})
 _TESTED = frozenset(
     {"verify_failed", "acceptance_failed"}
 )  # all other failures may come before there is anything to test
-_TRANSITIONS = frozenset(
-    {
-        "stage_started",
-        "attempt_started",
-        "files_proposed",
-        "check_result",
-        "attempt_finished",
-        "stage_held",
-        "stage_finished",
-    }
-)
+_TRANSITIONS = (StageStarted, AttemptStarted, FilesProposed, CheckResult, AttemptFinished, StageHeld, StageFinished)
 _AT_LEAST_EVERY = timedelta(seconds=1)
 _SHARE = 20
 _ALWAYS_WRITTEN = 64  # so many stages: at 10,000 the file is megabytes, and 40,000 writes of it would take hours
@@ -166,19 +169,19 @@ class Folding:
         """Add one event, which happened at `moment`."""
         self._created = self._created or moment
         self._updated = moment or self._updated
-        if event.type == "run_started":
-            self._start(event)
-        elif event.type == "run_finished":
-            status = str(event.data.get("status", ""))
+        if isinstance(event.data, RunStarted):
+            self._start(event.data)
+        elif isinstance(event.data, RunFinished):
+            status = event.data.status
             wrong = status != "ok" and status not in _RESUMABLE
             self._run = replace(self._run, finished=status, error=event.message if wrong else None)
-        elif event.role != "orch23":
+        elif event.role != ORCH23:
             before = self._stages.get(event.role, StageState())
             after = _next(before, event)
             self._stages[event.role] = after
-            if after.status == "failed":  # the others still run: until the end it is told where it stood
+            if after.status == StageStatus.FAILED:  # the others still run: until the end it is told where it stood
                 self._focus = replace(after, state=before.state, phase=before.phase)
-            elif after.state not in ("INIT", "SUCCESS") and after.status != "held":  # nobody works on what is held
+            elif after.state not in ("INIT", "SUCCESS") and after.status != StageStatus.HELD:  # nobody works on it
                 self._focus = after
 
     def state(self) -> RunState:
@@ -195,15 +198,14 @@ class Folding:
         """Return how many stages there are, as far as has been heard."""
         return max(len(self._stages), self._announced)
 
-    def _start(self, event: Event) -> None:
-        data = event.data
-        self._announced = _number(event, "stages", 0)
+    def _start(self, began: RunStarted) -> None:
+        self._announced = began.stages
         self._run = replace(
             self._run,
-            run_id=str(data.get("run_id", "")),
-            spec_file=str(data.get("spec_file") or data.get("pipeline") or ""),
-            spec_hash=str(data.get("spec_hash") or ""),
-            max_retries=_number(event, "max_retries", 0),
+            run_id=began.run_id,
+            spec_file=began.spec_file or began.pipeline,
+            spec_hash=began.spec_hash,
+            max_retries=began.max_retries,
         )
 
 
@@ -249,9 +251,9 @@ class StateFile:
             return self._folding.state()
 
     def _is_due(self, event: Event, now: datetime) -> bool:
-        if event.type in ("run_started", "run_finished"):
+        if isinstance(event.data, RunStarted | RunFinished):
             return True
-        if event.type not in _TRANSITIONS:
+        if not isinstance(event.data, _TRANSITIONS):
             return False
         late = self._due_again is not None and now >= self._due_again
         return late or self._unwritten > 2 * (self._folding.stage_count() - _ALWAYS_WRITTEN)
@@ -297,77 +299,58 @@ def _last_error(run: RunState) -> str | None:
     return run.focus.error or next(failed, None) or run.error
 
 
-def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one a kind of event
-    data, name = event.data, event.role
-    match event.type:
-        case "stage_decided":
-            return replace(moved(stage, "INIT", name), status=str(data.get("decision", "waiting")))
-        case "stage_started":
-            return replace(stage, status="running", key=str(data.get("key", "")))
-        case "attempt_started":
-            return _attempt(stage, event)
-        case "files_proposed":
-            files = data.get("files")
-            paths = tuple(str(path) for path in files) if isinstance(files, list | tuple | Mapping) else ()
-            return replace(moved(stage, "TESTING", name), phase="generated", files=paths)
-        case "check_result":
-            return _checked(moved(stage, "TESTING", name), event)
-        case "attempt_finished":
-            return _tested(stage, event)
-        case "stage_held":
-            return replace(stage, status="held", key=str(data.get("key", stage.key)), error=None)
-        case "stage_finished":
-            return _finish(stage, event)
+def _next(stage: StageState, event: Event) -> StageState:  # noqa: PLR0911 - one a type of event
+    name = event.role
+    match event.data:
+        case StageDecided(decision=decision):
+            return replace(moved(stage, "INIT", name), status=decision)
+        case StageStarted(key=key):
+            return replace(stage, status="running", key=key)
+        case AttemptStarted():
+            return _attempt(stage, event.data, name)
+        case FilesProposed(files=files):
+            return replace(moved(stage, "TESTING", name), phase="generated", files=files)
+        case CheckResult():
+            return _checked(moved(stage, "TESTING", name), event.data, event.message)
+        case AttemptFinished():
+            return _tested(stage, event.data, event.message, name)
+        case StageHeld(key=key):
+            return replace(stage, status=StageStatus.HELD.value, key=key or stage.key, error=None)
+        case StageFinished():
+            return _finish(stage, event.data, event.message, name)
         case _:
             return stage
 
 
-def _attempt(stage: StageState, event: Event) -> StageState:
-    number, most = _number(event, "attempt", 1), _number(event, "max_attempts", 1)
-    again = number > 1 or stage.state == "GENERATING"
-    after = moved(stage, "PATCHING" if again else "GENERATING", event.role)
-    key = str(event.data.get("key", stage.key))
-    return replace(after, status="running", attempt=number, max_attempts=max(1, most), key=key)
+def _attempt(stage: StageState, began: AttemptStarted, name: str) -> StageState:
+    again = began.attempt > 1 or stage.state == "GENERATING"
+    after = moved(stage, "PATCHING" if again else "GENERATING", name)
+    key = began.key or stage.key
+    return replace(after, status="running", attempt=began.attempt, max_attempts=max(1, began.max_attempts), key=key)
 
 
-def _checked(stage: StageState, event: Event) -> StageState:
+def _checked(stage: StageState, result: CheckResult, message: str) -> StageState:
     """Return the stage after one step of verification. Only the end of the attempt says that all have passed."""
-    if event.data.get("passed") is True:
+    if result.passed:
         return stage
-    error = f"{event.data.get('step', 'verify')}: {event.message}"
-    return replace(stage, test_passed=False, exit_code=_exit_code(event), output=_excerpt(event), error=error)
+    error, told = f"{result.step}: {message}", result.excerpt or message
+    return replace(stage, test_passed=False, exit_code=result.exit_code, output=told, error=error)
 
 
-def _tested(stage: StageState, event: Event) -> StageState:
-    if event.data.get("passed") is True:
-        known = stage if stage.state == "TESTING" else moved(stage, "TESTING", event.role)
+def _tested(stage: StageState, ended: AttemptFinished, message: str, name: str) -> StageState:
+    told = ended.excerpt or message
+    if not ended.passed and stage.state != "TESTING" and ended.failure_kind not in _TESTED:
+        return replace(stage, error=told)
+    known = stage if stage.state == "TESTING" else moved(stage, "TESTING", name)
+    if ended.passed:
         return replace(known, phase="tested", test_passed=True, exit_code=0, output="", error=None)
-    if stage.state != "TESTING" and event.data.get("kind") not in _TESTED:
-        return replace(stage, error=_excerpt(event))
-    known = stage if stage.state == "TESTING" else moved(stage, "TESTING", event.role)
-    told = _excerpt(event)
-    return replace(known, phase="tested", test_passed=False, exit_code=_exit_code(event), output=told, error=told)
+    return replace(known, phase="tested", test_passed=False, exit_code=ended.exit_code, output=told, error=told)
 
 
-def _finish(stage: StageState, event: Event) -> StageState:
-    status = str(event.data.get("status", ""))
-    known = replace(stage, status=status, key=str(event.data.get("key") or stage.key))
-    if status in _GREEN:
-        return replace(moved(known, "SUCCESS", event.role), phase="complete", error=None)
-    if status == "failed":
-        return replace(moved(known, "FAILED", event.role), phase="failed", error=known.error or event.message)
+def _finish(stage: StageState, ended: StageFinished, message: str, name: str) -> StageState:
+    known = replace(stage, status=ended.status.value, key=ended.key or stage.key)
+    if ended.status.has_result:
+        return replace(moved(known, "SUCCESS", name), phase="complete", error=None)
+    if ended.status is StageStatus.FAILED:
+        return replace(moved(known, "FAILED", name), phase="failed", error=known.error or message)
     return known  # blocked, edited, cancelled, held: it stands where it stood
-
-
-def _exit_code(event: Event) -> int | None:
-    code = event.data.get("exit_code")
-    return code if isinstance(code, int) and not isinstance(code, bool) else None
-
-
-def _excerpt(event: Event) -> str:
-    return str(event.data.get("excerpt") or event.message)
-
-
-def _number(event: Event, name: str, default: int) -> int:
-    value = event.data.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else default

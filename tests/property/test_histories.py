@@ -203,10 +203,10 @@ class Rig:
                     calls.pop()  # it arrived, and the machine died before it could be written
             except Orch23Error as error:
                 code, complaints = int(error.exit_code), tuple(str(d) for d in error.diagnostics)
-        decisions = {e.role: str(e.data["decision"]) for e in screen.events if e.type == "stage_decided"}
-        ends = {e.role: str(e.data["status"]) for e in screen.events if e.type == "stage_finished"}
+        decisions = {e.role: str(e.facts()["decision"]) for e in screen.events if e.type == "stage_decided"}
+        ends = {e.role: str(e.facts()["status"]) for e in screen.events if e.type == "stage_finished"}
         ended = [e for e in screen.events if e.type == "stage_finished"]
-        complaints += tuple(str(e.data["failure"]) for e in ended if e.data["failure"])
+        complaints += tuple(str(e.facts()["failure"]) for e in ended if e.facts()["failure"])
         return Build(code, decisions, ends, calls, programs, complaints, crashed, len(fuse.seen))
 
 

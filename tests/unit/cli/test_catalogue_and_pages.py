@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orch23.cli.catalogue import ROOMS, TABLES, catalogue, diagnostics_page
+from orch23.cli.event_reference import events_page
 from orch23.cli.main import main
 from orch23.cli.reference import commands_page
 from orch23.model.errors import ExitCode
@@ -83,6 +84,10 @@ def test_the_page_of_diagnostics_is_up_to_date() -> None:
 
 def test_the_page_of_commands_is_up_to_date() -> None:
     DOCS.check("commands.md", commands_page())
+
+
+def test_the_page_of_events_is_up_to_date() -> None:
+    DOCS.check("events.md", events_page())
 
 
 def test_every_exit_code_is_documented() -> None:

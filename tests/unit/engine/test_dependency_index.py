@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from orch23.engine.dependency_index import Head, OutdatedIndexError, Reach, Rows, all_rows, changed_rows, reach
 from orch23.load.pipeline import parse_pipeline
+from orch23.model.event import RunStarted
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
@@ -51,7 +52,7 @@ def written(folder: Path, plan: Plan) -> Rows:
     names = frozenset(plan.nodes)
     stages = {name: node for name, node in plan.nodes.items() if isinstance(node, Stage)}
     reads = {name: {*reads_of(node), f"{name}.out"} for name, node in stages.items()}
-    head = Head("token", bare(plan), {"name": "p"}, {"fresh": len(names)}, ("p.yaml",))
+    head = Head("token", bare(plan), RunStarted(name="p"), {"fresh": len(names)}, ("p.yaml",))
     table = all_rows(head, TEXT, plan, names, reads, {name: record(name) for name in names})
     assert table is not None
     index = Index(folder / "index.sqlite")
@@ -116,7 +117,7 @@ def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: Rows) -> N
     found = reached(rows, "a.in")
     plan = found.plan()
     reads = {"a": {"a.in", "new.in"}, "b": {"b.out"}}
-    head = Head("next", bare(plan), {}, {"fresh": 14}, ("p.yaml",))
+    head = Head("next", bare(plan), RunStarted(), {"fresh": 14}, ("p.yaml",))
     changes = changed_rows(head, None, found, plan, reads, {name: record(name) for name in plan.nodes})
     assert set(changes) == {b"head", b"stage a", b"stage b", b"reads new.in", b"reads a.out"}
     rows._index.write({}, {"t": changes})

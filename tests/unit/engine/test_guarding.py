@@ -7,7 +7,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.decide.secrets import Secrets
-from orch23.engine.guarding import Reading, author_files, egress, guard_manifest, guard_proposal, guard_request, watched
+from orch23.engine.guarding import (
+    Reading,
+    author_files,
+    guard_manifest,
+    guard_proposal,
+    guard_request,
+    sent_bytes,
+    sent_files,
+    size_of,
+    watched,
+)
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes
 from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
@@ -177,14 +187,14 @@ def test_the_egress_manifest_lists_what_the_prompt_has_read_and_no_more() -> Non
     }
     request, problems, this = guarded(step, files, this, wire={"type": "object"})
     assert problems == ()
-    told = egress(request, author_files(Stage(name="s", step=step), this), this, Files(files))
-    assert [(one["path"], one["slice"], one["bytes"]) for one in told["files"]] == [  # type: ignore[union-attr, index, call-overload]
+    sent = sent_files(author_files(Stage(name="s", step=step), this), this, Files(files))
+    assert [(one.path, one.slice, one.bytes) for one in sent] == [
         ("specs/a.md", "Part", 4), ("docs/**", "list", 7), ("src/b.py", "", 6), ("p.j2", "", len(files["p.j2"])),
         ("s.j2", "", 6), ("o.json", "", 2),
     ]  # fmt: skip
-    assert told["files"][0]["sha256"] == digest_bytes("\u00e4bc".encode()).sha256  # type: ignore[index, call-overload]
-    assert told["bytes"] == len(request.messages[0].content.encode()) + len("system") + len('{"type":"object"}')
-    assert (told["previous_bytes"], told["brief_bytes"]) == (5, 2)
+    assert sent[0].sha256 == digest_bytes("\u00e4bc".encode()).sha256
+    assert sent_bytes(request) == len(request.messages[0].content.encode()) + len("system") + len('{"type":"object"}')
+    assert [size_of(text) for text in ("12345", "\u00e4")] == [5, 2]
 
 
 def test_a_text_is_read_once_and_only_when_it_is_asked_for() -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from orch23.engine.ledger import Ledger, StageLimitError
 from orch23.engine.running import CancelledBuildError
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError
-from orch23.model.event import Event
+from orch23.model.event import Event, RunFinished, Took
 from orch23.model.llm import Message, Request, Response, Usage
 from orch23.model.pipeline import Price, StopConditions
 from orch23.providers.prices import Prices, worst_case
@@ -66,11 +66,13 @@ class Rig:
         return response
 
     def told(self, kind: str) -> list[tuple[str, Any, Any, Any]]:
-        return [(e.role, e.data["calls"], e.data["tokens"], e.data["cost"]) for e in self.events if e.type == kind]
+        return [
+            (e.role, e.facts()["calls"], e.facts()["tokens"], e.facts()["cost"]) for e in self.events if e.type == kind
+        ]
 
     def spent(self) -> tuple[Any, Any, Any]:
-        totals = self.ledger.totals()
-        return totals["calls"], totals["tokens"], totals["cost"]
+        totals = self.ledger.finished(RunFinished(status="ok"))
+        return totals.calls, totals.tokens, totals.cost
 
 
 def request(max_tokens: int = 100, text: str = "hello") -> Request:
@@ -113,7 +115,7 @@ def test_the_worst_case_is_told_before_and_the_truth_after() -> None:
     assert (response.cost, response.prices) == ("10", "pipeline")
     assert rig.told("call_settled") == [("a", 1, 10, "10")]
     assert rig.spent() == (1, 10, "10")
-    assert all(event.data["fingerprint"] == request().fingerprint() for event in rig.events)
+    assert all(event.facts()["fingerprint"] == request().fingerprint() for event in rig.events)
 
 
 def test_what_was_not_charged_is_given_back_and_no_call() -> None:
@@ -121,7 +123,7 @@ def test_what_was_not_charged_is_given_back_and_no_call() -> None:
     rig.ledger.reserve("a", request())
     rig.ledger.release("a")
     assert rig.told("call_settled") == [("a", 0, 0, "0")]
-    assert rig.events[-1].data["released"] is True
+    assert rig.events[-1].facts()["released"] is True
     rig.ledger.reserve("a", request())
 
 
@@ -130,7 +132,7 @@ def test_what_may_have_been_charged_counts_in_full() -> None:
     rig.ledger.reserve("a", request())
     rig.ledger.forfeit("a")
     assert rig.told("call_settled") == [("a", 1, MOST, str(MOST))]
-    assert rig.events[-1].data["forfeited"] is True
+    assert rig.events[-1].facts()["forfeited"] is True
     assert rig.spent() == (1, MOST, str(MOST))
     with pytest.raises(LimitError):
         rig.ledger.reserve("a", request())
@@ -187,7 +189,7 @@ def test_what_has_no_price_says_so() -> None:
     assert rig.answer("a", 7, 3).cost is None
     assert rig.told("call_reserved") == [("a", 1, MOST, None)]
     assert rig.told("call_settled") == [("a", 1, 10, None)]
-    assert rig.ledger.totals()["unpriced"] == 1
+    assert rig.ledger.finished(RunFinished(status="ok")).unpriced == 1
 
 
 @pytest.mark.parametrize("of_run", [True, False])
@@ -265,7 +267,7 @@ def test_an_interrupted_run_goes_on_with_what_was_left() -> None:
     rig.ledger.reserve("x", request())
     rig.answer("x", 1, 1)
     assert rig.spent() == (1, 2, "2"), "what this run took is told apart"
-    assert rig.ledger.totals()["before"] == {"calls": 2, "tokens": 7, "cost": "9"}
+    assert rig.ledger.finished(RunFinished(status="ok")).before == Took(2, 7, "9")
 
 
 # ---- limits of a stage ----------------------------------------------------------------------------------
@@ -434,7 +436,7 @@ class Books:
         self.broken: list[str] = []
 
     def notice(self, event: Event) -> None:
-        data: Any = event.data
+        data: Any = event.facts()
         tally = (int(data["calls"]), int(data["tokens"]), Decimal(data["cost"]))
         if event.type == "call_reserved":
             if event.role in self.reserved:

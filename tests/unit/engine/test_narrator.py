@@ -3,6 +3,7 @@
 from orch23.engine.ends import StageEnd
 from orch23.engine.narrator import Narrator
 from orch23.model.event import Event
+from orch23.model.stage_status import StageStatus
 
 
 class Screen:
@@ -20,10 +21,10 @@ def test_while_a_stage_is_held_its_time_stands_still() -> None:
     now[0] = 12.5
     narrator.held("a@1", "k", ["a@2", "a@3"])
     now[0] = 99.0
-    narrator.ended("a@1", StageEnd(status="held", text="held back: a@2 failed", by=("a@2",)), None)
+    narrator.ended("a@1", StageEnd(status=StageStatus.HELD, text="held back: a@2 failed", by=("a@2",)), None)
     held, ended = screen.events[1:]
-    assert (held.type, held.message, held.data["for"]) == ("stage_held", "waits for a@2, a@3", ["a@2", "a@3"])
-    assert (ended.data["status"], ended.data["duration_s"], ended.data["by"]) == ("held", 2.5, ["a@2"])
+    assert (held.type, held.message, held.facts()["for"]) == ("stage_held", "waits for a@2, a@3", ("a@2", "a@3"))
+    assert (ended.facts()["status"], ended.facts()["duration_s"], ended.facts()["by"]) == ("held", 2.5, ("a@2",))
     assert ended.level == "info"
 
 
@@ -32,10 +33,10 @@ def test_of_many_that_are_waited_for_the_first_are_named_and_all_are_counted() -
     Narrator(screen, lambda: 0.0).held("a@0", "k", [f"a@{n}" for n in range(1, 1001)])
     (held,) = screen.events
     assert held.message == "waits for a@1, a@2, a@3, a@4, a@5, a@6, a@7, a@8 and 992 more"
-    assert (held.data["waits_for"], len(held.data["for"])) == (1000, 8)  # type: ignore[arg-type]
+    assert (held.facts()["waits_for"], len(held.facts()["for"])) == (1000, 8)
 
 
 def test_what_was_never_started_took_no_time() -> None:
     screen = Screen()
-    Narrator(screen, lambda: 5.0).ended("a", StageEnd(status="fresh", text="fresh"), None)
-    assert screen.events[0].data["duration_s"] == 0.0
+    Narrator(screen, lambda: 5.0).ended("a", StageEnd(status=StageStatus.FRESH, text="fresh"), None)
+    assert screen.events[0].facts()["duration_s"] == 0.0

@@ -12,7 +12,7 @@ from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.diagnostic import errors as blocking
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
-from orch23.model.event import EVENT_TYPES
+from orch23.model.event import KINDS, EventData
 from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
 from orch23.model.manifest import Reason, core_of, identity_of, is_verify, key_of
 from orch23.model.pipeline import Foreach, ForeachStage, LLMStep, PathInput, Pipeline, ShellStep, Stage, Verify
@@ -213,8 +213,9 @@ def test_each_decision_has_a_label_of_its_own() -> None:
 
 
 def test_no_event_type_is_there_twice() -> None:
-    assert len(set(EVENT_TYPES)) == len(EVENT_TYPES)
-    assert {"run_started", "stage_decided", "run_finished"} <= set(EVENT_TYPES)
+    assert set(KINDS.values()) == set(EventData.__subclasses__())
+    assert len(KINDS) == len(EventData.__subclasses__())
+    assert {"run_started", "plan", "stage_decided", "run_finished"} <= set(KINDS)
 
 
 # ---- complaints -----------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_an_answer_is_submitted_told_polled_and_read() -> None:
     assert (answer.text, answer.stop, answer.model) == ("an answer", "end", "gpt-test-2026")
     assert answer.usage == Usage(input_tokens=7, output_tokens=5, cache_read_tokens=2)
     assert heard == [len("an answer")]
-    assert [(e.type, e.role, dict(e.data)) for e in way.events] == [
+    assert [(e.type, e.role, e.facts()) for e in way.events] == [
         (
             "call_submitted",
             "code",
@@ -160,7 +160,7 @@ def test_what_came_to_nothing_is_asked_for_anew(reply: Reply, warned: str | None
         way = Way(server, {REQUEST.fingerprint(): "resp_1"})
         assert way.ask().text == "another answer"
         assert server.lines() == [POLL, SUBMIT]
-    assert [(e.type, e.level, e.data["code"]) for e in way.events] == (
+    assert [(e.type, e.level, e.facts()["code"]) for e in way.events] == (
         [("warning", "warning", codes.NOT_COLLECTED)] if warned else []
     )
     assert not warned or warned in way.events[0].message

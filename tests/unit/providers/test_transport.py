@@ -78,7 +78,7 @@ def test_each_further_try_is_told_with_its_cause() -> None:
     line = Line(fault(), fault(codes.RATE_LIMITED, status=429, retry_after_s=2.5), Response(text="hi"))
     line.ask()
     assert [(e.type, e.role, e.level) for e in line.events] == [("http_retry", "code", "warning")] * 2
-    assert [dict(e.data) for e in line.events] == [
+    assert [e.facts() for e in line.events] == [
         {"status": 529, "code": codes.OVERLOADED, "delay_s": 1.0, "try": 2},
         {"status": 429, "code": codes.RATE_LIMITED, "delay_s": 2.5, "try": 3},
     ]

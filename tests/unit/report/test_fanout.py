@@ -1,6 +1,6 @@
 """One event for several observers: in their order, and none after the end of the run."""
 
-from orch23.model.event import Event
+from orch23.model.event import Event, event_from
 from orch23.report.fanout import Fanout
 
 
@@ -15,7 +15,11 @@ class Listener:
 def test_all_hear_of_an_event_in_order_and_of_none_after_the_run() -> None:
     heard: list[tuple[str, str]] = []
     fanout = Fanout(Listener("journal", heard), Listener("screen", heard))
-    for event in (Event("warning", "w"), Event("run_finished", "f"), Event("call_settled", "too late")):
+    for event in (
+        event_from("warning", "w"),
+        event_from("run_finished", "f", data={"status": "ok"}),
+        event_from("call_settled", "too late"),
+    ):
         fanout.notice(event)
     assert heard == [
         ("journal", "warning"),

@@ -2,7 +2,7 @@
 
 import json
 
-from orch23.model.event import Event
+from orch23.model.event import event_from
 from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, ShellStep, Stage
 from orch23.model.plan import Edge, Plan
 from orch23.report.graph_dot import graph_dot
@@ -59,7 +59,7 @@ def test_runs_are_one_line_each() -> None:
 
 def test_a_line_of_the_log_says_when_who_and_what() -> None:
     moment = "2026-11-21T23:48:16.048Z"
-    decided = Event("stage_decided", "run", role="a", data={"reasons": [{"code": "first_run"}]})
+    decided = event_from("stage_decided", "run", role="a", data={"reasons": [{"code": "first_run"}]})
     assert log_line(moment, decided) == "23:48:16.048  stage_decided     a: run: first_run\n"
-    hostile = Event("warning", "x\x1b[2J\ny", level="warning")
+    hostile = event_from("warning", "x\x1b[2J\ny", level="warning")
     assert log_line(moment, hostile) == "23:48:16.048  warning           warning: x\\x1b[2J y\n"

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from orch23.model.event import Event
+from orch23.model.event import event_from
 from orch23.report.fanout import Fanout
 from orch23.report.jsonl import JournalCopy
 from orch23.store.journal import Journal
@@ -14,9 +14,9 @@ def test_every_line_of_the_journal_is_copied_byte_for_byte(tmp_path: Path) -> No
     written: list[str] = []
     both = Fanout(journal, JournalCopy(tmp_path, written.append))
     for event in (
-        Event("run_started", "go", data={"run_id": "r1"}),
-        Event("stage_started", "ä", role="a"),
-        Event("run_finished", "ok"),
+        event_from("run_started", "go", data={"run_id": "r1"}),
+        event_from("stage_started", "ä", role="a"),
+        event_from("run_finished", "ok", data={"status": "ok"}),
     ):
         both.notice(event)
     journal.close()
@@ -26,5 +26,5 @@ def test_every_line_of_the_journal_is_copied_byte_for_byte(tmp_path: Path) -> No
 
 def test_nothing_is_copied_before_a_run_has_started(tmp_path: Path) -> None:
     written: list[str] = []
-    JournalCopy(tmp_path, written.append).notice(Event("warning", "early"))
+    JournalCopy(tmp_path, written.append).notice(event_from("warning", "early"))
     assert written == []

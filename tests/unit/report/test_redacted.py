@@ -2,7 +2,7 @@
 
 from orch23.decide.secrets import Secrets
 from orch23.model.digest import Json
-from orch23.model.event import Event
+from orch23.model.event import Event, event_from
 from orch23.report.redacted import Redacted
 
 KEY = "abcd-1234-efgh"
@@ -24,11 +24,11 @@ def test_message_role_and_data_are_redacted_at_every_depth_and_nothing_else_is()
     data: dict[str, Json] = {"text": f"x {KEY}", "list": deep, "number": 1.5, KEY: "name"}
     secrets = Secrets({"MY_KEY": KEY})
     Redacted(hears, secrets.redact, secrets.suspects).notice(
-        Event("warning", f"about {KEY}", role=f"code@{KEY}", level="warning", data=data)
+        event_from("warning", f"about {KEY}", role=f"code@{KEY}", level="warning", data=data)
     )
     mark = "[redacted MY_KEY]"
     assert hears.events == [
-        Event(
+        event_from(
             "warning",
             f"about {mark}",
             role=f"code@{mark}",

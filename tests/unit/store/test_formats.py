@@ -12,7 +12,7 @@ import pytest
 from orch23.model.consent import Grant
 from orch23.model.digest import FileEntry, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
-from orch23.model.event import Event
+from orch23.model.event import event_from
 from orch23.model.llm import Exchange, Usage
 from orch23.model.record import Base, LockFile, Record
 from orch23.store.contents import Contents
@@ -86,14 +86,18 @@ def exchange(**more: Any) -> Exchange:
 
 
 EVENTS = (
-    Event("run_started", "began", data={"run_id": "r", "pipeline": "p.yaml", "stages": 2, "max_retries": 1}),
-    Event("stage_decided", ODD, "code", data={"decision": "run", "reasons": ({"code": "forced"},)}),
-    Event("stage_started", "starts", "code", data={"key": "00"}),
-    Event("attempt_started", "1", "code", data={"attempt": 1, "max_attempts": 2}),
-    Event("check_result", "red\x1b[0m", "code", "warning", {"passed": False, "exit_code": 1, "excerpt": f"{ODD}\n"}),
-    Event("attempt_finished", "red", "code", "warning", {"passed": False, "excerpt": f"{ODD}\n", "duration_s": 1e-7}),
-    Event("stage_finished", "built", "ä", data={"status": "built", "key": "01", "big": 10**30}),
-    Event("run_finished", "ends", data={"status": "failed", "exit_code": 1, "stages": {"built": 1}}),
+    event_from("run_started", "began", data={"run_id": "r", "pipeline": "p.yaml", "stages": 2, "max_retries": 1}),
+    event_from("stage_decided", ODD, "code", data={"decision": "run", "reasons": ({"code": "forced"},)}),
+    event_from("stage_started", "starts", "code", data={"key": "00"}),
+    event_from("attempt_started", "1", "code", data={"attempt": 1, "max_attempts": 2}),
+    event_from(
+        "check_result", "red\x1b[0m", "code", "warning", {"passed": False, "exit_code": 1, "excerpt": f"{ODD}\n"}
+    ),
+    event_from(
+        "attempt_finished", "red", "code", "warning", {"passed": False, "excerpt": f"{ODD}\n", "duration_s": 1e-7}
+    ),
+    event_from("stage_finished", "built", "ä", data={"status": "built", "key": "01", "big": 10**30}),
+    event_from("run_finished", "ends", data={"status": "failed", "exit_code": 1, "stages": {"built": 1}}),
 )
 
 
@@ -201,7 +205,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert lock.retained == {"was": full_record("was", failed=True)}
     lines = read_journal(FOLDER / "journal.jsonl")
     assert [one.event.message for one in lines] == [one.message for one in EVENTS]
-    assert lines[6].event.data == EVENTS[6].data
+    assert [one.event.data for one in lines] == [one.data for one in EVENTS]
+    lines = read_journal(FOLDER / "first.journal.jsonl")
+    assert [one.event.data for one in lines] == [one.data for one in EVENTS], "facts that were not told are as if none"
     state = read_state(FOLDER / "state.json")
     assert state is not None
     assert state["last_test_output"] == f"{ODD}\n"

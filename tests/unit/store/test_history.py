@@ -7,32 +7,34 @@ from pathlib import Path
 import pytest
 
 from orch23.model.digest import Json
-from orch23.model.event import Event
+from orch23.model.event import Event, event_from
 from orch23.store.history import History, Tally, read_history
 from orch23.store.journal import Journal
 
 
 def run(logs: Path, second: int, *events: Event, lock: str = "l1", pipeline: str = "p.yaml") -> None:
     journal = Journal(logs, f"20260101T0000{second:02d}Z-abcdef01", lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    journal.notice(Event("run_started", "", data={"pipeline": pipeline, "lock": lock}))
+    journal.notice(event_from("run_started", "", data={"pipeline": pipeline, "lock": lock}))
     for event in events:
         journal.notice(event)
     journal.close()
 
 
 def ended(stage: str, status: str, key: str) -> Event:
-    return Event("stage_finished", "", role=stage, data={"status": status, "key": key})
+    return event_from("stage_finished", "", role=stage, data={"status": status, "key": key})
 
 
 def answered(fingerprint: str, *, replayed: bool, mode: str = "cached") -> Event:
-    return Event("llm_response", "", role="a", data={"fingerprint": fingerprint, "replayed": replayed, "mode": mode})
+    return event_from(
+        "llm_response", "", role="a", data={"fingerprint": fingerprint, "replayed": replayed, "mode": mode}
+    )
 
 
 def asked(fingerprint: str, *, mode: str = "cached") -> Event:
-    return Event("llm_request", "", role="a", data={"fingerprint": fingerprint, "recorded": False, "mode": mode})
+    return event_from("llm_request", "", role="a", data={"fingerprint": fingerprint, "recorded": False, "mode": mode})
 
 
-FINISHED = Event("run_finished", "", data={"status": "failed", "exit_code": 1})
+FINISHED = event_from("run_finished", "", data={"status": "failed", "exit_code": 1})
 
 
 def test_a_pipeline_that_never_ran_has_no_history(tmp_path: Path) -> None:
@@ -94,12 +96,12 @@ def test_another_pipeline_has_a_history_of_its_own(tmp_path: Path) -> None:
 
 def reserved(stage: str, tokens: int, cost: str | None, fingerprint: str = "f") -> Event:
     data: dict[str, Json] = {"fingerprint": fingerprint, "calls": 1, "tokens": tokens, "cost": cost}
-    return Event("call_reserved", "", role=stage, data=data)
+    return event_from("call_reserved", "", role=stage, data=data)
 
 
 def settled(stage: str, calls: int, tokens: int, cost: str | None, fingerprint: str = "f") -> Event:
     data: dict[str, Json] = {"fingerprint": fingerprint, "calls": calls, "tokens": tokens, "cost": cost}
-    return Event("call_settled", "", role=stage, data=data)
+    return event_from("call_settled", "", role=stage, data=data)
 
 
 def spent(logs: Path) -> dict[str, Tally]:
@@ -133,7 +135,7 @@ def test_a_reservation_that_another_one_follows_unsettled_is_not_forgotten(tmp_p
 
 def test_each_run_of_a_chain_is_read_by_its_own_version(tmp_path: Path) -> None:
     took: dict[str, Json] = {"input_tokens": 30, "output_tokens": 4, "cost": "0.01"}
-    run(tmp_path, 1, Event("llm_response", "", role="a", data={"fingerprint": "f", "replayed": False, **took}))
+    run(tmp_path, 1, event_from("llm_response", "", role="a", data={"fingerprint": "f", "replayed": False, **took}))
     run(tmp_path, 2, reserved("a", 100, None), settled("a", 1, 6, None))
     assert spent(tmp_path) == {"a": Tally(2, 40, Decimal("0.01"))}
 
@@ -145,11 +147,13 @@ def test_a_run_that_came_to_an_end_leaves_nothing_spent(tmp_path: Path) -> None:
 
 def submitted(fingerprint: str, response_id: str) -> Event:
     data: dict[str, Json] = {"fingerprint": fingerprint, "response_id": response_id, "provider": "openai"}
-    return Event("call_submitted", "", role="a", data=data)
+    return event_from("call_submitted", "", role="a", data=data)
 
 
 def closed(fingerprint: str, *, forfeited: bool) -> Event:
-    return Event("call_settled", "", role="a", data={"fingerprint": fingerprint, "forfeited": forfeited, "calls": 1})
+    return event_from(
+        "call_settled", "", role="a", data={"fingerprint": fingerprint, "forfeited": forfeited, "calls": 1}
+    )
 
 
 def test_what_was_submitted_and_never_came_is_left_to_be_collected(tmp_path: Path) -> None:
@@ -166,6 +170,6 @@ def test_a_run_that_ended_without_its_answer_leaves_it_to_the_next_one_alone(tmp
 
 
 def test_a_green_run_leaves_nothing_to_be_collected(tmp_path: Path) -> None:
-    green = Event("run_finished", "", data={"status": "success", "exit_code": 0})
+    green = event_from("run_finished", "", data={"status": "ok", "exit_code": 0})
     run(tmp_path, 1, submitted("f1", "r1"), green)
     assert read_history(tmp_path, "p.yaml", "l1").submitted == {}

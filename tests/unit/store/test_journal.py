@@ -5,14 +5,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import inspect
 
 from orch23.model.errors import CorruptStateError, NotFoundError
-from orch23.model.event import EVENT_TYPES, Event
+from orch23.model.event import KINDS, Event, Level, event_from
 from orch23.store.journal import (
     Journal,
     interrupted_journals,
@@ -24,11 +25,11 @@ from orch23.store.journal import (
 
 MOMENT = datetime(2026, 11, 21, 14, 30, 22, 123456, tzinfo=UTC)
 EVENTS = [
-    Event("run_started", "todo", data={"pipeline": "p.yaml", "run_id": "r"}),
-    Event("stage_started", "go", "code", data={"key": "k"}),
-    Event("attempt_started", "1", "code", data={"attempt": 1, "key": "k"}),
-    Event("stage_finished", "done", "code", data={"status": "built", "key": "k"}),
-    Event("run_finished", "ok", data={"status": "ok"}),
+    event_from("run_started", "todo", data={"pipeline": "p.yaml", "run_id": "r"}),
+    event_from("stage_started", "go", "code", data={"key": "k"}),
+    event_from("attempt_started", "1", "code", data={"attempt": 1, "key": "k"}),
+    event_from("stage_finished", "done", "code", data={"status": "built", "key": "k"}),
+    event_from("run_finished", "ok", data={"status": "ok"}),
 ]
 
 
@@ -63,12 +64,43 @@ def test_a_line_has_the_shape_that_is_promised(tmp_path: Path) -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-SOME_EVENTS = st.builds(
-    dict, type=st.sampled_from(EVENT_TYPES), message=TEXT, role=TEXT, data=st.dictionaries(TEXT, TEXT)
-).map(lambda given: Event(**given))
+def values_of(form: inspect.Type) -> st.SearchStrategy[Any]:  # noqa: C901, PLR0911 - one a kind of type
+    """Give values of a type that a fact of an event may have."""
+    match form:
+        case inspect.IntType(ge=least):
+            return st.integers(min_value=least)
+        case inspect.FloatType():
+            return st.floats(allow_nan=False, allow_infinity=False)
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.NoneType():
+            return st.none()
+        case inspect.StrType():
+            return TEXT
+        case inspect.LiteralType(values=values):
+            return st.sampled_from(values)
+        case inspect.EnumType(cls=cls):
+            return st.sampled_from([*cls])
+        case inspect.UnionType(types=types):
+            return st.one_of(*map(values_of, types))
+        case inspect.VarTupleType(item_type=item):
+            return st.lists(values_of(item), max_size=3).map(tuple)
+        case inspect.DictType(key_type=key, value_type=value):
+            return st.dictionaries(values_of(key), values_of(value), max_size=3)
+        case inspect.StructType(cls=cls, fields=fields):
+            return st.builds(cls, **{field.name: values_of(field.type) for field in fields})
+        case _:
+            raise AssertionError(form)
 
 
-@given(st.lists(SOME_EVENTS, max_size=6))
+@st.composite
+def some_events(draw: st.DrawFn) -> Event:
+    """Give an event of any type, with any facts that its type allows."""
+    form = inspect.type_info(draw(st.sampled_from([*KINDS.values()])))
+    return Event(draw(values_of(form)), draw(TEXT), draw(TEXT), draw(st.sampled_from(get_args(Level))))
+
+
+@given(st.lists(some_events(), max_size=6))
 def test_events_come_back_as_they_were(events: list[Event]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), "r", events)
@@ -90,7 +122,7 @@ def test_a_folder_of_journals_that_is_made_is_not_for_git_and_one_that_was_there
     (tmp_path / "mine").mkdir()
     for folder in (tmp_path / "logs", tmp_path / "mine"):
         journal = Journal(folder, "r", lambda: datetime(2026, 1, 1, tzinfo=UTC))
-        journal.notice(Event("warning", "w"))
+        journal.notice(event_from("warning", "w"))
         journal.close()
     assert (tmp_path / "logs/.gitignore").read_text() == "*\n"
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["r.jsonl"]
@@ -184,7 +216,7 @@ def test_after_a_fault_at_any_call_the_journal_is_a_beginning_of_the_run(
 def test_events_of_many_threads_are_whole_lines(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "r", clock)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: journal.notice(Event("warning", str(n), data={"n": n})), range(300)))
+        list(pool.map(lambda n: journal.notice(event_from("warning", str(n))), range(300)))
     journal.close()
     lines = read_journal(journal.path)
     assert sorted(int(line.event.message) for line in lines) == list(range(300))
@@ -194,10 +226,10 @@ def test_events_that_cost_something_are_on_the_disk_at_once(tmp_path: Path, monk
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     journal = Journal(tmp_path, "r", clock)
-    journal.notice(Event("warning", "w"))
+    journal.notice(event_from("warning", "w"))
     base = len(synced)
     for kind, more in (("warning", 0), ("llm_response", 1), ("call_reserved", 1), ("attempt_started", 0)):
-        journal.notice(Event(kind, "x"))  # type: ignore[arg-type]
+        journal.notice(event_from(kind, "x"))
         base += more
         assert len(synced) == base, kind
     journal.close()
@@ -214,7 +246,7 @@ def test_runs_of_one_second_are_in_their_order_whatever_they_build(tmp_path: Pat
     for number, key in enumerate([first, second]):
         moment = datetime(2026, 2, 15, 14, 30, 22, 100 * 1000 * (number + 1), tzinfo=UTC)
         journal = Journal(tmp_path, new_run_id(moment, key), lambda now=moment: now)  # type: ignore[misc]
-        journal.notice(Event("run_started", "", data={"pipeline": "p.yaml"}))
+        journal.notice(event_from("run_started", "", data={"pipeline": "p.yaml"}))
         journal.close()
     assert [run.run_id.rpartition("-")[2] for run in runs(tmp_path)] == [second, first]
 
@@ -250,23 +282,23 @@ def test_runs_are_told_newest_first(tmp_path: Path) -> None:
 
 
 def started(pipeline: str = "p.yaml") -> Event:
-    return Event("run_started", "", data={"pipeline": pipeline})
+    return event_from("run_started", "", data={"pipeline": pipeline})
 
 
 def answered(fingerprint: str) -> Event:
-    return Event("llm_response", "", "code", data={"fingerprint": fingerprint, "replayed": False})
+    return event_from("llm_response", "", "code", data={"fingerprint": fingerprint, "replayed": False})
 
 
 def attempt(number: int, key: str = "k") -> Event:
-    return Event("attempt_started", "", "code", data={"attempt": number, "key": key})
+    return event_from("attempt_started", "", "code", data={"attempt": number, "key": key})
 
 
 def over(status: str, key: str = "k") -> Event:
-    return Event("stage_finished", "", "code", data={"status": status, "key": key})
+    return event_from("stage_finished", "", "code", data={"status": status, "key": key})
 
 
 def run_over(status: str) -> Event:
-    return Event("run_finished", "", data={"status": status})
+    return event_from("run_finished", "", data={"status": status})
 
 
 def cut_off(logs: Path, pipeline: str = "p.yaml") -> list[tuple[str, list[Event]]]:

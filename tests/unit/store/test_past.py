@@ -4,14 +4,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orch23.model.digest import Json
-from orch23.model.event import Event
+from orch23.model.event import Event, event_from
 from orch23.store.journal import Journal
 from orch23.store.past import Past, past_of, read_past
 
 
 def run(logs: Path, second: int, *events: Event, pipeline: str = "p.yaml") -> Path:
     journal = Journal(logs, f"20260101T0000{second:02d}Z-abcdef01", lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    journal.notice(Event("run_started", "", data={"pipeline": pipeline}))
+    journal.notice(event_from("run_started", "", data={"pipeline": pipeline}))
     for event in events:
         journal.notice(event)
     journal.close()
@@ -20,11 +20,11 @@ def run(logs: Path, second: int, *events: Event, pipeline: str = "p.yaml") -> Pa
 
 def ended(stage: str, seconds: float, *, status: str = "built", calls: int = 1, recorded: int = 0) -> Event:
     data: dict[str, Json] = {"status": status, "duration_s": seconds, "calls": calls, "recorded": recorded}
-    return Event("stage_finished", "", role=stage, data=data)
+    return event_from("stage_finished", "", role=stage, data=data)
 
 
 def answered(stage: str, given: int, written: int) -> Event:
-    return Event("llm_response", "", role=stage, data={"input_tokens": given, "output_tokens": written})
+    return event_from("llm_response", "", role=stage, data={"input_tokens": given, "output_tokens": written})
 
 
 def test_a_pipeline_that_never_ran_has_no_past(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_damaged_journal_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_half_of_a_surrogate_pair_in_a_message_hides_no_event(tmp_path: Path) -> None:
-    run(tmp_path, 1, Event("stage_finished", "\ud800", role="a", data={"status": "built", "duration_s": 1.0}))
+    run(tmp_path, 1, event_from("stage_finished", "\ud800", role="a", data={"status": "built", "duration_s": 1.0}))
     assert read_past(tmp_path, "p.yaml", "a") == {"a": Past(durations_s=(1.0,))}
 
 
