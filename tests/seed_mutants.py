@@ -126,8 +126,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-06": (NO_PROMPT_TEXT, NO_RESPONSE_TEXT, NO_FAILURE_TEXT),
     "S0-07": (
-        M(STATE, '        "check_result",\n        "attempt_finished",\n', ""),
-        M(STATE, '        "files_proposed",\n        "check_result",', '        "check_result",'),
+        M(STATE, "CheckResult, AttemptFinished, StageHeld, StageFinished)", "StageHeld, StageFinished)"),
+        M(STATE, "AttemptStarted, FilesProposed, CheckResult, Att", "AttemptStarted, CheckResult, Att"),
     ),
     "S0-08": (
         M(
@@ -145,7 +145,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),
         M(JOURNAL, '    while (logs / f"{candidate}.jsonl").exists():', "    while False:"),
     ),
-    "S0-11": (M(STATE, 'spec_hash=str(data.get("spec_hash") or "")', 'spec_hash=""'),),
+    "S0-11": (M(STATE, "spec_hash=began.spec_hash,", 'spec_hash="",'),),
     "S0-12": (M(STATE, 'phase: Phase = "init"', 'phase: Phase = "generated"'),),
     "S0-13": (NO_PATCH_PROMPT, M("prompts/tdd_loop/generate_patch.md.j2", "{{ inputs | blocks }}", "")),
     "S0-14": (
@@ -172,7 +172,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ),
     ),
     "S0-20": (
-        M(STATE, 'phase="generated", files=paths)', 'phase="generated")'),
+        M(STATE, 'phase="generated", files=files)', 'phase="generated")'),
         M(STATE, '            "attempt_files": list(self.focus.files),\n', ""),
     ),
     "S0-21": (STDERR_LOST, NO_TIMEOUT, M(RUNNING, "output=verdict.excerpt or printed,", "output=printed,")),
@@ -186,7 +186,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S0-23": (IMPORTS_ITSELF, M("orch23/model/digest.py", "import hashlib\n", "import abc\nimport hashlib\n")),
     "S0-24": (M("orch23/store/removal.py", "import os\n", "import os\n\nimport yaml\n"),),
-    "S0-25": (M(STATE, 'if event.type in ("run_started", "run_finished"):', 'if event.type == "run_started":'),),
+    "S0-25": (M(STATE, "isinstance(event.data, RunStarted | RunFinished)", "isinstance(event.data, RunStarted)"),),
     "S0-26": (
         NO_PATCH_PROMPT,
         M(
@@ -838,7 +838,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S4-49": (
         M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
     ),
-    "S4-50": (NO_RESPONSE_TEXT, M(GUARDING, '        "files": shown,\n', '        "files": [],\n')),
+    "S4-50": (NO_RESPONSE_TEXT, M(GUARDING, "    return (*shown, *(_shown(path", "    return (*(_shown(path")),
     "S4-51": (M(VERIFICATION, "            return _together(failures)\n", "            return None\n"),),
     "S4-52": (
         M("specs/work_orders/tools/summary.py", '"40000"', '"040000"'),
@@ -920,7 +920,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         NO_FAILURE_TEXT,
         M(VERIFICATION, "            return _together(failures)\n", "            return None\n"),
     ),
-    "S4-64": (NO_RESPONSE_TEXT, M(ATTEMPT, '            "files_proposed", f"', '            "warning", f"')),
+    "S4-64": (
+        NO_RESPONSE_TEXT,
+        M(ATTEMPT, "        self._tell(FilesProposed(files=files), ", "        self._tell(FilesProposed(), "),
+    ),
     "S4-65": (
         M(TRANSPORT, "                if delay is None or not fault.transient:\n", "                if True:\n"),
         NO_RETRY,
@@ -974,7 +977,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        taken = take_back(project, (*stages, 'no_such_stage'), force=force)\n",
         ),
     ),
-    "C7": (ASKED_AGAIN, M(JOURNAL, '        "call_reserved",\n', "")),
+    "C7": (ASKED_AGAIN, M(JOURNAL, "_DURABLE = (CallReserved, ", "_DURABLE = (")),
     "C8": (
         M(
             STATE,
