@@ -38,6 +38,9 @@ _FAULTS: Mapping[str, str] = {"timed_out": "time", "flooded": "output", "overgro
 class Programs(Struct, kw_only=True):
     """The programs that are answering now; closed, it kills them, and starts no more.
 
+    What a program leaves behind is removed before the next one starts, and at the end: an answer is to be recorded at
+    once, since a build that is killed before that asks again.
+
     `written` gives the paths that this build writes in the project itself, `ignored` the folders in which it keeps
     recordings: files there are not watched.
     """
@@ -52,6 +55,7 @@ class Programs(Struct, kw_only=True):
     _stop: threading.Event = field(default_factory=threading.Event)
     _idle: threading.Condition = field(default_factory=threading.Condition)
     _running: int = 0
+    _used: list[Room] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Become the one to whom lost children return."""
@@ -75,6 +79,7 @@ class Programs(Struct, kw_only=True):
                 raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
             self._running += 1
         try:
+            self._clear()
             return self._run(call)
         except LaunchRefusedError as refused:
             raise ConfigurationError(refused.diagnostic) from None
@@ -88,6 +93,12 @@ class Programs(Struct, kw_only=True):
         self._stop.set()
         with self._idle:
             self._idle.wait_for(lambda: self._running == 0, _CLOSE_WITHIN_S)
+        self._clear()
+
+    def _clear(self) -> None:
+        while self._used:
+            with contextlib.suppress(IndexError):  # another thread was quicker
+                self.rooms.discard(self._used.pop())
 
     def _run(self, call: ProgramCall) -> ProgramEnd:
         room = self.rooms.lay(call.files)
@@ -97,7 +108,9 @@ class Programs(Struct, kw_only=True):
             with self._watched(call), _file_of(call.stdin) as stdin:
                 end = self._start(room, call, stdin)
         finally:
-            self.rooms.discard(room)
+            self._used.append(room)
+            if self._stop.is_set():
+                self._clear()
         return ProgramEnd(
             exit_code=end.exit_code,
             stdout=end.head,

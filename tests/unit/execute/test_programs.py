@@ -276,9 +276,16 @@ print(json.dumps([question, tree, tried]))
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_in_a_sandbox_what_it_writes_is_gone_and_its_files_stay(tmp_path: Path, launcher: Launcher) -> None:
     program = "open('tools/ask.py', 'w').write('changed'); open('left', 'w').write('x'); print('done')"
-    assert said(tmp_path, program, launcher) == "done\n"
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "ask.py").write_text(program)
+    command = provider(tmp_path, sys.executable, "tools/ask.py", launcher=launcher)
+    rooms, runner = tmp_path / ".orch23" / "rooms", command.setting.runner
+    assert runner is not None
+    assert [command.complete(REQUEST, 20.0, lambda _n: None).text for _ in range(2)] == ["done\n", "done\n"]
     assert (tmp_path / "tools" / "ask.py").read_text() == program
-    assert not list((tmp_path / ".orch23" / "rooms").iterdir())
+    assert len([*rooms.iterdir()]) == 1, "of the last program, whose answer is to be recorded first"
+    runner.close()
+    assert not [*rooms.iterdir()]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
