@@ -394,8 +394,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S2-17": (
         M(
             "orch23/engine/build.py",
-            "limit is not None and self._failed >= limit",
-            "limit is not None and self._failed > limit",
+            "limit is not None and self._results.failed >= limit",
+            "limit is not None and self._results.failed > limit",
         ),
         M(LAYERED, "    verify:\n      - check: architecture_stability\n", ""),
     ),

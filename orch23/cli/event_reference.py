@@ -62,7 +62,7 @@ def _default(field: inspect.Field) -> str:
 def _value(kind: inspect.Type, objects: dict[str, type[Struct]]) -> str:
     match kind:
         case inspect.EnumType(cls=cls):
-            return " or ".join(f"`{one.value}`" for one in cls)
+            return " or ".join(f"`{one.value}`" for one in cls if getattr(one, "is_told", True))
         case inspect.LiteralType(values=values):
             return " or ".join(f"`{one}`" for one in values)
         case inspect.UnionType(types=types):

@@ -8,21 +8,22 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.engine.appraise import Appraised
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
 from orch23.engine.declared import unnamed_tools
 from orch23.engine.ends import BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
 from orch23.engine.failure import Failure
-from orch23.engine.frontier import Frontier
-from orch23.engine.gathering import Gathering, is_soon_made_again
+from orch23.engine.gathering import is_soon_made_again
 from orch23.engine.hands import Hands
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
-from orch23.engine.outlook import expand_now, may_see, needs_intermediate
 from orch23.engine.pools import Pools
+from orch23.engine.results import Results
 from orch23.engine.running import CancelledBuildError
 from orch23.engine.session import Session
-from orch23.engine.together import Success, Together
+from orch23.engine.together import Success
+from orch23.engine.walk import Walk
 from orch23.engine.work import InputsChangedError, Worker
 from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
@@ -33,7 +34,6 @@ from orch23.model.pipeline import ForeachStage, LLMStep, Stage
 from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
-from orch23.plan.graph import extend
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.resolve.resolution import Resolved
 from orch23.store.promote import Promoted
@@ -90,12 +90,9 @@ class Build(Struct, kw_only=True, dict=True):
     clock: Clock
     options: BuildOptions
     break_off: Callable[[], None]
-    _ends: dict[str, StageEnd] = field(default_factory=dict)
     _running: set[str] = field(default_factory=set)
     _messages: "queue.SimpleQueue[_Finished | _Stop]" = field(default_factory=queue.SimpleQueue)
     _stopped: Stopped | None = None
-    _failed: int = 0
-    _wanted: frozenset[str] = frozenset()
     _restarts: dict[str, int] = field(default_factory=dict)
     _hands: Hands = field(default_factory=Hands)
 
@@ -104,8 +101,8 @@ class Build(Struct, kw_only=True, dict=True):
         self._messages.put(_Stop(signum))
 
     @cached_property
-    def _frontier(self) -> Frontier:
-        return Frontier(self.session.world.plan)
+    def _walk(self) -> Walk:
+        return Walk(self.session.appraiser, self.options.selection, self)
 
     @cached_property
     def _pools(self) -> Pools[_Ready]:
@@ -116,12 +113,14 @@ class Build(Struct, kw_only=True, dict=True):
         return Narrator(self.observer, self.clock)
 
     @cached_property
-    def _together(self) -> Together:
-        return Together(self.committer, self._narrator)
-
-    @cached_property
-    def _gathering(self) -> Gathering:
-        return Gathering(self.clock)
+    def _results(self) -> Results:
+        return Results(
+            committer=self.committer,
+            narrator=self._narrator,
+            walk=self._walk,
+            clock=self.clock,
+            paid=self.ledger.paid,
+        )
 
     def run(self) -> BuildResult:
         """Build until nothing more can be done; return how every stage ended."""
@@ -131,29 +130,24 @@ class Build(Struct, kw_only=True, dict=True):
             self._hands.dismiss()
 
     def _run(self) -> BuildResult:
-        began = self.clock()
-        limit = self.session.pipeline.stop.max_wall_s
-        self._wanted = self.options.selection.nodes(self.session.world.plan)
+        most_s = self.session.pipeline.stop.max_wall_s
+        until = None if most_s is None else self.clock() + most_s
         self._skip()
         while True:
             self._start_ready()
-            if self._gathering.is_due:  # what was started does its work meanwhile
-                self._commit_gathered()
+            if self._results.settle(idle=not self._running):
                 continue
             if not self._running:
-                if self._commit_gathered():
-                    continue
                 break
-            left = None if limit is None else max(0.0, began + limit - self.clock())
+            left_s = None if until is None else max(0.0, until - self.clock())
             try:
-                message = self._messages.get(timeout=_least(left, self._gathering.left_s))
+                message = self._messages.get(timeout=_least(left_s, self._results.left_s))
             except queue.Empty:
-                if self._commit_gathered():
-                    continue
-                over = wall_is_over(limit or 0.0)
-                self._stop(ExitCode.LIMIT, str(over), (over,))
-                self.executor.cancel()
-                limit = None
+                if until is not None and until <= self.clock():
+                    until = None
+                    over = wall_is_over(most_s or 0.0)
+                    self._stop(ExitCode.LIMIT, str(over), (over,))
+                    self.executor.cancel()
                 continue
             if isinstance(message, _Stop):
                 self._stop(ExitCode(_SIGNALLED + message.signum), "interrupted")
@@ -186,146 +180,121 @@ class Build(Struct, kw_only=True, dict=True):
             if ready is not None:
                 self._launch(ready.resolved, ready.decision)
                 continue
-            name = self._frontier.take()
-            if name is None:
+            if not self._walk.step():
                 return
-            self._take(name)
 
-    def _take(self, name: str) -> None:
-        world = self.session.world
-        node = world.plan.nodes[name]
-        bad = self._stuck_upstream(name)
-        if bad and name not in self._wanted:  # nobody asked for it, so nobody hears of it
-            self._leave_out(name, StageStatus.NOT_BUILT)
-        elif bad and not (isinstance(node, Stage) and self.session.appraiser.is_edited_chain(node)):
-            self._end(name, blocked_by(bad))
-        elif isinstance(node, ForeachStage):
-            self._expand(node)
-        elif name not in self._wanted:
-            self._pass_over(name, self.session.lock.records.get(name))
-        elif self._over_failure_limit():
-            self._end(name, _NOT_RUN)
-        else:
-            self._decide(name)
+    # ---- as a visitor ---------------------------------------------------------------------
 
-    def _stuck_upstream(self, name: str) -> tuple[str, ...]:
-        plan = self.session.world.plan
-        ended = ((u, self._ends[u]) for u in plan.upstream[name] if u in self._ends)
-        return tuple(
-            u
-            for u, end in ended
-            if not end.status.lets_pass and not (end.in_place and not may_see(plan.nodes[name], end.paths))
-        )
+    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+        """Say so of what has ended and is not there; of an edit in place only if the node may read it."""
+        return self._results.keeps_back(up, node)
 
-    def _over_failure_limit(self) -> bool:
-        limit = self.session.pipeline.stop.max_failed_stages
-        return not self.options.keep_going and limit is not None and self._failed >= limit
+    def takes(self, name: str) -> bool:
+        """Decide a stage unless too many have failed."""
+        if not self._over_failure_limit():
+            return True
+        self._results.end(name, _NOT_RUN)
+        return False
 
-    def _pass_over(self, name: str, record: Record | None) -> None:
-        """Take a stage that was not asked for as its last record says."""
-        if record is not None:
-            self.session.world.settle(name, record)
-        self._leave_out(name, StageStatus.NOT_BUILT if record is None else StageStatus.PASSED_OVER)
+    def can_expand(self, node: ForeachStage) -> bool:  # noqa: ARG002 - as a visitor
+        """Expand every foreach: what makes its list is done."""
+        return True
 
-    def _leave_out(self, name: str, status: StageStatus) -> None:
-        self._ends[name] = StageEnd(status=status)
-        self._frontier.let_pass(name)
-
-    def _expand(self, node: ForeachStage) -> None:
-        world = self.session.world
-        expansion = expand_now(self.session.appraiser, node)
-        problems = expansion.problems if expansion else ()
-        plan = None
-        if expansion is not None and not problems:
-            plan, problems = extend(world.plan, {node.name: expansion.stages}, expansion.skipped)
-        if plan is None or expansion is None:
-            text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
-            end = StageEnd(status=StageStatus.FAILED, text=text, code=ExitCode.INVALID, failure=text, problems=problems)
-            self._end(node.name, end)
-            return
-        world.extend(plan)
-        self._wanted = self.options.selection.nodes(plan)
-        self._frontier.replan(plan, self._running | self._pools.waiting)
-        names = [stage.name for stage in expansion.stages]
-        self._narrator.tell(StagesAdded(items=tuple(names)), f"{node.name} has {len(names)} items", node.name)
+    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+        """Tell of the items."""
+        names = tuple(stage.name for stage in items)
+        self._narrator.tell(StagesAdded(items=names), f"{node.name} has {len(names)} items", node.name)
         self._skip()
-        self._complete_groups()  # one may have waited for items of which there are none
+        self._results.complete_groups()  # one may have waited for items of which there are none
 
-    def _skip(self) -> None:
-        """Tell of the stages and items that are switched off; nothing waits for them."""
-        plan = self.session.world.plan
-        for name in self.options.selection.skipped(plan):
-            if name not in self._ends:
-                self._end(
-                    name, StageEnd(status=StageStatus.SKIPPED, text=f"`if` is false: {plan.skipped[name].condition}")
-                )
+    def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
+        """End the foreach."""
+        text = "\n".join(str(d) for d in problems) or "the bytes of its list are lost"
+        end = StageEnd(status=StageStatus.FAILED, text=text, code=ExitCode.INVALID, failure=text, problems=problems)
+        self._results.end(node.name, end)
 
-    def _decide(self, name: str) -> None:
-        appraiser = self.session.appraiser
-        stage = self.session.world.plan.nodes[name]
-        if isinstance(stage, ForeachStage):
-            return
-        appraised = appraiser.appraise(name, need_intermediate=needs_intermediate(appraiser, stage))
+    def blocked(self, name: str, by: tuple[str, ...]) -> None:
+        """End the node."""
+        self._results.end(name, blocked_by(by))
+
+    def passed_over(self, name: str, record: Record | None) -> None:
+        """Take it as its last record says; nobody asked for it, so nobody hears of it."""
+        self._results.leave_out(name, StageStatus.NOT_BUILT if record is None else StageStatus.PASSED_OVER)
+
+    def decided(self, name: str, appraised: Appraised) -> None:
+        """Begin with what is to be done."""
         decision, resolved = appraised.decision, appraised.resolved
         self._narrator.decided(name, decision, resolved.key)
         match decision:
             case Fresh(record=record):
                 self.committer.adopt(record)
-                self.session.world.settle(name, record)
                 end = StageEnd(status=StageStatus.FRESH, text="fresh", key=resolved.key)
-                self._take_in(Success(resolved=resolved, record=record, end=end, how="fresh"))
+                self._results.take(Success(resolved=resolved, record=record, end=end, how="fresh"))
             case Restore(record=record):
                 self.committer.adopt(record)
                 self._restore(name, resolved, record)
             case Edited():
                 self._leave_edited(name, decision)
             case Run() | VerifyOnly():
-                self._pools.line_up(stage, _Ready(resolved, decision))
+                self._results.move(name, StageStatus.READY)
+                self._pools.line_up(resolved.stage, _Ready(resolved, decision))
             case _:
                 message = f"BUG: {type(decision).__name__} in a build"
                 raise TypeError(message)
 
+    # ---- parts of it ----------------------------------------------------------------------
+
+    def _over_failure_limit(self) -> bool:
+        limit = self.session.pipeline.stop.max_failed_stages
+        return not self.options.keep_going and limit is not None and self._results.failed >= limit
+
+    def _skip(self) -> None:
+        """Tell of the stages and items that are switched off; nothing waits for them."""
+        plan = self.session.world.plan
+        for name in self.options.selection.skipped(plan):
+            if name not in self._results.ends:
+                self._results.end(
+                    name, StageEnd(status=StageStatus.SKIPPED, text=f"`if` is false: {plan.skipped[name].condition}")
+                )
+
     def _leave_edited(self, name: str, decision: Edited) -> None:
         """Leave a user's edit as it is. With a result of today's key the stage is in place, and in no other's way."""
-        world, text = self.session.world, "; ".join(decision.clauses)
-        if decision.record is not None:
-            world.settle(name, decision.record)
-            world.edited.update(decision.paths)
-        in_place = decision.record is not None
-        self._end(
+        text, in_place = "; ".join(decision.clauses), decision.record is not None
+        self._results.end(
             name,
             StageEnd(
                 status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place
             ),
         )
         if in_place:
-            self._complete_groups()
+            self._results.complete_groups()
 
     def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
         """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
         end = StageEnd(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
         try:
             self.committer.recall(resolved, record)
-            self._take_in(Success(resolved=resolved, record=record, end=end, how="restored"))
+            self._results.take(Success(resolved=resolved, record=record, end=end, how="restored"))
         except MissingBytesError as lost:
             self._narrator.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
             self.session.world.forget(name)
             self.session.store.workspace.invalidate((*record.outputs, *record.deleted))
-            self._decide(name)
+            self._walk.decide(name)
 
     def _launch(self, resolved: Resolved, decision: Run | VerifyOnly) -> None:
         name = resolved.stage.name
         if self._over_failure_limit():  # since it was lined up
             self._pools.leave(name)
-            self._end(name, _NOT_RUN)
+            self._results.end(name, _NOT_RUN)
             return
         if isinstance(resolved.stage.step, LLMStep):  # it takes long: what was made before it is there meanwhile
-            self._commit_gathered()
-            if stuck := self._stuck_upstream(name):
+            self._results.promote()
+            if stuck := self._results.stuck(name):
                 self._pools.leave(name)
-                self._end(name, blocked_by(stuck))
+                self._results.end(name, blocked_by(stuck))
                 return
         self._narrator.started(name, resolved.key)
+        self._results.move(name, StageStatus.RUNNING)
         self._running.add(name)
         verify = decision if isinstance(decision, VerifyOnly) else None
 
@@ -353,14 +322,14 @@ class Build(Struct, kw_only=True, dict=True):
             case InputsChangedError(paths=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
-                self._end(name, lost_bytes(name, resolved.key, outcome))
+                self._results.end(name, lost_bytes(name, resolved.key, outcome))
             case CancelledBuildError():
-                self._end(name, StageEnd(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
+                self._results.end(name, StageEnd(status=StageStatus.CANCELLED, text="cancelled", key=resolved.key))
             case ProviderError() | ConfigurationError() | SafetyError() | StageLimitError():
-                self._end(name, stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code))
+                self._results.end(name, stopped_by(resolved.key, *outcome.diagnostics, code=outcome.exit_code))
             case LimitError():
                 text = "a stop condition was reached"
-                self._end(name, StageEnd(status=StageStatus.CANCELLED, text=text, key=resolved.key))
+                self._results.end(name, StageEnd(status=StageStatus.CANCELLED, text=text, key=resolved.key))
                 text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
                 self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
             case _:
@@ -372,18 +341,19 @@ class Build(Struct, kw_only=True, dict=True):
         self._narrator.warn(f"inputs changed while the stage was prepared: {', '.join(paths)}", name)
         self._restarts[name] = self._restarts.get(name, 0) + 1
         if self._restarts[name] <= _MAX_RESTARTS:
-            self._decide(name)
+            self._results.move(name, StageStatus.WAITING)
+            self._walk.decide(name)
             return
         text = f"{', '.join(paths)} changed {self._restarts[name]} times while the stage was prepared"
         restless = Diagnostic("E711", text, hint="stop what writes there, and build again")
-        self._end(name, stopped_by(resolved.key, restless))
+        self._results.end(name, stopped_by(resolved.key, restless))
 
     def _succeed(self, name: str, resolved: Resolved, done: Attempted) -> None:
         refused = self.session.world.refused_claims(name, (*done.outputs, *done.deleted), only_new=True)
         if refused:  # of a folder it is only known now which files are written
-            self._end(name, stopped_by(resolved.key, *refused))
+            self._results.end(name, stopped_by(resolved.key, *refused))
             return
-        soon = is_soon_made_again(resolved.stage, done) and len(self._group(name)) == 1
+        soon = is_soon_made_again(resolved.stage, done) and len(self._results.group(name)) == 1
         record = self.committer.gather(resolved, done) if soon else self.committer.keep(resolved, done)
         changed = self.committer.changed_inputs(resolved)
         if changed:
@@ -399,56 +369,10 @@ class Build(Struct, kw_only=True, dict=True):
             record=record,
         )
         success = Success(resolved=resolved, record=record, end=end, how="promoted")
-        if not soon:
-            self._promote(success)
-            return
-        self._gathering.add(success)
-        self._narrator.gathered(name)
-        self._frontier.let_pass(name)
-
-    def _promote(self, success: Success) -> None:
-        try:
-            self._take_in(success)
-        except MissingBytesError as lost:
-            name = success.resolved.stage.name
-            self._end(name, lost_bytes(name, success.end.key, lost))
-
-    def _commit_gathered(self) -> bool:
-        """Make all that was gathered last, in one transaction if that can be; say whether there was something."""
-        members = self._gathering.take()
-        began = self.clock()
-        ends = self._together.add_all(members) if members else {}
-        if members:
-            self._gathering.committed(self.clock() - began)
-        for name, end in (ends or {}).items():
-            self._end(name, end)
-        if ends is None:
-            for success in members.values():
-                self._promote(success)
-        return bool(members)
-
-    def _take_in(self, success: Success) -> None:
-        """Promote a success, or hold it for the others that it is promoted with; who waits for it goes on."""
-        name = success.resolved.stage.name
-        self._commit_gathered()
-        stuck = self._stuck_upstream(name)  # by what was found only when it was to be promoted
-        ends = {name: blocked_by(stuck)} if stuck else self._together.add(name, success, self._group(name))
-        for one, end in ends.items():
-            self._end(one, end)
-        self._frontier.let_pass(name)
-
-    def _complete_groups(self) -> None:
-        """Promote each group of which all members are waiting."""
-        plan = self.session.world.plan
-        waiting = {plan.group_of(name): name for name in self._together.waiting}
-        for name in waiting.values():
-            for one, end in self._together.complete(self._group(name)).items():
-                self._end(one, end)
-
-    def _group(self, name: str) -> tuple[str, ...]:
-        """Return what a stage is promoted with: of what belongs together that which was asked for and is not there."""
-        together = self.session.world.plan.promoted_with(name)
-        return tuple(n for n in together if n in self._wanted and not self._ends.get(n, _NOT_RUN).is_in_nobodys_way)
+        if soon:
+            self._results.gather(success)
+        else:
+            self._results.take(success)
 
     def _fail_attempts(self, name: str, resolved: Resolved, done: Attempted, failure: Failure) -> None:
         if resolved.stage.on_failure == "keep" and done.outputs:
@@ -467,15 +391,7 @@ class Build(Struct, kw_only=True, dict=True):
             kind=failure.kind,
             command=failure.brief.command,
         )
-        self._end(name, end)
-
-    def _end(self, name: str, end: StageEnd) -> None:
-        self._commit_gathered()
-        end = replace(end, paid=self.ledger.paid(name))
-        self._ends[name] = end
-        self._failed += end.status is StageStatus.FAILED
-        self._frontier.let_pass(name)
-        self._narrator.ended(name, end, self.session.lock.records.get(name))
+        self._results.end(name, end)
 
     def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         """Start nothing more, and ask no model any more. What runs goes on, unless the caller has it killed."""
@@ -499,20 +415,12 @@ class Build(Struct, kw_only=True, dict=True):
             self._narrator.tell(FilesReleased(files=tuple(released), stages=tuple(released.values())), text)
 
     def _result(self) -> BuildResult:
-        self._commit_gathered()
         world, everything = self.session.world, self.options.selection.is_all
-        for name in world.plan.order:
-            if name not in self._ends and name not in self._together.waiting and name in self._wanted:
-                status = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
-                self._end(name, StageEnd(status=status, text="not run"))
-        groups = {name: self._group(name) for name in self._together.waiting}
-        for held, held_end in self._together.held_back(self._ends, groups).items():
-            self._end(held, held_end)
-        ended = [*world.plan.order, *(name for name in self._ends if name not in world.plan.nodes)]
+        rest = StageStatus.BLOCKED if self._stopped is None else StageStatus.CANCELLED
         ends = {
-            n: end
-            for n in ended
-            if (end := self._ends.get(n)) and (n in self._wanted or n in world.plan.skipped or end.code)
+            name: end
+            for name, end in self._results.close(StageEnd(status=rest, text="not run")).items()
+            if name in self._walk.wanted or name in world.plan.skipped or end.code
         }
         green = self._stopped is None and all(end.is_green for end in ends.values())
         if green and everything:

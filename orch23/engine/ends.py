@@ -67,9 +67,9 @@ class StageEnd(Struct, frozen=True, kw_only=True):
         return self.status.is_green
 
     @property
-    def is_in_nobodys_way(self) -> bool:
-        """Say whether nothing has to wait for the stage: it is up to date, or was not asked for."""
-        return not self.status.is_waited_for or self.in_place
+    def is_waited_for(self) -> bool:
+        """Say whether its promotion group has to wait for the stage."""
+        return self.status.is_waited_for and not self.in_place
 
 
 def stopped_by(key: str, *problems: Diagnostic, code: ExitCode = ExitCode.FAILED) -> StageEnd:

@@ -1,9 +1,8 @@
 """Know which node of a plan can be taken next: the first in order of those that wait for nothing any more."""
 
 import heapq
-from collections.abc import Collection
 
-from orch23.engine.outlook import source_producers
+from orch23.engine.expansion import source_producers
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 
@@ -12,17 +11,18 @@ class Frontier:
     """The nodes that are ready, smallest in plan order first. A foreach waits for its list alone."""
 
     def __init__(self, plan: Plan) -> None:
-        """Start with nothing passed."""
+        """Start with nothing taken, and nothing passed."""
+        self._taken: set[str] = set()
         self._passed: set[str] = set()
-        self.replan(plan, ())
+        self.replan(plan)
 
-    def replan(self, plan: Plan, taken: Collection[str]) -> None:
-        """Go on with another plan, in which these nodes are taken already, beside those that are passed."""
+    def replan(self, plan: Plan) -> None:
+        """Go on with another plan; what was taken, or has passed, is so in it too."""
         self._plan = plan
         self._position = {name: number for number, name in enumerate(plan.order)}
         self._waiting = {name: sum(up not in self._passed for up in _awaited(plan, name)) for name in plan.order}
         free = [name for name, count in self._waiting.items() if count == 0]
-        self._ready = [self._position[name] for name in free if name not in taken and name not in self._passed]
+        self._ready = [self._position[name] for name in free if name not in self._taken and name not in self._passed]
         heapq.heapify(self._ready)
 
     def let_pass(self, name: str) -> None:
@@ -38,7 +38,11 @@ class Frontier:
 
     def take(self) -> str | None:
         """Return the next ready node and take it out, or None."""
-        return self._plan.order[heapq.heappop(self._ready)] if self._ready else None
+        if not self._ready:
+            return None
+        name = self._plan.order[heapq.heappop(self._ready)]
+        self._taken.add(name)
+        return name
 
 
 def _awaited(plan: Plan, name: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.engine.expansion import expanded, items_of
 from orch23.engine.made import Files, Made
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
@@ -14,10 +15,9 @@ from orch23.model.manifest import Manifest
 from orch23.model.paths import match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
-from orch23.plan.graph import build_plan, extend
+from orch23.plan.graph import build_plan
 from orch23.plan.reads import reads_of
 from orch23.plan.writers import writes_of
-from orch23.resolve.expand import expand
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Facts, resolve_stage
 from orch23.resolve.slices import YamlReader
@@ -139,13 +139,12 @@ class Keying(Struct, frozen=True, kw_only=True):
         return plan
 
     def _expand(self, plan: Plan, node: ForeachStage, moment: Moment) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-        source, place = node.foreach.source, plan.pipeline.locate("stages", node.name, "foreach")
+        source = node.foreach.source
         data = moment.read(source) if source is not None else b""
         if data is None:
             return plan, ()
         text = None if source is None else data.decode("utf-8", errors="replace")
-        found = expand(node, text, variables=plan.pipeline.vars, read_yaml=self.read_yaml, place=place)
-        more, problems = extend(plan, {node.name: found.stages}) if not found.problems else (None, found.problems)
+        more, problems = expanded(plan, {node.name: items_of(plan, node, text, self.read_yaml)})
         return (plan, ()) if more is None and source in moment.made.paths else (more, problems)
 
     def _manifest(self, plan: Plan, name: str, moment: Moment, sources: Sources) -> Manifest:

@@ -71,13 +71,20 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
 
     """
     check_claims(session)
-    appraised: dict[str, Appraised] = {}
-    decisions = Outlook(session.appraiser, selection, appraised.__setitem__).look()
+    outlook = Outlook(session.appraiser, selection)
+    decisions = outlook.look()
     dead = _removable(session) if selection.is_all else ()
     released = session.world.released_files() if selection.is_all else {}
     plan = session.world.plan
     skipped = selection.skipped(plan)
-    return Preview(plan=plan, decisions=decisions, appraised=appraised, dead=dead, released=released, skipped=skipped)
+    return Preview(
+        plan=plan,
+        decisions=decisions,
+        appraised=outlook.appraised,
+        dead=dead,
+        released=released,
+        skipped=skipped,
+    )
 
 
 def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], World]:

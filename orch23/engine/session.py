@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from orch23.checks.registry import CHECKS
 from orch23.engine.appraise import Appraiser, FactsOf
 from orch23.engine.claims import Claims
+from orch23.engine.expansion import expanded, source_producers
 from orch23.engine.memory import Memory
-from orch23.engine.outlook import expand_now, source_producers
 from orch23.engine.ownership import Git, NoGit
 from orch23.engine.proof import bounded
+from orch23.engine.walk import expand_now
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
@@ -20,7 +21,7 @@ from orch23.model.nearest import nearest
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.graph import build_plan, extend, unknown_needs
+from orch23.plan.graph import build_plan, unknown_needs
 from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
@@ -184,8 +185,7 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
         seen |= found.keys()
         problems += (problem for _, expansion in found.values() for problem in expansion.problems)
         sound = {name: one for name, one in found.items() if not one[1].problems}
-        off = [skipped for _, expansion in sound.values() for skipped in expansion.skipped]
-        plan, wrong = extend(world.plan, {name: expansion.stages for name, (_, expansion) in sound.items()}, off)
+        plan, wrong = expanded(world.plan, {name: expansion for name, (_, expansion) in sound.items()})
         problems += wrong
         for node, expansion in sound.values():
             if declared_llm_of(node) is None:

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
 from orch23.engine.declared import own_files
+from orch23.engine.expansion import expanded, items_of, source_producers
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
-from orch23.engine.outlook import items_on_pipeline, source_producers
 from orch23.engine.running import Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
@@ -28,7 +28,6 @@ from orch23.model.pipeline import LLMStep, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.ports import Executor
 from orch23.model.record import Record
-from orch23.plan.graph import extend
 from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.plan.select import Selection
 from orch23.plan.writers import Writers, writes_of
@@ -273,24 +272,12 @@ class Worker(Struct, frozen=True, kw_only=True):
             if any(up != stage.name for up in source_producers(plan, node)):
                 continue
             text = self.session.world.read(source, files[source]).decode("utf-8", "replace")
-            from orch23.resolve.expand import expand  # noqa: PLC0415 - it loads the language of pipelines
-
-            expansion = expand(
-                node,
-                text,
-                variables=self.session.pipeline.vars,
-                read_yaml=self.session.appraiser.read_yaml,
-                place=plan.pipeline.locate("stages", node.name, "foreach"),
-            )
-            taken = items_on_pipeline(plan, node, expansion.stages)
-            problems += (*expansion.problems, *taken)
-            if expansion.problems or taken:
-                continue
-            extended, found = extend(plan, {node.name: expansion.stages})
-            problems += found
+            found = items_of(plan, node, text, self.session.appraiser.read_yaml)
+            extended, wrong = expanded(plan, {node.name: found})
+            problems += wrong
             if extended is not None:
                 plan = extended
-                problems += self._item_inputs(plan, expansion.stages, stage.name, files)
+                problems += self._item_inputs(plan, found.stages, stage.name, files)
         return tuple(problems)
 
     def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:

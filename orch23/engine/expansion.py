@@ -1,0 +1,73 @@
+"""Expand foreach stages: the one place where a list becomes items, and items become a plan."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from orch23.model.diagnostic import Diagnostic, Location
+from orch23.model.paths import match_any, meets
+from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plan import Plan
+from orch23.plan.graph import extend
+from orch23.plan.writers import writes_of
+from orch23.resolve.slices import YamlReader
+
+if TYPE_CHECKING:
+    from orch23.resolve.expand import Expansion
+
+
+def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader) -> "Expansion":
+    """Return the items of a foreach, or what is wrong with its list. A static list needs no text."""
+    from orch23.resolve.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
+
+    place = plan.pipeline.locate("stages", node.name, "foreach")
+    found = expand(node, text, variables=plan.pipeline.vars, read_yaml=read_yaml, place=place)
+    taken = _items_on_pipeline(plan, node, found.stages, place)
+    return Expansion((), (*found.problems, *taken)) if taken else found
+
+
+def no_items(plan: Plan, node: ForeachStage, is_folder: Callable[[str], bool]) -> "Expansion":
+    """Return the complaint about a foreach whose list is not there, and is made by no stage."""
+    from orch23.resolve.expand import Expansion  # noqa: PLC0415 - it loads the language of pipelines
+
+    source, place = node.foreach.source or "", plan.pipeline.locate("stages", node.name, "foreach")
+    if is_folder(source):
+        hint = "name a file below it that holds the list"
+        return Expansion((), (Diagnostic("E822", f"`{source}` is a folder", place, hint),))
+    hint = "create it, or give it to the outputs of the stage that makes it"
+    return Expansion((), (Diagnostic("E822", f"`{source}` does not exist, and no stage makes it", place, hint),))
+
+
+def expanded(plan: Plan, found: Mapping[str, "Expansion"]) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
+    """Return the plan with the items of these foreach stages, or what is wrong with it.
+
+    All of it is ordered again, so several are expanded together where that can be.
+    """
+    problems = tuple(problem for one in found.values() for problem in one.problems)
+    if problems:
+        return None, problems
+    off = [skipped for one in found.values() for skipped in one.skipped]
+    return extend(plan, {name: one.stages for name, one in found.items()}, off)
+
+
+def source_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
+    """Return the stages that make the file a foreach runs over: it can be expanded when they are settled."""
+    source = node.foreach.source
+    if source is None:
+        return ()
+    return tuple(up for up in plan.upstream[node.name] if any(meets(w, source) for w in writes_of(plan.nodes[up])))
+
+
+def _items_on_pipeline(
+    plan: Plan, node: ForeachStage, items: tuple[Stage, ...], place: Location | None
+) -> tuple[Diagnostic, ...]:
+    """Complain of items that would write the pipeline or its lock file: only its author may name these as outputs."""
+    file = plan.pipeline.file
+    own = [path for path in (file, f"{file.rpartition('.')[0]}.lock") if path not in node.writes]
+    return tuple(
+        Diagnostic(
+            "E858", f"the item names `{path}`: it is the pipeline itself", place, "correct the item", subject=item.name
+        )
+        for item in items
+        for path in own
+        if match_any(writes_of(item), path)
+    )

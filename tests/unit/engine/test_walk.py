@@ -1,0 +1,208 @@
+"""A walk goes through a plan in its order, and hands each decision to its visitor."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+from orch23.engine.appraise import Appraised, Appraiser
+from orch23.engine.walk import Walk
+from orch23.model.decision import Decision, Edited, Fresh, Run
+from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.pipeline import Fence, Foreach, ForeachStage, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.plan import Plan
+from orch23.model.record import Record
+from orch23.plan.graph import build_plan
+from orch23.plan.select import EVERYTHING, Selection
+
+
+def stage(name: str, *reads: str) -> Stage:
+    inputs = tuple(PathInput(path) for path in reads)
+    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=(name,), fence=Fence((name,)))
+
+
+def record(name: str) -> Record:
+    return Record(stage=name, key=f"key of {name}", manifest={})
+
+
+class World:
+    """What a walk asks of a world."""
+
+    def __init__(self, plan: Plan, files: Mapping[str, bytes]) -> None:
+        self.plan, self.files = plan, files
+        self.lock = SimpleNamespace(records={"old": record("old")})
+        self.settled: dict[str, Record] = {}
+        self.edited: set[str] = set()
+        self.reads: dict[str, set[str]] = {}
+        self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False))
+
+    def extend(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def stage(self, name: str) -> Stage:
+        return cast("Stage", self.plan.nodes[name])
+
+    def settle(self, name: str, result: Record) -> None:
+        self.settled[name] = result
+
+    def view(self, _name: str, path: str) -> FileEntry | None:
+        return FileEntry(digest_bytes(self.files[path])) if path in self.files else None
+
+    def read(self, path: str, _entry: FileEntry) -> bytes:
+        return self.files[path]
+
+
+class Visitor:
+    """Notes what it hears, and lets everything pass at once but what is in `slow`."""
+
+    def __init__(
+        self,
+        *nodes: Stage | ForeachStage,
+        selection: Selection = EVERYTHING,
+        decisions: Mapping[str, Decision] | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=nodes))
+        assert plan is not None, problems
+        self.world = World(plan, files or {})
+        self.decisions = decisions or {}
+        self.heard: list[tuple[Any, ...]] = []
+        self.slow: set[str] = set()
+        self.bad: set[str] = set()
+        self.refused: set[str] = set()
+        self.walk = Walk(cast("Appraiser", self), selection, self)
+
+    def go(self) -> list[tuple[Any, ...]]:
+        self.heard.clear()
+        while self.walk.step():
+            pass
+        return [*self.heard]
+
+    # as an appraiser
+    read_yaml: Any = staticmethod(lambda text: text)
+
+    def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
+        assert not need_intermediate
+        decision = self.decisions.get(name, Run(()))
+        return Appraised(cast("Any", SimpleNamespace(stage=self.world.stage(name))), decision)
+
+    def is_edited_chain(self, _stage: Stage) -> bool:
+        return False
+
+    # as a visitor
+    def keeps_back(self, up: str, node: Stage | ForeachStage) -> bool:
+        return up in self.bad and node.name != up
+
+    def takes(self, name: str) -> bool:
+        if name in self.refused:
+            self.note(name, "refused")
+        return name not in self.refused
+
+    def can_expand(self, node: ForeachStage) -> bool:
+        if node.name in self.refused:
+            self.note(node.name, "not yet")
+        return node.name not in self.refused
+
+    def added(self, node: ForeachStage, items: tuple[Stage, ...]) -> None:
+        self.heard.append((node.name, "added", *(item.name for item in items)))
+
+    def not_expanded(self, node: ForeachStage, problems: tuple[Any, ...]) -> None:
+        self.note(node.name, "not expanded", *(problem.code for problem in problems))
+
+    def blocked(self, name: str, by: tuple[str, ...]) -> None:
+        self.bad.add(name)
+        self.note(name, "blocked", *by)
+
+    def passed_over(self, name: str, result: Record | None) -> None:
+        self.note(name, "passed over", *([result.key] if result else []))
+
+    def decided(self, name: str, appraised: Appraised) -> None:
+        self.note(name, appraised.decision.label, *(["has a result"] if name in self.world.settled else []))
+
+    def note(self, name: str, *what: str) -> None:
+        self.heard.append((name, *what))
+        if name not in self.slow:
+            self.walk.let_pass(name)
+
+
+def each(name: str, *values: str, source: str | None = None) -> ForeachStage:
+    foreach = Foreach(values=values, source=source)
+    body = {"outputs": [f"{name}-${{{{ item }}}}"], "shell": ["x"]}
+    reads = () if source is None else (source,)
+    return ForeachStage(name=name, foreach=foreach, body=body, kind="shell", reads=reads, writes=(f"{name}-*",))
+
+
+def test_what_waits_is_decided_once_it_may_pass() -> None:
+    visitor = Visitor(stage("a"), stage("b", "a"), stage("c", "b"))
+    visitor.slow = {"b"}
+    assert visitor.go() == [("a", "run"), ("b", "run")]
+    visitor.walk.let_pass("b")
+    assert visitor.go() == [("c", "run")]
+
+
+def test_what_is_kept_back_is_blocked_by_name_and_so_is_what_follows() -> None:
+    visitor = Visitor(stage("a"), stage("b"), stage("c", "a", "b"), stage("d", "c"))
+    visitor.bad = {"a", "b"}
+    assert visitor.go()[2:] == [("c", "blocked", "a", "b"), ("d", "blocked", "c")]
+
+
+def test_what_was_not_asked_for_stands_with_its_last_result_unless_it_is_kept_back() -> None:
+    selection = Selection(only=("new",))
+    visitor = Visitor(stage("old"), stage("none"), stage("new", "old"), selection=selection)
+    assert visitor.go() == [("none", "passed over"), ("old", "passed over", "key of old"), ("new", "run")]
+    assert set(visitor.world.settled) == {"old"}
+    visitor = Visitor(stage("bad"), stage("old", "bad"), stage("new", "old"), selection=selection)
+    visitor.bad = {"bad"}
+    assert visitor.go()[:2] == [("bad", "passed over"), ("old", "passed over")]
+    assert visitor.world.settled == {}
+
+
+def test_a_result_is_in_the_world_before_the_visitor_hears_of_it() -> None:
+    decisions: dict[str, Decision] = {
+        "a": Fresh(record("a")),
+        "b": Edited(("b",), record("b")),
+        "c": Edited(("c",)),
+    }
+    visitor = Visitor(stage("a"), stage("b"), stage("c"), stage("d"), decisions=decisions)
+    assert visitor.go() == [
+        ("a", "fresh", "has a result"),
+        ("b", "edited", "has a result"),
+        ("c", "edited"),
+        ("d", "run"),
+    ]
+    assert visitor.world.edited == {"b"}
+
+
+def test_a_visitor_can_decline_a_stage() -> None:
+    visitor = Visitor(stage("a"), stage("b", "a"))
+    visitor.refused = {"a"}
+    assert visitor.go() == [("a", "refused"), ("b", "run")]
+
+
+def test_the_walk_goes_on_with_the_items_of_a_list() -> None:
+    visitor = Visitor(each("e", "x", "y"), stage("z", "e-x"))
+    assert visitor.go() == [("e", "added", "e@x", "e@y"), ("e@x", "run"), ("e@y", "run"), ("z", "run")]
+    assert set(visitor.walk.wanted) >= {"e@x", "e@y", "z"}
+
+
+def test_a_list_is_expanded_when_what_makes_it_is_done_and_not_before() -> None:
+    visitor = Visitor(stage("list"), each("e", source="list"), files={"list": b"[]"})
+    visitor.slow, visitor.bad = {"list"}, set()
+    assert visitor.go() == [("list", "run")]
+    visitor.refused = {"e"}
+    visitor.walk.let_pass("list")
+    assert visitor.go() == [("e", "not yet")]
+
+
+def test_a_list_that_cannot_be_used_or_whose_maker_failed_has_no_items() -> None:
+    assert Visitor(each("e", source="gone")).go() == [("e", "not expanded", "E822")]
+    visitor = Visitor(stage("list"), each("e", source="list"))
+    visitor.bad = {"list"}
+    assert visitor.go() == [("list", "run"), ("e", "blocked", "list")]
+
+
+def test_a_stage_can_be_decided_once_more() -> None:
+    visitor = Visitor(stage("a"))
+    assert visitor.go() == [("a", "run")]
+    visitor.decisions = {"a": Fresh(record("a"))}
+    visitor.walk.decide("a")
+    assert visitor.heard[-1] == ("a", "fresh", "has a result")
