@@ -72,7 +72,9 @@ def held(golden: Golden, name: str, outcome: Outcome) -> None:
     golden.check(f"cli/{name}.txt", masked(f"exit {outcome.code}\n--- stdout\n{outcome.out}--- stderr\n{outcome.err}"))
 
 
-@pytest.mark.parametrize("command", ["", *orch23.list_commands(Context(orch23)), "model install", "model list", "model remove"])
+@pytest.mark.parametrize(
+    "command", ["", *orch23.list_commands(Context(orch23)), "model install", "model list", "model remove"]
+)
 def test_help(command: str, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0
     golden.check(f"cli/help{'-' if command else ''}{command.replace(' ', '-')}.txt", capsys.readouterr().out)
