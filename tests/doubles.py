@@ -114,7 +114,7 @@ class FakeExecutor:
         self._waiting: list[tuple[Action, Future[ActionOutcome]]] = []
         self._lock = Lock()
 
-    def run(self, action: Action) -> ActionOutcome:
+    def run(self, action: Action, hear: Callable[[str], None] | None = None) -> ActionOutcome:
         """Take an action; what the function raises is raised."""
         assert not self.closed, "a closed executor was asked"
         future: Future[ActionOutcome] = Future()
@@ -169,7 +169,7 @@ class FakeProvider:
         self._answers = answers
         self._lock = Lock()
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Answer one request."""
         with self._lock:
             asked_before = len(self.requests)
@@ -179,7 +179,7 @@ class FakeProvider:
         if isinstance(answer, Exception):
             raise answer
         response = Response(text=answer, provenance="fake") if isinstance(answer, str) else answer
-        on_progress(len(response.text))
+        on_text(response.text)
         return response
 
     def _answer(self, request: Request, number: int) -> str | Response | Exception:

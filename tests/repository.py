@@ -111,9 +111,7 @@ class EchoModel:
     def answering(self) -> Iterator[Self]:
         """Answer all requests to `provider: command` until the end of the block."""
 
-        def complete(
-            _self: object, request: Request, deadline_s: float, on_progress: Callable[[int], None]
-        ) -> Response:
+        def complete(_self: object, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
             return self.complete(request)
 
         with patch("orch23.providers.command.Command.complete", complete):

@@ -20,7 +20,7 @@ def _request(text: str) -> Request:
     return Request(provider="fake", model="m", endpoint="", system="", messages=message, identity=message)
 
 
-def _silent(_characters: int) -> None:
+def _silent(_characters: str) -> None:
     pass
 
 
@@ -85,14 +85,14 @@ def test_the_bytes_that_an_outcome_names_are_in_the_contents() -> None:
 def test_a_provider_answers_in_order_and_is_used_up_loudly() -> None:
     fake = FakeProvider(["one", Response(text="two", stop="max_tokens"), TimeoutError()])
     provider: Provider = fake
-    told: list[int] = []
+    told: list[str] = []
     assert provider.complete(_request("a"), 5.0, told.append).text == "one"
     assert provider.complete(_request("b"), 6.0, told.append).stop == "max_tokens"
     with pytest.raises(TimeoutError):
         provider.complete(_request("c"), 7.0, told.append)
     with pytest.raises(ProviderError):
         provider.complete(_request("d"), 8.0, told.append)
-    assert told == [3, 3]
+    assert told == ["one", "two"]
     assert [request.messages[0].content for request in fake.requests] == ["a", "b", "c", "d"]
     assert fake.deadlines == [5.0, 6.0, 7.0, 8.0]
 

@@ -45,6 +45,7 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 @option("-k", "--keep-going", is_flag=True, help="Go on with other stages when one has failed.")
 @option("-q", "--quiet", is_flag=True, help="Only warnings and failures; as --output quiet.")
 @option("-v", "--verbose", is_flag=True, help="Every stage, why it runs, and each attempt.")
+@option("--live", is_flag=True, help="What steps print and models write, as it comes; in the journal too.")
 @option("--replay", is_flag=True, help="Recorded answers only: a request without one is an error, not a call.")
 @option("--offline", is_flag=True, help="Ask nobody beyond this machine; recorded answers are used.")
 @option(
@@ -73,6 +74,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
     keep_going: bool,
     quiet: bool,
     verbose: bool,
+    live: bool,
     replay: bool,
     offline: bool,
     resample: tuple[str, ...],
@@ -118,6 +120,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
         resample=resample,
         budget=limit,
         allow_unsandboxed=allow_unsandboxed,
+        live=live,
         ask=partial(asked_consent, console),
     )
     if known is not None:

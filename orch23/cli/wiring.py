@@ -288,7 +288,10 @@ def claims_of(project: Project) -> Claims:
 
 
 class BuildRequest(Struct, frozen=True, kw_only=True):
-    """What `orch23 build` was asked for. `ask` asks the user on the terminal to consent to some grants."""
+    """What `orch23 build` was asked for. `ask` asks the user on the terminal to consent to some grants.
+
+    `live` says that what steps print and models write is told while it comes.
+    """
 
     selection: Selection = EVERYTHING
     jobs: int | None = None
@@ -300,6 +303,7 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
     resample: tuple[str, ...] = ()
     budget: Decimal | None = None
     allow_unsandboxed: bool = False
+    live: bool = False
     ask: Callable[[Sequence[Grant]], bool] = lambda _: False
 
 
@@ -401,6 +405,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             keep=lambda stage, attempt, name, text: artifacts.keep(stage, attempt, name, secrets.redact(text)),
             secrets=secrets,
             pace=ledger.pace,
+            live=request.live,
         )
         build = Build(
             session=session,

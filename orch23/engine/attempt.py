@@ -15,6 +15,7 @@ from orch23.decide.secrets import Secrets
 from orch23.engine.conversation import Answered, RecordedConversation
 from orch23.engine.failure import Failure, Left, fit, likeness, refusal
 from orch23.engine.guarding import author_files, guard_manifest, guard_paths, guard_proposal, guard_request, watched
+from orch23.engine.live import Live
 from orch23.engine.question import ask, model_of
 from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.spending import NOTHING, Spent
@@ -98,6 +99,7 @@ class Attempts(Struct, kw_only=True):
     notice: Notice
     keep: Keep
     pace: Callable[[str], None]
+    live: Live
     own: tuple[GivenInput, ...] = ()
     hidden: frozenset[str] = frozenset()
     protected: tuple[str, ...] = ()
@@ -308,10 +310,11 @@ class Attempts(Struct, kw_only=True):
             notice=self.notice,
             keep=self.keep,
             is_recorded=conversation.is_recorded,
+            lines=self.live.of_answer(this.attempt),
             spent=self._spent,
         )
         try:
-            return conversation.complete(request, step.timeout_s, _ignore, telling)
+            return conversation.complete(request, step.timeout_s, telling)
         finally:
             self._spent = telling.spent
 
@@ -433,7 +436,3 @@ def _undeletable(path: str) -> Diagnostic:
 
 def _reader(attempts: Attempts, path: str, entry: FileEntry) -> Callable[[], str]:
     return lambda: attempts.tree.read(path, entry).decode("utf-8", errors="replace")
-
-
-def _ignore(_received: int) -> None:
-    return None

@@ -5,7 +5,7 @@ may, and record what a provider answers; secrets are taken out of it; faults of 
 request reserves its worst case; the adapter asks. Where nobody may be asked, a refusal stands in for the last three.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -39,6 +39,9 @@ class Listener(Protocol):
 
     def asking(self, request: Request, /) -> None:
         """Hear of a request that is about to be answered, by whomever."""
+
+    def wrote(self, text: str, /) -> None:
+        """Hear of a piece of an answer, as it comes."""
 
     def answered(self, request: Request, response: Response, /) -> None:
         """Hear of an answer, which is on disk."""
@@ -79,9 +82,7 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         self.asked.add(fingerprint)
         return request
 
-    def complete(
-        self, request: Request, deadline_s: float, on_progress: Callable[[int], None], listener: Listener
-    ) -> Answered:
+    def complete(self, request: Request, deadline_s: float, listener: Listener) -> Answered:
         """Answer a chosen request; one that was cut off is settled as such and asked again with more room.
 
         Raises:
@@ -90,14 +91,14 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
 
         """
         more = on_truncated(self.asking.step)
-        response = self._once(request, deadline_s, on_progress, listener)
+        response = self._once(request, deadline_s, listener)
         for _ in range(more.retries):
             wider = roomier(request, response.stop, more)
             if wider is None:
                 break
             self.settle(request.fingerprint(), "truncated", ())
             request = self.choose(wider)
-            response = self._once(request, deadline_s, on_progress, listener)
+            response = self._once(request, deadline_s, listener)
         return Answered(request, response)
 
     def is_recorded(self, request: Request) -> bool:
@@ -108,12 +109,10 @@ class RecordedConversation(Struct, frozen=True, kw_only=True):
         """Keep what became of an answer."""
         self.recorded.settle(fingerprint, outcome, diagnostics)
 
-    def _once(
-        self, request: Request, deadline_s: float, on_progress: Callable[[int], None], listener: Listener
-    ) -> Response:
+    def _once(self, request: Request, deadline_s: float, listener: Listener) -> Response:
         listener.asking(request)
         try:
-            response = self.recorded.complete(request, deadline_s, on_progress)
+            response = self.recorded.complete(request, deadline_s, listener.wrote)
             while self.passed:
                 self.recorded.supersede(self.passed.pop())
         except BaseException:

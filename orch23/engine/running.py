@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from orch23.decide.expected_tests import expected_tests, selects_tests
 from orch23.engine.failure import Failure, Left, below, coded, command_failed, exit_text, refusal
+from orch23.engine.live import Live
 from orch23.model.action import (
     Action,
     ActionResult,
@@ -72,6 +73,7 @@ class Runner(Struct, frozen=True):
     redact: Callable[[str], str] = str
     refused: Callable[[PytestStep, Files], tuple[Diagnostic, ...]] = _nothing_refused
     may_write: Callable[[str], bool] = lambda _pattern: True
+    live: Live | None = None
 
     def run(self, step: ShellStep | PytestStep, files: Files, *, verifies: bool = False) -> Ran | Failure:
         """Run a step on these files and judge how it ended. `verifies` says that it is one of `verify`.
@@ -87,7 +89,8 @@ class Runner(Struct, frozen=True):
             return refusal("verify_failed", distrusted)
         action = self._action(step, files, writable_paths(self.stage, step, files.keys(), verifies=verifies))
         command = display_command(action.argv)
-        outcome = self.executor.run(action)
+        hear = self.live.of_step(short_command(command)) if self.live is not None else None
+        outcome = self.executor.run(action, hear)
         match outcome:
             case Completed(result=result):
                 judged = self._judge(step, files, command, result)

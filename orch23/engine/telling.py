@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from orch23.engine.guarding import sent_bytes, sent_files, size_of
 from orch23.engine.spending import Spent
 from orch23.model.event import Event, LlmRequest, LlmResponse
+from orch23.model.lines import Lines
 from orch23.model.llm import Request, Response
 from orch23.resolve.prompts import Round, Sources
 
@@ -29,6 +30,7 @@ class Telling(Struct, kw_only=True):
     notice: Callable[[Event], None]
     keep: Keep
     is_recorded: Callable[[Request], bool]
+    lines: Lines
     spent: Spent = field(default_factory=Spent)
 
     def asking(self, request: Request) -> None:
@@ -50,8 +52,13 @@ class Telling(Struct, kw_only=True):
         )
         self.notice(Event(data, f"asking {request.provider} {request.model}", self.stage))
 
+    def wrote(self, text: str) -> None:
+        """Tell a piece of an answer, if somebody wants to know."""
+        self.lines.take(text)
+
     def answered(self, request: Request, response: Response) -> None:
         """Keep and tell what was answered."""
+        self.lines.end()
         self._keep("response.txt", response.text)
         self.spent = self.spent.plus(response)
         data = LlmResponse(

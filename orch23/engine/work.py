@@ -11,6 +11,7 @@ from orch23.engine.declared import own_files
 from orch23.engine.expansion import expanded, items_of, source_producers
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
+from orch23.engine.live import Live
 from orch23.engine.running import Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
@@ -59,6 +60,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     keep: Keep
     pace: Callable[[str], None]
     secrets: Secrets = field(default_factory=Secrets)
+    live: bool = False
 
     def work(self, resolved: Resolved, verify: VerifyOnly | None) -> Attempted:
         """Return how the stage ended. A recorded result is verified first; a failure briefs the first attempt.
@@ -198,6 +200,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         tree = StageTree(session.world, stage.name)
         trust = Trust(session.world, resolved)
         plan = session.world.plan
+        live = Live(self.observer.notice, stage.name, self.live)
         runner = Runner(
             stage,
             resolved.facts,
@@ -207,6 +210,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             self.secrets.redact,
             trust.refused,
             lambda pattern: bool(Writers(plan.all_nodes).meeting(pattern)),
+            live,
         )
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
@@ -231,6 +235,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             notice=self.observer.notice,
             keep=self.keep,
             pace=self.pace,
+            live=live,
             own=self._own(previous, tree),
             hidden=self._hidden(resolved),
             protected=own_files(session.pipeline),

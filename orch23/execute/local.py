@@ -1,11 +1,13 @@
 """Run actions on this machine, each in a room of its own, a bounded number at once."""
 
+import codecs
+import contextlib
 import errno
 import os
 import shlex
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +41,7 @@ from orch23.model.action import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.lines import Lines
 from orch23.model.ports import FileContentStore
 from orch23.resolve.commands import SHELL
 from orch23.store.sources import NewFile
@@ -99,12 +102,12 @@ class LocalExecutor:
         """Name the tier of the sandbox that processes run in."""
         return self._launcher.tier
 
-    def run(self, action: Action) -> ActionOutcome:
+    def run(self, action: Action, hear: Callable[[str], None] | None = None) -> ActionOutcome:
         """Run an action as soon as there is a place for it; what it comes to is an outcome, whatever it is."""
         if self._stop.is_set():
             return Cancelled()
         with self._places:
-            return self._run(action)
+            return self._run(action, hear)
 
     def cancel(self) -> None:
         """Kill everything that runs, and start nothing more: the outcomes are Cancelled."""
@@ -123,7 +126,7 @@ class LocalExecutor:
         finally:
             self._rooms.close()
 
-    def _run(self, action: Action) -> ActionOutcome:
+    def _run(self, action: Action, hear: Callable[[str], None] | None) -> ActionOutcome:
         if self._stop.is_set():
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
@@ -141,7 +144,7 @@ class LocalExecutor:
             return room
         outcome: ActionOutcome | None = None
         try:
-            outcome = self._run_in(room, action, interpreter)
+            outcome = self._run_in(room, action, interpreter, hear)
             return outcome
         finally:
             is_clean = outcome is not None and self._leaves_nobody(action, outcome)
@@ -156,7 +159,9 @@ class LocalExecutor:
         ended = isinstance(outcome, Completed) and not outcome.result.violations
         return ended and self._workers == 1 and not action.sandbox
 
-    def _run_in(self, room: Room, action: Action, interpreter: Path) -> ActionOutcome:
+    def _run_in(
+        self, room: Room, action: Action, interpreter: Path, hear: Callable[[str], None] | None
+    ) -> ActionOutcome:
         try:
             if lost := self._lay_tools(room, action):
                 return InputsChanged(lost)
@@ -170,7 +175,8 @@ class LocalExecutor:
         report = None
         try:
             try:
-                end = self._start(room, action, interpreter, channel)
+                with _lines(room, hear) as on_output:
+                    end = self._start(room, action, interpreter, channel, on_output)
             finally:
                 report = channel.finish() if channel is not None else None
         except LaunchRefusedError as refused:
@@ -200,7 +206,14 @@ class LocalExecutor:
                 lost.append(name)
         return tuple(lost)
 
-    def _start(self, room: Room, action: Action, interpreter: Path, channel: ReportChannel | None) -> ProcessEnd:
+    def _start(
+        self,
+        room: Room,
+        action: Action,
+        interpreter: Path,
+        channel: ReportChannel | None,
+        on_output: Callable[[bytes], None] | None,
+    ) -> ProcessEnd:
         launcher = self._launcher if action.sandbox else self._unconfined
         seen = launcher.seen(room)
         env = room_environment(seen, interpreter, {**cache_folders(seen, action), **action.env})
@@ -234,6 +247,7 @@ class LocalExecutor:
                 cancel=self._stop,
                 log=room.log,
                 caps=self._caps,
+                on_output=on_output,
                 marker=room.marker,
                 pass_fds=launch.pass_fds,
                 stdin=launch.stdin,
@@ -307,6 +321,19 @@ class LocalExecutor:
             text += f"\nkilled: it printed more than {self._caps.log_bytes} bytes\n"
         log = self._contents.put(end.log.read_bytes().replace(path, name))
         return Output(text, end.size_bytes, log)
+
+
+@contextlib.contextmanager
+def _lines(room: Room, hear: Callable[[str], None] | None) -> Iterator[Callable[[bytes], None] | None]:
+    """Give who takes what a process prints and tells the lines, with one name for every room."""
+    if hear is None:
+        yield None
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    path = str(room.root)
+    lines = Lines(lambda line: hear(line.replace(path, ROOM_NAME)))
+    yield lambda data: lines.take(decoder.decode(data))
+    lines.end()
 
 
 def _refusal(action: Action) -> str | None:

@@ -64,7 +64,7 @@ class ProcessEnd(Struct, frozen=True, kw_only=True):
 class _Capture:
     """The head and the tail of a stream in memory; the whole in a file, from the moment that they cannot hold it."""
 
-    def __init__(self, caps: OutputCaps, log: Path | None, on_output: Callable[[int], None] | None = None) -> None:
+    def __init__(self, caps: OutputCaps, log: Path | None, on_output: Callable[[bytes], None] | None = None) -> None:
         self.head = bytearray()
         self.tail = bytearray()
         self.size_bytes = 0
@@ -85,7 +85,7 @@ class _Capture:
         self.size_bytes += len(data)
         room = self._caps.head_bytes - len(self.head)
         if self._on_output is not None:
-            self._on_output(self.size_bytes)
+            self._on_output(data)
         is_long = self.size_bytes > self._caps.head_bytes + self._caps.tail_bytes
         if self._path is not None and self._file is None and is_long:
             self._file = self._path.open("wb")
@@ -117,7 +117,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     pass_fds: tuple[int, ...] = (),
     stdin: int = subprocess.DEVNULL,
     errors: OutputCaps | None = None,
-    on_output: Callable[[int], None] | None = None,
+    on_output: Callable[[bytes], None] | None = None,
     confinement: Confinement | None = None,
     gate: Callable[[kinship.Family], None] | None = None,
     fault: Callable[[Sequence[int]], str | None] = lambda _: None,
@@ -125,7 +125,7 @@ def run_process(  # noqa: PLR0913 - one process fully spelled out, all by keywor
     """Run a process to its end, its time, its cap or the wish to stop; then kill all that it started.
 
     stdin is /dev/null, if no other is given; stdout and stderr are one stream, in order, unless `errors` says how much
-    of stderr is taken by itself. `on_output` gets the size of stdout whenever it grows. `marker` is the value of
+    of stderr is taken by itself. `on_output` gets what is printed on stdout, as it comes. `marker` is the value of
     ORCH23_ROOM in `env`.
     With a `confinement` a supervisor starts it, held to that. `gate` is called with its family, once it is there.
     `fault` is called every 0.1 s with its processes, and returns what it uses too much of.

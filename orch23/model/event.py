@@ -278,6 +278,15 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
     excerpt: str = ""
 
 
+class StepOutput(EventData, frozen=True, kw_only=True):
+    """A step prints a line. Only with `--live`; of each step 1,000 lines of 2,000 characters, then one with `cut`."""
+
+    kind: ClassVar[str] = "step_output"
+    step: str = ""
+    line: str = ""
+    cut: bool = False
+
+
 # ---- models -------------------------------------------------------------------------------------
 
 
@@ -367,6 +376,18 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     provenance: str = ""
 
 
+class LlmText(EventData, frozen=True, kw_only=True):
+    """A model writes a line. Only with `--live`, and with the bounds of `step_output`.
+
+    After `http_retry` an answer begins anew.
+    """
+
+    kind: ClassVar[str] = "llm_text"
+    attempt: Count = 1
+    line: str = ""
+    cut: bool = False
+
+
 KINDS: Final[Mapping[str, type[EventData]]] = {
     one.kind: one
     for one in (
@@ -382,8 +403,10 @@ KINDS: Final[Mapping[str, type[EventData]]] = {
         CallSubmitted,
         CallSettled,
         HttpRetry,
+        LlmText,
         LlmResponse,
         FilesProposed,
+        StepOutput,
         CheckResult,
         AttemptFinished,
         StageHeld,

@@ -103,8 +103,8 @@ class Response(Struct, frozen=True, kw_only=True):
 class Provider(Protocol):
     """The port to a model: one verb."""
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
-        """Answer one request within `deadline_s` seconds; `on_progress` is told the characters received so far.
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        """Answer one request within `deadline_s` seconds; `on_text` is given the answer in pieces, as it comes.
 
         Raises:
             ProviderError: the provider failed, or could not be reached.

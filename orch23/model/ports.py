@@ -3,7 +3,7 @@
 No path of this machine is in them, so that a remote cache and a remote worker can implement them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from orch23.model.action import Action, ActionOutcome
@@ -138,8 +138,11 @@ class ResultIndex(ResultStore, Protocol):
 class Executor(Protocol):
     """Runs actions, on this machine or elsewhere. The inputs and the results are in a content store, by digest."""
 
-    def run(self, action: Action) -> ActionOutcome:
-        """Run an action to its end, in the calling thread, and return its outcome. Never raises."""
+    def run(self, action: Action, hear: Callable[[str], None] | None = None) -> ActionOutcome:
+        """Run an action to its end, in the calling thread, and return its outcome. Never raises.
+
+        `hear` gets each line that the process prints, while it runs. An executor that cannot tell may leave that out.
+        """
 
     def cancel(self) -> None:
         """Kill all running actions and start no more: their outcomes are `Cancelled`."""

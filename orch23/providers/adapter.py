@@ -51,7 +51,7 @@ class ProgramCall(Struct, frozen=True, kw_only=True):
 
     `program` is the path of the executable outside of the project; None if `argv[0]` is one of `files`. `reads` are
     absolute paths that it may read. Of stdout `stdout_bytes` are taken, of stderr `stderr_bytes`; a program that prints
-    more is killed. `on_output` gets the number of bytes on stdout so far.
+    more is killed. `on_output` gets what it prints on stdout, as it comes.
     """
 
     argv: tuple[str, ...]
@@ -64,7 +64,7 @@ class ProgramCall(Struct, frozen=True, kw_only=True):
     timeout_s: float
     stdout_bytes: int
     stderr_bytes: int
-    on_output: Callable[[int], None]
+    on_output: Callable[[bytes], None]
 
 
 class ProgramEnd(Struct, frozen=True, kw_only=True):

@@ -79,7 +79,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         """Describe it without the key."""
         return f"AnthropicMessages(url={self.url!r})"
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Ask the model.
 
         Raises:
@@ -99,7 +99,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
         until = began + deadline_s
         with self.calls.under_way(max(deadline_s, _LEAST_S)) as sockets:
             try:
-                message = self._converse(request, until, sockets, on_progress)
+                message = self._converse(request, until, sockets, on_text)
             except TransportError:
                 if sockets.is_cut or self.clock() >= until:
                     raise timed_out() from None
@@ -110,7 +110,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 raise garbled(self.url, error) from None
 
     def _converse(
-        self, request: Request, until: float, sockets: Sockets, on_progress: Callable[[int], None]
+        self, request: Request, until: float, sockets: Sockets, on_text: Callable[[str], None]
     ) -> "ParsedMessage[None]":
         """Return the final message of one stream.
 
@@ -129,7 +129,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             ):
                 begun = True
                 hold_to_stream(self.url, stream.response)
-                return self._listen(stream, until, on_progress)
+                return self._listen(stream, until, on_text)
         except anthropic.APIStatusError as error:
             raise refusal(self.url, error, charged=begun) from None
         except anthropic.APIConnectionError as error:
@@ -146,7 +146,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
             raise gave_up(error, "anthropic") from None
 
     def _listen(
-        self, stream: "MessageStream[None]", until: float, on_progress: Callable[[int], None]
+        self, stream: "MessageStream[None]", until: float, on_text: Callable[[str], None]
     ) -> "ParsedMessage[None]":
         """Take all events of a stream, as long as there is time.
 
@@ -172,7 +172,7 @@ class AnthropicMessages(Struct, frozen=True, kw_only=True):
                 received += len(event.text)
                 if received > MAX_ANSWER_CHARACTERS:
                     raise reply_too_long(self.url, f"an answer of more than {MAX_ANSWER_CHARACTERS:,} characters")
-                on_progress(received)
+                on_text(event.text)
 
     def _stalled(self) -> TransportError:
         return cut(self.url, f"not a byte came for {self.stall_s:g} s")

@@ -1,5 +1,6 @@
 """Ask a program: the request as JSON on its stdin, the answer on its stdout. It runs in a sandbox."""
 
+import codecs
 import errno
 import functools
 import hashlib
@@ -54,7 +55,7 @@ class Command(Struct, frozen=True, kw_only=True):
     setting: Setting
     clock: Callable[[], float] = time.monotonic
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Run the program once.
 
         Raises:
@@ -65,7 +66,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
         """
         started = self.clock()
-        end = self._run(request_json(request), deadline_s, on_progress)
+        end = self._run(request_json(request), deadline_s, on_text)
         if end.fault:
             raise ProviderError(self._complaint(*_fault(end)))
         if end.exit_code != 0:
@@ -77,8 +78,9 @@ class Command(Struct, frozen=True, kw_only=True):
             raise ProviderError(self._complaint(codes.FAILED, "answered something that is no UTF-8 text")) from None
         return Response(text=text, duration_s=self.clock() - started, provenance=f"command {self.step.command[0]}")
 
-    def _run(self, question: bytes, deadline_s: float, on_progress: Callable[[int], None]) -> ProgramEnd:
+    def _run(self, question: bytes, deadline_s: float, on_text: Callable[[str], None]) -> ProgramEnd:
         setting, step = self.setting, self.step
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
         if setting.runner is None:
             message = "BUG: there is nothing to run programs with"
             raise TypeError(message)
@@ -98,7 +100,7 @@ class Command(Struct, frozen=True, kw_only=True):
                     timeout_s=deadline_s,
                     stdout_bytes=MAX_ANSWER_BYTES,
                     stderr_bytes=MAX_NOISE_BYTES,
-                    on_output=on_progress,
+                    on_output=lambda data: on_text(decoder.decode(data)),
                 )
             )
         except OSError as error:

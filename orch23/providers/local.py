@@ -90,7 +90,7 @@ class Local(Struct, frozen=True):
 
     server: LocalServer
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Ask the model.
 
         Raises:
@@ -103,7 +103,7 @@ class Local(Struct, frozen=True):
         started = time.monotonic()
         answer = _post(running, request_body(request), until - started)
         response = _response(answer, request.model, time.monotonic() - started)
-        on_progress(len(response.text))
+        on_text(response.text)
         return response
 
 

@@ -50,7 +50,7 @@ class Metered(Struct, frozen=True, kw_only=True):
     stage: str
     meter: Meter
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Answer a request that fits into the budget.
 
         Raises:
@@ -64,7 +64,7 @@ class Metered(Struct, frozen=True, kw_only=True):
             self.meter.release(self.stage)
             raise
         try:
-            return self.meter.priced(request, self.inner.complete(request, left_s, on_progress))
+            return self.meter.priced(request, self.inner.complete(request, left_s, on_text))
         except (TransportError, ProviderError) as fault:
             if isinstance(fault, TransportError) and not fault.charged:
                 self.meter.release(self.stage)

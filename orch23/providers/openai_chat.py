@@ -31,7 +31,7 @@ class Chat(Struct, frozen=True, kw_only=True):
     line: Line
     room: str = "max_tokens"
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Ask the model.
 
         Raises:
@@ -43,7 +43,7 @@ class Chat(Struct, frozen=True, kw_only=True):
         until = began + deadline_s
         answer = _Answer()
         try:
-            self._listen(request, until, answer, on_progress)
+            self._listen(request, until, answer, on_text)
         except TransportError as fault:
             broke_off = answer.began and fault.diagnostic.code in _BROKEN
             raise (cut(self.line.server.url, _UNFINISHED) if broke_off else fault) from None
@@ -58,7 +58,7 @@ class Chat(Struct, frozen=True, kw_only=True):
             client=client_name(),
         )
 
-    def _listen(self, request: Request, until: float, answer: "_Answer", on_progress: Callable[[int], None]) -> None:
+    def _listen(self, request: Request, until: float, answer: "_Answer", on_text: Callable[[str], None]) -> None:
         with self.line.open(until) as client:
             create: Any = client.chat.completions.create
             stream = create(**request_body(request, self.room))
@@ -67,11 +67,11 @@ class Chat(Struct, frozen=True, kw_only=True):
                 what = f"it sent {kind or 'something without a type'} in place of a stream"
                 raise strange_reply(what, self.line.server.url)
             for chunk in self._chunks(stream):
-                answer.take(chunk)
+                said = answer.take(chunk)
                 if answer.length > MAX_ANSWER_CHARACTERS:
                     what = f"an answer of more than {MAX_ANSWER_CHARACTERS:,} characters"
                     raise reply_too_long(self.line.server.url, what)
-                on_progress(answer.length)
+                on_text(said)
 
     def _chunks(self, stream: Iterable[Any]) -> Iterator[Json]:
         for chunk in stream:
@@ -117,8 +117,8 @@ class _Answer(Struct):
         """Give what it says when it refuses."""
         return joined(self._refusals)
 
-    def take(self, chunk: Json) -> None:
-        """Take one part of the stream. The last ones have no choice, but the usage."""
+    def take(self, chunk: Json) -> str:
+        """Take one part of the stream, and return what it adds. The last ones have no choice, but the usage."""
         self.began = True
         self.model = plain_model(text_at(chunk, "model")) or self.model
         usage, choice = at(chunk, "usage"), at(chunk, "choices", 0)
@@ -129,6 +129,7 @@ class _Answer(Struct):
         self._refusals.append(refusal)
         self.length += len(said) + len(refusal)
         self.finish = text_at(choice, "finish_reason") or self.finish
+        return said + refusal
 
 
 def request_body(request: Request, room: str) -> dict[str, Json]:

@@ -88,7 +88,7 @@ class Responses(Struct, frozen=True, kw_only=True):
     submitted: Submitted = field(default_factory=Submitted)
     first_poll_s: float = 0.25
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Answer a request, with what an earlier run submitted where that is still to be had.
 
         Raises:
@@ -104,7 +104,7 @@ class Responses(Struct, frozen=True, kw_only=True):
         if text_at(reply, "status") in _WAITING:
             reply = self._await(reply, request, until)
         text, stop = self._judged(reply)
-        on_progress(len(text))
+        on_text(text)
         usage, model = usage_of(at(reply, "usage"), "input", "output"), plain_model(text_at(reply, "model"))
         return Response(
             text=text,

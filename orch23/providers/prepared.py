@@ -22,7 +22,7 @@ class Prepared(Struct, frozen=True):
     setting: Setting
     asking: Asking
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Answer a request.
 
         Raises:
@@ -37,4 +37,4 @@ class Prepared(Struct, frozen=True):
         grant = needed(step, self.setting)
         if grant is not None and not self.setting.is_granted(grant):
             raise ConsentError(not_granted(grant, self.setting.trust_command))
-        return self.inner.complete(request, deadline_s, on_progress)
+        return self.inner.complete(request, deadline_s, on_text)

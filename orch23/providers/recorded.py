@@ -73,7 +73,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
     transcripts: str | None = None
     once: Once = field(default_factory=Once)
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the recorded answer, or the provider's, which is on disk before this returns.
 
         Raises:
@@ -88,7 +88,7 @@ class Recorded(Struct, frozen=True, kw_only=True):
             known = self.known(request)  # by now, another stage may have asked the same thing
             if known is not None:
                 return _replayed(known)
-            response = self.inner.complete(request, deadline_s, on_progress)
+            response = self.inner.complete(request, deadline_s, on_text)
             self.store.put(_exchange(fingerprint, self.stage, request, response), self.transcripts)
             self.once.recorded(fingerprint)
         return response

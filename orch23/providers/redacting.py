@@ -17,7 +17,7 @@ class Redacting(Struct, frozen=True):
     inner: Provider
     redact: Callable[[str], str]
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Answer a request.
 
         Raises:
@@ -26,7 +26,7 @@ class Redacting(Struct, frozen=True):
         """
         try:
             with redacting(self.redact):
-                response = self.inner.complete(request, deadline_s, on_progress)
+                response = self.inner.complete(request, deadline_s, on_text)
         except ProviderError as error:
             raise ProviderError(*(self._plain(one) for one in error.diagnostics)) from None
         return replace(

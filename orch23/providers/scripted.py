@@ -21,7 +21,7 @@ class Scripted(Struct, frozen=True):
     stage: str
     attempt: int
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Return the scripted answer.
 
         Raises:
@@ -35,7 +35,7 @@ class Scripted(Struct, frozen=True):
         text = None if case is None else _text(case, self.attempt)
         if text is None:
             raise ProviderError(self._missing(cases, case))
-        on_progress(len(text))
+        on_text(text)
         return Response(text=text, provenance=BY_HAND)
 
     def digest(self) -> Json:

@@ -29,7 +29,7 @@ class Transport(Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         """Answer a request.
 
         Raises:
@@ -43,12 +43,13 @@ class Transport(Struct, frozen=True, kw_only=True):
             if left <= 0:
                 raise ProviderError(_out_of_time(deadline_s, number - 1))
             try:
-                response = self.inner.complete(request, left, on_progress)
+                response = self.inner.complete(request, left, on_text)
             except TransportError as fault:
                 if delay is None or not fault.transient:
                     raise ProviderError(_after(fault.diagnostic, number)) from None
                 wait = self._wait_s(fault, delay, until, number)
                 self._tell(fault, wait, number + 1)
+                on_text("\n")  # what comes next is another answer
                 self.sleep(wait)
             else:
                 return replace(response, requests=response.requests + number - 1)

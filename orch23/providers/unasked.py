@@ -29,14 +29,14 @@ class Unasked(Struct, frozen=True, kw_only=True):
     hint: str
     redact: Callable[[str], str]
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> NoReturn:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> NoReturn:
         """Refuse a request.
 
         Raises:
             ProviderError: always, with the first difference from the nearest recording.
 
         """
-        del deadline_s, on_progress
+        del deadline_s, on_text
         near = self.store.nearest(self.stage, request.parts(), self.transcripts)
         if near is None:
             message = "no answer is recorded for this stage"

@@ -18,6 +18,7 @@ from orch23.model.event import (
     FilesReleased,
     Healed,
     HttpRetry,
+    LlmText,
     RunFinished,
     RunStarted,
     StageDecided,
@@ -25,6 +26,7 @@ from orch23.model.event import (
     StageHeld,
     StageRestored,
     StagesAdded,
+    StepOutput,
     Warned,
 )
 from orch23.model.manifest import Reason, ReasonCode
@@ -113,7 +115,7 @@ class TextScreen(Struct, kw_only=True):
         self._width = max((len(name) for name in self._kinds), default=0)
         self._began = self.clock()
 
-    def notice(self, event: Event) -> None:  # noqa: C901 - one a kind of event
+    def notice(self, event: Event) -> None:  # noqa: C901, PLR0912 - one a type of event
         """Take one event."""
         match event.data:
             case RunStarted():
@@ -124,6 +126,8 @@ class TextScreen(Struct, kw_only=True):
                 self._decided(event.role, event.data)
             case AttemptStarted() | AttemptFinished() | CheckResult() | StageHeld():
                 self._attempt(event)
+            case StepOutput(line=line, cut=cut) | LlmText(line=line, cut=cut):
+                self._live(event.role, event.message if cut else line)
             case HttpRetry(status=status, code=code):
                 self._again.setdefault(event.role, []).append(code if status is None else str(status))
                 self._attempt(event)
@@ -162,6 +166,10 @@ class TextScreen(Struct, kw_only=True):
         if self.verbose:
             self._show()
             self._line(f"   {visible(event.role):<{self._width}}  {visible(event.message)}")
+
+    def _live(self, name: str, line: str) -> None:
+        self._show()
+        self._line(f"   {visible(name):<{self._width}}  | {visible(line)}")
 
     def _note(self, what: str, files: tuple[str, ...]) -> None:
         if files and not self.quiet:

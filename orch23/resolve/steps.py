@@ -190,7 +190,8 @@ def _names(names: Sequence[str], at: Problems) -> tuple[str, ...]:
 def _shell(value: Shell, at: Problems) -> ShellStep | None:
     if isinstance(value, str):
         if not value.strip() or "\x00" in value:
-            at.add("shell", "E812", "`shell` is empty", "write a command")
+            what = "holds a NUL character, which no command can" if value.strip() else "is empty"
+            at.add("shell", "E812", f"`shell` {what}", "write a command")
             return None
         return ShellStep(value)
     if value[0] == "":

@@ -50,7 +50,7 @@ class Model:
     held: Callable[[Request], object] = lambda _request: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def complete(self, request: Request, _deadline_s: float, _on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, _deadline_s: float, _on_text: Callable[[str], None]) -> Response:
         usage = self.took(request)
         with self._lock, self.bill.open("a") as bill:
             bill.write(f"{request.messages[-1].content.splitlines()[0]} {usage.total}\n")

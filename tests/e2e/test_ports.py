@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Serialising:
         self.answers: list[bytes] = []
         self.sandbox, self.has_started = self._worker.sandbox, False
 
-    def run(self, action: Action) -> ActionOutcome:
+    def run(self, action: Action, hear: Callable[[str], None] | None = None) -> ActionOutcome:
         self.has_started = True
         self.sent.append(action.to_bytes())
         decoded = Action.from_bytes(self.sent[-1])

@@ -102,7 +102,7 @@ class _Executor:
         self._sources, self._contents, self._ran = sources, contents, ran
         self._turned_away = 0
 
-    def run(self, action: Action) -> ActionOutcome:
+    def run(self, action: Action, hear: Callable[[str], None] | None = None) -> ActionOutcome:
         files, lost = {}, []
         for path, entry in action.inputs.items():
             try:
@@ -128,7 +128,7 @@ class _Executor:
 class _Model:
     asked: list[str]
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
         self.asked.append(request.fingerprint())
         return Response(text=answer(json.loads(request.messages[-1].content)))
 

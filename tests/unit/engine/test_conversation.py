@@ -56,6 +56,10 @@ class Heard:
     def __init__(self) -> None:
         self.asked: list[Request] = []
         self.answers: list[tuple[Request, Response]] = []
+        self.written = ""
+
+    def wrote(self, text: str) -> None:
+        self.written += text
 
     def asking(self, request: Request) -> None:
         self.asked.append(request)
@@ -82,7 +86,7 @@ class Bench:
         )
 
     def ask(self, conversation: RecordedConversation, request: Request | None = None) -> Answered:
-        return conversation.complete(conversation.choose(request or question()), 10.0, lambda _n: None, self.heard)
+        return conversation.complete(conversation.choose(request or question()), 10.0, self.heard)
 
     def kept(self, request: Request) -> Exchange | None:
         return self.exchanges.get(request.fingerprint(), None)
@@ -331,7 +335,7 @@ def test_offline_refuses_whoever_may_be_elsewhere(tmp_path: Path, provider: str,
 def test_offline_says_what_is_missing_before_anything_is_reserved(tmp_path: Path) -> None:
     conversation = opened(tmp_path, STEP, offline=True)
     with pytest.raises(ProviderError) as caught:
-        conversation.complete(conversation.choose(question()), 1.0, lambda _n: None, Heard())
+        conversation.complete(conversation.choose(question()), 1.0, Heard())
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.code, diagnostic.subject) == ("E423", "code@T1")
     assert "--offline" in (diagnostic.hint or "")

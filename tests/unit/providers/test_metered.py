@@ -52,7 +52,7 @@ class Provider:
         self.deadlines: list[float] = []
         self._outcome = outcome
 
-    def complete(self, _request: Request, deadline_s: float, _on_progress: Callable[[int], None]) -> Response:
+    def complete(self, _request: Request, deadline_s: float, _on_text: Callable[[str], None]) -> Response:
         self.deadlines.append(deadline_s)
         if isinstance(self._outcome, BaseException):
             raise self._outcome

@@ -79,7 +79,7 @@ def fault(way: Way, deadline_s: float = 20.0) -> TransportError:
 
 
 def test_an_answer_is_submitted_told_polled_and_read() -> None:
-    heard: list[int] = []
+    heard: list[str] = []
     with OpenAIServer(
         response(status="queued"), response(status="queued"), response(status="in_progress"), response("an answer")
     ) as server:
@@ -88,7 +88,7 @@ def test_an_answer_is_submitted_told_polled_and_read() -> None:
         assert server.lines() == [SUBMIT, POLL, POLL, POLL]
     assert (answer.text, answer.stop, answer.model) == ("an answer", "end", "gpt-test-2026")
     assert answer.usage == Usage(input_tokens=7, output_tokens=5, cache_read_tokens=2)
-    assert heard == [len("an answer")]
+    assert heard == ["an answer"]
     assert [(e.type, e.role, e.facts()) for e in way.events] == [
         (
             "call_submitted",

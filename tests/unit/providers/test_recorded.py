@@ -49,9 +49,9 @@ class Model:
         self.text = text
         self.asked: list[Request] = []
 
-    def complete(self, request, deadline_s, on_progress):
+    def complete(self, request, deadline_s, on_text):
         self.asked.append(request)
-        on_progress(len(self.text))
+        on_text(self.text)
         return Response(text=self.text, stop="max_tokens", usage=Usage(3, 4), duration_s=1.5, provenance="m")
 
 
@@ -154,10 +154,10 @@ def test_stages_that_ask_the_same_thing_at_the_same_time_ask_once() -> None:
     store, first, second = Store(), threading.Event(), threading.Event()
 
     class Slow(Model):
-        def complete(self, request, deadline_s, on_progress):
+        def complete(self, request, deadline_s, on_text):
             first.set()
             assert second.wait(10)
-            return super().complete(request, deadline_s, on_progress)
+            return super().complete(request, deadline_s, on_text)
 
     class Watched(Once):
         def asking(self, fingerprint):
@@ -176,7 +176,7 @@ def test_stages_that_ask_the_same_thing_at_the_same_time_ask_once() -> None:
 
 def test_after_a_failure_the_next_one_asks_itself() -> None:
     class Broken:
-        def complete(self, request, deadline_s, on_progress):
+        def complete(self, request, deadline_s, on_text):
             raise ProviderError
 
     store, model, once = Store(), Model(), Once()
@@ -222,7 +222,7 @@ def test_the_outcome_is_that_of_the_stage_that_asked() -> None:
 
 def test_nothing_is_written_when_the_provider_fails() -> None:
     class Broken:
-        def complete(self, request, deadline_s, on_progress):
+        def complete(self, request, deadline_s, on_text):
             raise ProviderError
 
     store = Store()

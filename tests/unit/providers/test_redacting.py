@@ -23,8 +23,8 @@ class Says:
 
     outcome: Response | Orch23Error
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
-        del request, deadline_s, on_progress
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        del request, deadline_s, on_text
         if isinstance(self.outcome, Orch23Error):
             raise self.outcome
         return self.outcome
@@ -75,8 +75,8 @@ class Echoes:
 
     said: str
 
-    def complete(self, request: Request, deadline_s: float, on_progress: Callable[[int], None]) -> Response:
-        del request, deadline_s, on_progress
+    def complete(self, request: Request, deadline_s: float, on_text: Callable[[str], None]) -> Response:
+        del request, deadline_s, on_text
         raise ProviderError(refused("server", 400, self.said).diagnostic)
 
 

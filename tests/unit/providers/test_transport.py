@@ -26,7 +26,7 @@ class Line:
         self.slept: list[float] = []
         self.events: list[Event] = []
 
-    def complete(self, request, deadline_s, on_progress) -> Response:
+    def complete(self, request, deadline_s, on_text) -> Response:
         self.deadlines.append(deadline_s)
         self.clock.tick(self.takes_s)
         outcome = self.outcomes.pop(0)

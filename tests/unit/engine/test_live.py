@@ -1,0 +1,28 @@
+"""Lines are told while they come, if somebody wants to know, and never more than a bound."""
+
+from orch23.engine.live import MOST_LINES, Live
+from orch23.model.event import Event, LlmText, StepOutput
+
+
+def test_nobody_is_told_where_nobody_wants_to_know() -> None:
+    told: list[Event] = []
+    live = Live(told.append, "a")
+    assert live.of_step("make") is None
+    live.of_answer(1).take("one\ntwo\n")
+    assert told == []
+
+
+def test_of_each_step_and_of_each_answer_so_many_lines_are_told() -> None:
+    told: list[Event] = []
+    live = Live(told.append, "a", wanted=True)
+    for _ in range(2):
+        hear = live.of_step("make")
+        assert hear is not None
+        for number in range(MOST_LINES + 5):
+            hear(str(number))
+    assert len(told) == 2 * (MOST_LINES + 1)
+    assert told[MOST_LINES - 1].data == StepOutput(step="make", line=str(MOST_LINES - 1))
+    assert told[MOST_LINES].data == StepOutput(step="make", cut=True)
+    assert told[MOST_LINES].message == "more than 1,000 lines: the rest is not told"
+    live.of_answer(2).take("one\n")
+    assert told[-1] == Event(LlmText(attempt=2, line="one"), "one", "a", "debug")
