@@ -87,7 +87,8 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 ) -> int:
     """Build what is not up to date.
 
-    The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder.
+    The whole pipeline, or the named stages with all they need. Without PIPELINE it is pipeline.yaml in this folder, or
+    in the nearest above that has one.
     """
     from orch23.cli.consent import asked_consent  # noqa: PLC0415 - heavy
     from orch23.cli.opening import check_forced, open_wanted, read_budget, selection_of  # noqa: PLC0415 - heavy

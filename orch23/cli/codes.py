@@ -28,8 +28,10 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E661": (
         "no pipeline",
-        "No pipeline was named, and this folder has no `pipeline.yaml`. Name one as the first argument, or choose the "
-        "folder with `-C`.",
+        "No pipeline was named, and neither this folder nor one above it, up to the root of the project, has a "
+        "`pipeline.yaml`. Name one as the first argument, or choose the folder with `-C`. A pipeline in a folder above "
+        "is used only if it and its folder belong to you: it runs commands, and anybody can write to folders such as "
+        "/tmp.",
     ),
     "E663": (
         "no such code",

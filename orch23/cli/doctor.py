@@ -8,7 +8,7 @@ from orch23.cli.console import Console
 from orch23.cli.flags import option
 from orch23.cli.options import Wanted, hands_wanted, json_option, model_options, pipeline_argument, variable_options
 from orch23.cli.project import split_arguments
-from orch23.model.errors import ExitCode, InvalidInputError
+from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
 from orch23.model.plain import Json
 from orch23.report.diagnostics import visible
 from orch23.report.document import document
@@ -61,12 +61,12 @@ def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> "list[Fin
     from orch23.cli.examination import Finding  # noqa: PLC0415 - heavy
     from orch23.cli.opening import open_wanted  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import trust_command  # noqa: PLC0415 - heavy
-    from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
-    if not wanted.arguments and not (console.here / DEFAULT_FILE).is_file():
+    try:
+        name = split_arguments(wanted.arguments, console.here)[0].name
+    except NotFoundError as missing:
         hint = f"name one: `orch23 doctor {'--online ' if online else ''}PIPELINE`"
-        return [Finding("pipeline", f"there is no {DEFAULT_FILE} here", ok=not online, hint=hint if online else "")]
-    name = split_arguments(wanted.arguments, console.here)[0].name
+        return [Finding("pipeline", missing.diagnostics[0].message, ok=not online, hint=hint if online else "")]
     try:
         project, _ = open_wanted(console, wanted, most_stages=0)
     except InvalidInputError as invalid:

@@ -23,6 +23,17 @@ _PLACES = {_NAMES.get(place[1], place[1]): place for text in _PLACES_TEXT.split(
 """Each command with its module in this room and what it is called there, the most used first."""
 
 
+class NoSuchCommandError(click.UsageError):
+    """A word is no command. `near` is the one that was meant, or empty."""
+
+    def __init__(self, name: str, ctx: click.Context) -> None:
+        """Look for a command of nearly this name."""
+        from orch23.model.nearest import nearest  # noqa: PLC0415 - only for who made a mistake
+
+        super().__init__(f"no such command: `{name}`", ctx)
+        self.near = next(iter(nearest(name, _PLACES)), "")
+
+
 class Commands(click.Group):
     """A group that loads a command when it is asked for: a build needs no other."""
 
@@ -37,6 +48,20 @@ class Commands(click.Group):
             module, called = _PLACES[cmd_name]
             self.commands[cmd_name] = getattr(import_module(f"orch23.cli.{module}"), called)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant, with its arguments.
+
+        Raises:
+            NoSuchCommandError: there is none of this name.
+
+        """
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            raise NoSuchCommandError(name, ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(

@@ -13,7 +13,7 @@ from click.shell_completion import shell_complete
 
 from orch23.cli.console import Console, silence
 from orch23.cli.ending import end, open_streams
-from orch23.cli.group import PROGRAM, orch23
+from orch23.cli.group import PROGRAM, NoSuchCommandError, orch23
 from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
@@ -139,7 +139,10 @@ def _usage(wrong: click.ClickException) -> ExitCode:
     command = context.command_path if context is not None else PROGRAM
     from orch23.report.diagnostics import visible  # noqa: PLC0415 - likewise
 
-    told = f"{usage}error: {visible(wrong.format_message())}\n  = help: `{command} --help` lists what there is\n"
+    hint = f"`{command} --help` lists what there is"
+    if isinstance(wrong, NoSuchCommandError) and wrong.near:
+        hint = f"did you mean `{wrong.near}`? {hint}"
+    told = f"{usage}error: {visible(wrong.format_message())}\n  = help: {hint}\n"
     Console().tell(told)
     return ExitCode.USAGE
 

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from orch23.cli.console import Console
 from orch23.cli.flags import option
-from orch23.cli.project import plain_names
+from orch23.cli.project import plain_names, split_arguments
+from orch23.model.errors import NotFoundError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Decorator: TypeAlias = Callable[[_Function], _Function]
@@ -57,7 +58,10 @@ def complete_stage(context: click.Context, _parameter: click.Parameter, incomple
     """Complete names of stages, and pipeline files."""
     here = Path(str(context.find_root().params.get("directory") or "."))
     named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(_SUFFIXES)]
-    pipeline = here / (named[0] if named else "pipeline.yaml")
+    try:
+        pipeline, _ = split_arguments(tuple(named), here)
+    except NotFoundError:
+        pipeline = here
     found = [name for name in _names_in(pipeline) if name.startswith(incomplete)]
     items = [CompletionItem(name) for name in found]
     if not named:

@@ -1,5 +1,7 @@
 """Find the project a command is about: its root, its pipeline file."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from orch23.model.diagnostic import Diagnostic
@@ -9,12 +11,21 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def find_root(start: Path) -> Path:
-    """Return the nearest folder at or above `start` that says it is an orch23 project, else a git one, else `start`."""
+    """Return the root of the project around a folder.
+
+    It is the nearest folder at or above it that says it is an orch23 project, else a git one, else the nearest that has
+    a pipeline of this user, else the folder itself.
+    """
+    root = _declared_root(start)
+    if root is not None:
+        return root
+    return next((path.parent for path in _default_pipelines(start) if _is_own(path)), start)
+
+
+def _declared_root(start: Path) -> Path | None:
     folders = (start, *start.parents)
-    for folder in folders:
-        if is_marked(folder):
-            return folder
-    return next((folder for folder in folders if (folder / ".git").exists()), start)
+    marked = next((folder for folder in folders if is_marked(folder)), None)
+    return marked or next((folder for folder in folders if (folder / ".git").exists()), None)
 
 
 def is_marked(folder: Path) -> bool:
@@ -28,7 +39,7 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
     `name[*]`, which is how `needs` may name all items of a foreach, is returned as `name`.
 
     Raises:
-        NotFoundError: no pipeline was named and there is no `pipeline.yaml` here.
+        NotFoundError: no pipeline was named, and there is no `pipeline.yaml` of this user here or above.
 
     """
     for position, argument in enumerate(arguments):
@@ -37,10 +48,37 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
     from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
     default = here / DEFAULT_FILE
-    if not default.is_file():
-        hint = f"name a pipeline: `orch23 build {_a_pipeline(here)}`"
-        raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_FILE} here", hint=hint))
-    return default, plain_names(arguments)
+    if default.is_file():
+        return default, plain_names(arguments)
+    above = next(_default_pipelines(here.resolve()), None)
+    if above is not None and _is_own(above):
+        return above, plain_names(arguments)
+    if above is not None:
+        hint = f"name it, if you trust it: `orch23 build {os.path.relpath(above, here)}`"
+        message = f"there is no {DEFAULT_FILE} here, and {above} belongs to another user"
+        raise NotFoundError(Diagnostic("E661", message, hint=hint))
+    hint = f"name a pipeline: `orch23 build {_a_pipeline(here)}`"
+    raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_FILE} here, or in a folder above", hint=hint))
+
+
+def _default_pipelines(start: Path) -> Iterator[Path]:
+    """Give the pipelines that need not be named, the nearest first, up to the root of the project."""
+    from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
+
+    root = _declared_root(start)
+    for folder in (start, *start.parents):
+        if (folder / DEFAULT_FILE).is_file():
+            yield folder / DEFAULT_FILE
+        if folder == root:
+            return
+
+
+def _is_own(path: Path) -> bool:
+    """Say whether a file and its folder belong to this user: a pipeline runs commands, and /tmp is everybody's."""
+    try:
+        return all(one.stat().st_uid == os.geteuid() for one in (path, path.parent))
+    except OSError:
+        return False
 
 
 def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:

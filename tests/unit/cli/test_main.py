@@ -90,8 +90,21 @@ def test_a_wrong_command_line_is_64_never_2(argv: list[str], capsys: pytest.Capt
 
 
 def test_a_misspelt_command_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["buidl"])
-    assert "Did you mean 'build'?" in capsys.readouterr().err
+    """In a process of its own: there no command is loaded yet."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from orch23.entry import run; run()", "statsu"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        ExitCode.USAGE,
+        "Usage: orch23 [OPTIONS] [COMMAND] [ARGS]...\n"
+        "error: no such command: `statsu`\n"
+        "  = help: did you mean `status`? `orch23 --help` lists what there is\n",
+    )
+    assert main(["quux"]) == ExitCode.USAGE
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_version_and_help_are_answers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import os
 from pathlib import Path
 
 import click
@@ -78,6 +79,37 @@ def test_a_pipeline_may_stand_anywhere_among_the_stages(tmp_path: Path) -> None:
         split_arguments(("a",), tmp_path)
     (tmp_path / "pipeline.yaml").touch()
     assert split_arguments(("each@k.yaml",), tmp_path) == (tmp_path / "pipeline.yaml", ("each@k.yaml",))
+
+
+def test_a_pipeline_that_is_not_named_is_the_nearest_above_within_the_project(tmp_path: Path) -> None:
+    below = tmp_path / "outer" / "project" / "src"
+    below.mkdir(parents=True)
+    (tmp_path / "outer" / "pipeline.yaml").touch()
+    assert split_arguments(("a",), below) == (tmp_path / "outer" / "pipeline.yaml", ("a",))
+    assert find_root(below) == tmp_path / "outer"
+    (tmp_path / "outer" / "project" / ".git").mkdir()
+    assert find_root(below) == tmp_path / "outer" / "project"
+    with pytest.raises(NotFoundError, match="E661"):
+        split_arguments(("a",), below)
+    (tmp_path / "outer" / "project" / "pipeline.yaml").touch()
+    assert split_arguments((), below) == (tmp_path / "outer" / "project" / "pipeline.yaml", ())
+    (below / "pipeline.yaml").touch()
+    assert split_arguments((), below) == (below / "pipeline.yaml", ())
+
+
+def test_a_pipeline_above_that_is_another_users_is_used_only_if_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "mine"
+    below.mkdir()
+    (tmp_path / "pipeline.yaml").touch()
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(NotFoundError, match="belongs to another user") as caught:
+        split_arguments((), below)
+    assert caught.value.diagnostics[0].hint == "name it, if you trust it: `orch23 build ../pipeline.yaml`"
+    assert find_root(below) == below
+    assert split_arguments(("../pipeline.yaml",), below) == (below / "../pipeline.yaml", ())
+    assert split_arguments((), tmp_path) == (tmp_path / "pipeline.yaml", ()), "who stands there has chosen it"
 
 
 def test_who_names_no_pipeline_is_told_of_one_that_is_there(tmp_path: Path) -> None:
