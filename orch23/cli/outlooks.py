@@ -12,9 +12,8 @@ from orch23.decide.secrets import secrets_of
 from orch23.engine.appraise import Appraised
 from orch23.engine.conversation import Way, walk
 from orch23.engine.estimate import Ground, estimate
-from orch23.engine.guarding import guard_request
 from orch23.engine.preview import Preview
-from orch23.engine.question import ask, model_of
+from orch23.engine.question import Questions, model_of
 from orch23.model.decision import Expand, Maybe, Run, VerifyOnly
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.estimate import Estimate
@@ -101,12 +100,9 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
     )
     try:
         params = request_parameters(setting, Asking(step, stage.name))
-        request, _ = ask(
-            resolved, step, this, project.machinery.sources, variables=project.pipeline.vars, params=params
-        )
-        if request is not None:  # as it would be sent; what forbids it is told when it is built
-            secrets = secrets_of(project.settings.environ)
-            request, _ = guard_request(secrets, request, stage, this, project.machinery.sources)
+        secrets = secrets_of(project.settings.environ)
+        questions = Questions(secrets, project.machinery.sources, project.pipeline.vars)
+        request, _ = questions.request(resolved, step, this, params)  # what forbids it is told when it is built
     except (Orch23Error, MissingBytesError):
         return None
     return request

@@ -14,9 +14,9 @@ from orch23.decide.proposal_codes import DELETE
 from orch23.decide.secrets import Secrets
 from orch23.engine.conversation import Answered, RecordedConversation
 from orch23.engine.failure import Failure, Left, fit, likeness, refusal
-from orch23.engine.guarding import author_files, guard_manifest, guard_paths, guard_proposal, guard_request, watched
+from orch23.engine.guarding import author_files, guard_manifest, guard_paths, guard_proposal, watched
 from orch23.engine.live import Live
-from orch23.engine.question import ask, model_of
+from orch23.engine.question import Questions, model_of
 from orch23.engine.running import Files, Ran, Runner
 from orch23.engine.spending import NOTHING, Spent
 from orch23.engine.telling import Keep, Telling
@@ -107,6 +107,10 @@ class Attempts(Struct, kw_only=True):
     _asked: set[str] = field(default_factory=set)
     _spent: Spent = NOTHING
 
+    @property
+    def _questions(self) -> Questions:
+        return Questions(self.secrets, self.sources, self.variables)
+
     def run(self, start: tuple[Files, Failure] | None = None, written: Iterable[str] = ()) -> Attempted:
         """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief.
 
@@ -152,9 +156,8 @@ class Attempts(Struct, kw_only=True):
             with contextlib.suppress(MissingBytesError):  # whoever takes the inputs in will say so
                 this = self._round(step, 1, self.resolved.base, None, None)
                 params = self.converse(self.resolved, 1, set()).params
-                request, _ = ask(self.resolved, step, this, self.sources, variables=self.variables, params=params)
-                if request is not None:
-                    _, problems = guard_request(self.secrets, request, self.resolved.stage, this, self.sources)
+                request, wrong = self._questions.request(self.resolved, step, this, params)
+                problems = wrong if request is not None else ()
         return self._done(_Pass({}, ()), 0, refusal("preflight", problems, retryable=False)) if problems else None
 
     def verify_recorded(self, outputs: Files, deleted: tuple[str, ...]) -> Failure | None:
@@ -250,11 +253,7 @@ class Attempts(Struct, kw_only=True):
         stage = self.resolved.stage
         this = self._round(step, attempt, start, failure, previous)
         conversation = self.converse(self.resolved, attempt, self._asked)
-        request, problems = ask(
-            self.resolved, step, this, self.sources, variables=self.variables, params=conversation.params
-        )
-        if request is not None:
-            request, problems = guard_request(self.secrets, request, stage, this, self.sources)
+        request, problems = self._questions.request(self.resolved, step, this, conversation.params)
         if request is None or problems:
             return _Pass(start, laid, refusal("preflight", problems, retryable=False))
         try:

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.decide.secrets import Secrets
+from orch23.engine.guarding import guard_request
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Request
@@ -14,27 +17,31 @@ from orch23.resolve.prompts import Round, Sources, make_request
 from orch23.resolve.resolution import Resolved
 
 
-def ask(
-    resolved: Resolved,
-    step: LLMStep,
-    this: Round,
-    sources: Sources,
-    *,
-    variables: Mapping[str, Json],
-    params: Mapping[str, Json],
-) -> tuple[Request | None, tuple[Diagnostic, ...]]:
-    """Return the request of one attempt, or what is wrong with its prompt."""
-    request, problems = make_request(
-        resolved.stage,
-        step,
-        this,
-        sources,
-        variables=variables,
-        endpoint=endpoint(step),
-        params=params,
-        wire_schema=wire_schema(step, _schema(step, sources)),
-    )
-    return (replace(request, api=api(step)) if request else None), problems
+class Questions(Struct, frozen=True):
+    """Makes the requests of stages: the prompt rendered, without what must not be sent."""
+
+    secrets: Secrets
+    sources: Sources
+    variables: Mapping[str, Json]
+
+    def request(
+        self, resolved: Resolved, step: LLMStep, this: Round, params: Mapping[str, Json]
+    ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
+        """Return the request of one attempt, and what forbids it; without a request, what is wrong with its prompt."""
+        request, problems = make_request(
+            resolved.stage,
+            step,
+            this,
+            self.sources,
+            variables=self.variables,
+            endpoint=endpoint(step),
+            params=params,
+            wire_schema=wire_schema(step, _schema(step, self.sources)),
+        )
+        if request is None:
+            return None, problems
+        request = replace(request, api=api(step))
+        return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 
 
 def model_of(resolved: Resolved, step: LLMStep, attempt: int) -> str:

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from orch23.engine.appraise import Appraised
 from orch23.engine.conversation import Conversations, walk
-from orch23.engine.guarding import guard_request
 from orch23.engine.preview import Preview
-from orch23.engine.question import ask, model_of
+from orch23.engine.question import Questions, model_of
 from orch23.engine.session import declared_llm_of
 from orch23.model.consent import Grant
 from orch23.model.decision import Expand, Maybe, Run
@@ -117,7 +116,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
     def _missing(self, appraised: Appraised) -> Request | None:
         """Return the request, which nobody has recorded, that the first attempt of a stage that runs comes to."""
         resolved = appraised.resolved
-        stage, step = resolved.stage, resolved.stage.step
+        step = resolved.stage.step
         if not isinstance(step, LLMStep) or resolved.broken or _is_unmet(resolved):
             return None
         this = Round(given=resolved.given, model=model_of(resolved, step, 1))
@@ -125,14 +124,11 @@ class Readiness(Struct, frozen=True, kw_only=True):
             conversation = self.conversations.open(resolved, 1, set())
             if conversation.mode == "replay":
                 return None
-            variables = self.pipeline.vars
-            request, _ = ask(resolved, step, this, self.sources, variables=variables, params=conversation.params)
-            if request is None:
-                return None
-            request, problems = guard_request(self.conversations.secrets, request, stage, this, self.sources)
+            questions = Questions(self.conversations.secrets, self.sources, self.pipeline.vars)
+            request, problems = questions.request(resolved, step, this, conversation.params)
         except (Orch23Error, MissingBytesError):  # whatever it is, the stage fails of it and asks nobody
             return None
-        return None if problems else walk(conversation.recorded, step, request).missing
+        return None if request is None or problems else walk(conversation.recorded, step, request).missing
 
     def _complaints(self, resolved: Resolved, missing: Request) -> Iterator[Diagnostic]:
         stage, step = resolved.stage, resolved.stage.step
