@@ -1,10 +1,14 @@
 """The course measures what is right, and reports what is wrong, slow or blind."""
 
+import pytest
+
 from bench.course import Course, Limits
 from bench.graph import BLOCK, make_graph
 from bench.results import CAPPED, FAILED, MISSED, NOT_TRIED, RIGHT
 from bench.scenarios import BUILT, DELETED, FIRST, FIRST_PLAN, FIRST_TWO, IDENTICAL, LEAF, NOTHING, PLAN, TAMPERED
 from tests.unit.bench.doubles import Builders, Everything, by_contents, by_time_and_size, tool
+
+pytestmark = pytest.mark.slow  # tools are run for seconds
 
 LIMITS = Limits(rounds=2, first_rounds=1, cap_s=150)
 

@@ -2,9 +2,13 @@
 
 import itertools
 
+import pytest
+
 from bench.graph import BLOCK, make_graph
 from bench.missed_edits import KINDS, OF_OUTPUTS, edits, play
 from tests.unit.bench.doubles import Builders, by_contents, by_time_and_size, tool
+
+pytestmark = pytest.mark.slow  # tools are run
 
 PATIENCE_S = 20.0
 

@@ -6,7 +6,11 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+import pytest
+
 import orch23
+
+pytestmark = pytest.mark.slow  # each command runs in a process of its own
 
 OF_STAGES = frozenset({"jinja2", "anthropic", "openai", "httpx2", "genai_prices", "pytest", "ssl", "http", "email"})
 OF_COMPLAINTS = frozenset({"jsonschema", "networkx", "difflib", "tomllib"})

@@ -14,6 +14,8 @@ from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.step_limits import StepLimits
 from tests.doubles import memory
 
+pytestmark = pytest.mark.slow  # processes run
+
 LIMITS = StepLimits(disk=8 << 20, files=500, processes=20, memory=256 << 20)
 
 

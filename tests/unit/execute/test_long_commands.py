@@ -14,6 +14,8 @@ from tests.sandbox.probe import launcher
 from tests.sandbox.users import need
 from tests.unit.execute.test_local import Source
 
+pytestmark = pytest.mark.slow  # processes run
+
 TIERS = ["none", "landlock", "namespaces", "bubblewrap"]
 TEXT = """echo "$0 $# $-" > o.txt
 env | grep -c ^orch23= >> o.txt || true

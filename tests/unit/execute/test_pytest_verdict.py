@@ -10,6 +10,8 @@ import pytest
 from orch23.model.pipeline import PytestStep
 from tests.hostile.judging import Judge
 
+pytestmark = pytest.mark.slow  # pytest runs
+
 RED = "def test_it():\n    assert 1 == 2\n"
 GREEN = "def test_it():\n    assert 1 == 1\n"
 

@@ -24,6 +24,8 @@ from orch23.providers.reply_limits import (
 )
 from tests.loopback import Reply, loopback, message_reply
 
+pytestmark = pytest.mark.slow  # each reply takes its time
+
 JSON = {"content-type": "application/json"}
 EVENTS = {"content-type": "text/event-stream"}
 LONG = 60.0

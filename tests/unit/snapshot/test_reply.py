@@ -5,7 +5,7 @@ import pytest
 from orch23.cli.build import build
 from orch23.snapshot.reply import FLAGS, VALUED, question
 
-DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample"}
+DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live"}
 """The options with which a build is decided each time."""
 WITHOUT_PART = {"--jobs", "-j", "--keep-going", "-k"}
 

@@ -19,6 +19,8 @@ from orch23.store.meter import silent
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace
 
+pytestmark = pytest.mark.slow  # file systems are made, or memory is measured
+
 TAIL = b"the end"
 FAR = 8 << 20
 

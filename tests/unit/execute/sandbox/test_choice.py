@@ -26,6 +26,8 @@ from orch23.execute.supervisor import Confinement
 from tests.sandbox.probe import launcher
 from tests.sandbox.users import ROOT, need
 
+pytestmark = pytest.mark.slow  # sandboxes are tried
+
 LYING = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 shift
