@@ -55,7 +55,7 @@ contracts: $(VENV)/.orch23-test ## the layers, by import-linter
 	PYTHONPATH=. $(BIN)/lint-imports
 
 unit: $(VENV)/.orch23-test ## the tests of single rooms, in a few seconds
-	$(PYTEST) $(QUICK) tests/unit
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick} $(PYTEST) $(QUICK) tests/unit
 
 thorough: $(VENV)/.orch23-test ## all tests with very many examples, and mutants of docs/seeds.md: hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "" --timeout 3600

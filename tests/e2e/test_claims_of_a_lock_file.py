@@ -106,6 +106,7 @@ def test_a_claim_whose_files_are_gone_is_restored_once_it_is_verified(tmp_path, 
     assert (len(model.calls), clone.read("a.lock")) == (calls, lock)
 
 
+@pytest.mark.slow
 def test_a_lost_store_makes_claims_of_all_results(tmp_path):
     author = maker(tmp_path / "author")
     shutil.rmtree(author.root / ".orch23")
@@ -139,6 +140,7 @@ def test_what_a_model_is_said_to_have_written_and_does_not_pass_fails_without_a_
     assert len(model.calls) == calls + 1
 
 
+@pytest.mark.slow
 def test_tests_that_are_said_to_have_passed_run(tmp_path):
     author = maker(tmp_path / "author")
     author.write({"src/code_under_test.py": "good = False\n"})
@@ -178,6 +180,7 @@ def _with_input(record: Record, path: str, text: str, key: str) -> Record:
     return replace(record, manifest=manifest, key=key)
 
 
+@pytest.mark.slow
 def test_accepted_edits_of_a_clone_stay(tmp_path, model):
     author = maker(tmp_path / "author")
     author.edit("out/a.txt", "mine\n")
@@ -192,6 +195,7 @@ def test_accepted_edits_of_a_clone_stay(tmp_path, model):
     up_to_date(clone.build("a.yaml"))
 
 
+@pytest.mark.slow
 def test_an_accepted_output_of_a_command_stays_if_the_command_still_passes(tmp_path):
     author = maker(tmp_path / "author")
     author.edit("page.txt", "mine\n")

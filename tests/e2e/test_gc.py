@@ -17,7 +17,10 @@ from tests.project import Project
 
 BIG = 40_000
 STAGES = """\
-  make: {inputs: [in.txt], outputs: [big.txt], shell: "for i in $(seq 400); do cat in.txt; done > big.txt"}
+  make:
+    inputs: [in.txt]
+    outputs: [big.txt]
+    shell: "text=$(cat in.txt); for i in $(seq 400); do printf %s $text; done > big.txt"
   use: {inputs: [big.txt], outputs: [last.txt], shell: "wc -c < big.txt > last.txt"}
 """
 

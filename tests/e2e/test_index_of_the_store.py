@@ -75,6 +75,7 @@ def test_a_damaged_one_is_no_error(many: Project, moments: Moments, data: bytes)
     edited(moments, many, 4, "four\n")
 
 
+@pytest.mark.slow
 def test_one_of_an_earlier_state_of_the_records_is_not_believed(many: Project, moments: Moments) -> None:
     before = (many.root / INDEX).read_bytes()
     snapshots = many.root / ".orch23/snapshots"
@@ -90,6 +91,7 @@ def test_one_of_an_earlier_state_of_the_records_is_not_believed(many: Project, m
     assert many.read("out/3.txt") == "3\n"
 
 
+@pytest.mark.slow
 def test_a_copied_project_answers_for_its_own_files(many: Project, moments: Moments, tmp_path: Path) -> None:
     copy = Project(tmp_path / "copy")
     shutil.copytree(many.root, copy.root, dirs_exist_ok=True)
@@ -101,6 +103,7 @@ def test_a_copied_project_answers_for_its_own_files(many: Project, moments: Mome
     assert "up to date (70 stages)" in ran(moments, copy, "build").err
 
 
+@pytest.mark.slow
 def test_on_a_file_system_that_cannot_be_written_a_plan_reads_it(many: Project, moments: Moments) -> None:
     many.write({"in/3.txt": "three\n"})
     script = (
@@ -122,6 +125,7 @@ def test_on_a_file_system_that_cannot_be_written_a_plan_reads_it(many: Project, 
     assert not (many.root / f"{INDEX}-journal").exists()
 
 
+@pytest.mark.slow
 def test_it_holds_no_text_of_a_pipeline_that_is_a_secret(project: Project) -> None:
     secret = "hush-" + "x7Qk" * 6
     project.write(shell(f"{STAGES}  # {secret}\n", FILES))

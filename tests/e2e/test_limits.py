@@ -28,6 +28,7 @@ def stage(command: list[str], limits: dict[str, Any]) -> dict[str, Any]:
     return {"outputs": ["a"], "shell": command, "limits": limits}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CASES)
 @pytest.mark.parametrize("name", TIERS)
 def test_a_step_over_its_limits_is_killed(project: Project, name: str, what: str) -> None:

@@ -160,6 +160,7 @@ def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_build_with_contents_in_memory_is_the_same(
     project: Project, expected: dict[str, bytes], in_memory: MemoryContents
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_build_with_contents_in_memory_is_the_same(
     assert project.read("app.py") == GOOD
 
 
+@pytest.mark.slow
 def test_both_ports_at_once_are_the_same(
     project: Project,
     expected: dict[str, bytes],

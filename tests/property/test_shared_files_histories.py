@@ -5,8 +5,8 @@ import pytest
 from tests.shared_files.play import Played, play, script
 from tests.shared_files.setup import Setup, Step, history
 
-SAMPLE = range(12)
-SLOW = range(12, 72)
+SAMPLE = range(4)
+SLOW = range(4, 74)
 THOROUGH = range(100, 2100)
 
 

@@ -51,6 +51,7 @@ def test_a_vendor_needs_a_library_and_a_key(project: Project, monkeypatch: pytes
     assert "pip install" in str(gone["hint"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 def test_online_each_model_is_asked_for_once_and_no_other_way(project: Project, provider: str) -> None:
     more = "    retry: {max: 1, escalate: [m-1, m-2]}\n  b:\n    outputs: [b.txt]\n"

@@ -182,6 +182,7 @@ def test_a_signal_is_named(tmp_path: Path) -> None:
     assert "signal 9" in failure(tmp_path, "import os; os.kill(os.getpid(), 9)").message
 
 
+@pytest.mark.slow
 def test_the_whole_group_is_killed_when_the_time_is_up(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time\n"

@@ -165,12 +165,14 @@ def test_a_server_that_says_nothing_is_a_provider_failure(serve) -> None:
         ask(serve("silent"))
 
 
+@pytest.mark.slow
 def test_time_is_up(serve) -> None:
     with pytest.raises(ProviderError) as caught:
         ask(serve("slow"), deadline_s=1.0)
     assert caught.value.diagnostics[0].code == codes.TIMED_OUT
 
 
+@pytest.mark.slow
 def test_time_is_up_too_where_each_byte_comes_soon_after_the_last(serve) -> None:
     with pytest.raises(ProviderError) as caught:
         ask(serve("drips"), deadline_s=1.0)

@@ -344,6 +344,7 @@ def test_a_stalled_submission_ends_at_the_deadline() -> None:
     assert (found.diagnostic.code, found.transient, found.charged) == (codes.TIMED_OUT, False, True)
 
 
+@pytest.mark.slow
 def test_a_cancellation_that_fails_hides_nothing() -> None:
     with OpenAIServer(response(status="queued"), rule=lambda _asked: error(500, "oh")) as server:
         way = Way(server)
