@@ -2,10 +2,11 @@
 
 import click
 
-from orch23.cli.build import screen_of
+from orch23.cli.build import view_of
 from orch23.cli.console import Console
 from orch23.cli.options import Wanted, hands_wanted, model_options, stage_argument, unsandboxed_option, variable_options
 from orch23.model.errors import ExitCode
+from orch23.report.registry import FORMATS
 
 
 @click.command()
@@ -32,7 +33,7 @@ def accept(
 
     project, stage = open_one_stage(console, wanted)
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
-    with building(project, request, screen_of(console, project.pipeline, "plain")) as build:
+    with building(project, request, FORMATS["plain"].make(view_of(console, project.pipeline))) as build:
         code = accept_edit(build, stage)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from orch23.cli.console import Console, lossy
 from orch23.cli.flags import option
@@ -26,16 +27,14 @@ from orch23.cli.options import (
 from orch23.cli.plan import show_plan
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, Orch23Error, UsageError
+from orch23.report.registry import FORMATS
 
 if TYPE_CHECKING:
     from orch23.cli.wiring import BuildRequest, Project
     from orch23.engine.build import Build
-    from orch23.model.event import Observer
     from orch23.model.pipeline import Pipeline
-    from orch23.report.text import TextScreen
+    from orch23.report.formats import Format, View
     from orch23.snapshot.reply import Unrest
-
-_OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 
 
 @click.command()
@@ -61,7 +60,12 @@ _OUTPUTS = ("auto", "plain", "jsonl", "quiet")
 @model_options
 @budget_option
 @unsandboxed_option
-@option("--output", type=click.Choice(_OUTPUTS), default="auto", help="How the build is shown; jsonl is the journal.")
+@option(
+    "--output",
+    type=click.Choice([*FORMATS]),
+    default="auto",
+    help="How the build is shown: jsonl is the journal, junit an XML report.",
+)
 @option("--json", "as_json", is_flag=True, help="As --output jsonl; with -n the plan as one JSON document.")
 @click.pass_obj
 @hands_wanted
@@ -107,9 +111,9 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
             as_json=as_json,
             verbose=verbose,
         )
-    shown = "jsonl" if as_json else "quiet" if quiet else output
-    console.progress.is_quiet = shown in ("jsonl", "quiet")
-    known = console.unrest if shown in ("auto", "plain", "quiet") and not verbose else None
+    shown = FORMATS["jsonl" if as_json else "quiet" if quiet else output]
+    console.progress.is_quiet = shown.is_alone
+    known = console.unrest if shown.in_a_line and not verbose else None
     asked = partial(
         BuildRequest,
         jobs=jobs,
@@ -138,7 +142,7 @@ def build(  # noqa: PLR0913 - a command has as many parameters as options
 
 
 def _build_part(
-    console: Console, wanted: Wanted, unrest: "Unrest", asked: Callable[..., "BuildRequest"], shown: str
+    console: Console, wanted: Wanted, unrest: "Unrest", asked: Callable[..., "BuildRequest"], shown: "Format"
 ) -> int | None:
     """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
     from orch23.cli.opening import open_edited  # noqa: PLC0415 - heavy
@@ -170,7 +174,7 @@ def _run(
     console: Console,
     project: "Project",
     request: "BuildRequest",
-    shown: str,
+    shown: "Format",
     *,
     verbose: bool = False,
     begin: Callable[[], None] = lambda: None,
@@ -179,8 +183,9 @@ def _run(
     from orch23.cli.resting import Rest  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import run_build  # noqa: PLC0415 - heavy
 
-    screen = screen_of(console, project.pipeline, shown, verbose=verbose)
-    at_rest = None if verbose else partial(_text_screen, console, project.pipeline, shown, verbose=False)
+    view = view_of(console, project.pipeline, verbose=verbose)
+    screen = shown.make(view)
+    at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
     rest = Rest(console=console, project=project, screen=screen, screen_at_rest=at_rest)
     with contextlib.ExitStack() as handlers:
 
@@ -188,7 +193,7 @@ def _run(
             begin()
             handlers.enter_context(interrupting(build.interrupt))
 
-        return run_build(project, request, rest, ready, rest.end if shown != "jsonl" else lambda _: None)
+        return run_build(project, request, rest, ready, rest.end if shown.in_a_line else lambda _: None)
 
 
 def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:
@@ -206,31 +211,18 @@ def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> 
         raise UsageError(Diagnostic("E641", "`--replay` and `--offline` together leave open what is meant", hint=hint))
 
 
-def screen_of(console: Console, pipeline: "Pipeline", output: str, *, verbose: bool = False) -> "Observer":
-    """Return the observer that shows a build in one of the outputs."""
-    if output == "jsonl":
-        return _journal_copy(console)
-    return _text_screen(console, pipeline, output, lossy(console.tell, sys.stderr), verbose=verbose)
-
-
-def _text_screen(
-    console: Console, pipeline: "Pipeline", output: str, write: Callable[[str], None], *, verbose: bool
-) -> "TextScreen":
-    from orch23.report.text import TextScreen  # noqa: PLC0415 - heavy
-
-    return TextScreen(
-        pipeline=pipeline,
-        write=write,
-        clock=monotonic,
-        style=console.err_style,
-        quiet=output == "quiet",
-        verbose=verbose,
-    )
-
-
-def _journal_copy(console: Console) -> "Observer":
+def view_of(console: Console, pipeline: "Pipeline", *, verbose: bool = False) -> "View":
+    """Return what a build of a pipeline is shown with."""
     from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
     from orch23.model.own_files import LOGS  # noqa: PLC0415 - heavy
-    from orch23.report.jsonl import JournalCopy  # noqa: PLC0415 - beside it
+    from orch23.report.formats import View  # noqa: PLC0415 - heavy
 
-    return JournalCopy(project_root(console.here) / LOGS, lossy(console.answer, sys.stdout))
+    return View(
+        pipeline=pipeline,
+        tell=lossy(console.tell, sys.stderr),
+        answer=lossy(console.answer, sys.stdout),
+        logs=project_root(console.here) / LOGS,
+        style=console.err_style,
+        clock=monotonic,
+        verbose=verbose,
+    )

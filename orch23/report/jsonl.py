@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from orch23.model.event import Event, RunStarted
+from orch23.report.formats import Format
 
 
 class JournalCopy(Struct):
@@ -29,3 +30,6 @@ class JournalCopy(Struct):
         self._offset += len(whole)
         if whole:
             self.write(whole.decode("utf-8", "replace"))
+
+
+FORMAT = Format(make=lambda view: JournalCopy(view.logs, view.answer), is_alone=True)

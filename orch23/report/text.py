@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import cast, get_args
 
 from msgspec import Struct, field
@@ -35,6 +36,7 @@ from orch23.model.stage_status import StageStatus
 from orch23.report.diagnostics import visible
 from orch23.report.failures import failure_text
 from orch23.report.figures import count, counts, duration
+from orch23.report.formats import Format, View
 from orch23.report.marks import MOST_DULL_LINES, Style
 from orch23.report.money import money
 from orch23.report.reasons import words
@@ -271,3 +273,18 @@ def _reason(reason: Because) -> str:
     if reason.code not in REASON_CODES:
         return ""
     return words(Reason(cast("ReasonCode", reason.code), reason.subject))
+
+
+def _screen(view: View, *, quiet: bool) -> TextScreen:
+    return TextScreen(
+        pipeline=view.pipeline,
+        write=view.tell,
+        clock=view.clock,
+        style=view.style,
+        quiet=quiet,
+        verbose=view.verbose,
+    )
+
+
+PLAIN = Format(make=partial(_screen, quiet=False), in_a_line=True)
+QUIET = Format(make=partial(_screen, quiet=True), in_a_line=True, is_alone=True)

@@ -16,7 +16,7 @@ def built(stopped: Orch23Error) -> int | None:
         patch("orch23.cli.opening.open_edited", return_value=(nothing, nothing)),
         patch("orch23.cli.build._run", side_effect=stopped),
     ):
-        return _build_part(nothing, nothing, nothing, lambda **_: nothing, "plain")
+        return _build_part(nothing, nothing, nothing, lambda **_: nothing, nothing)
 
 
 def test_what_is_wrong_with_a_part_is_found_again_in_the_whole() -> None:

@@ -10,6 +10,8 @@ from orch23.execute.copying import CopierCall, git_program, merge, mirror, rende
 from orch23.model.errors import ConfigurationError
 from tests.template_repository import house
 
+pytestmark = pytest.mark.slow  # each template is rendered in a process of its own
+
 LABELS = ("yours", "template v1", "template v2")
 TEN = b"".join(b"%d\n" % number for number in range(10))
 

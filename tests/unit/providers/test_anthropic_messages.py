@@ -37,6 +37,8 @@ from tests.loopback import (
     message_reply,
 )
 
+pytestmark = pytest.mark.slow  # the client library takes a second to load
+
 STEP = LLMStep(provider="anthropic", model="claude-x", prompt="p")
 LONG = 30.0
 MARK = {"cache_control": {"type": "ephemeral"}}

@@ -28,6 +28,8 @@ from tests.openai_server import (
     usage_chunk,
 )
 
+pytestmark = pytest.mark.slow  # the client library takes a second to load
+
 QUESTION = (Message("user", "What?"),)
 REQUEST = Request(
     provider="openai",

@@ -17,6 +17,8 @@ from orch23.providers.openai_responses import Responses, Submitted, request_body
 from orch23.providers.wire import FILES
 from tests.openai_server import OpenAIServer, Reply, error, message, page, response, stream, told
 
+pytestmark = pytest.mark.slow  # the client library takes a second to load
+
 QUESTION = (Message("user", "What?"),)
 REQUEST = Request(
     provider="openai",

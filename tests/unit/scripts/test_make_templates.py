@@ -20,6 +20,8 @@ from scripts.copier_template import (
 )
 from scripts.make_templates import ROOT, git, make_all, make_bundle, opened, write_tree
 
+pytestmark = pytest.mark.slow  # templates are made
+
 NAMES = [one.name for one in descriptions(ROOT)]
 
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from orch23.store.index import Index, IndexFaultError
 
+pytestmark = pytest.mark.slow  # files are damaged at each place
+
 ROWS = {f"key {number}".encode(): f"value {number}".encode() * (number % 5) for number in range(100)}
 KEYS = st.integers(0, 30).map(lambda number: f"k{number}".encode())
 EDITS = st.lists(st.tuples(st.sampled_from("ab"), KEYS, st.one_of(st.none(), st.binary(max_size=9))), max_size=8)

@@ -19,6 +19,8 @@ from orch23.model.step_limits import StepLimits
 from tests.sandbox.probe import Memory, executor
 from tests.sandbox.users import need
 
+pytestmark = pytest.mark.slow  # sandboxes are started
+
 TIERS = pytest.mark.parametrize("tier", ["bubblewrap", "namespaces"])
 
 

@@ -1,0 +1,82 @@
+"""Write a build as JUnit XML, as CI servers read it: a test case for each stage. People read the text beside it."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from msgspec import Struct, field
+
+from orch23.model.event import Event, Observer, RunFinished, RunStarted, StageFinished
+from orch23.model.stage_status import StageStatus
+from orch23.report.diagnostics import visible
+from orch23.report.formats import Format, View
+from orch23.report.stage_line import Ended
+from orch23.report.text import PLAIN
+
+_ILLEGAL: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no XML document may hold, not even as an escape."""
+
+
+class JUnit(Struct, kw_only=True):
+    """An observer that writes one document when the run is over. `beside` shows the build meanwhile."""
+
+    name: str
+    write: Callable[[str], None]
+    beside: Observer
+    _run: str = ""
+    _ends: dict[str, Ended] = field(default_factory=dict)
+
+    def notice(self, event: Event) -> None:
+        """Take one event."""
+        self.beside.notice(event)
+        match event.data:
+            case RunStarted(run_id=run_id):
+                self._run = run_id
+            case StageFinished():
+                self._ends[event.role] = Ended(event.role, event.message, event.data)
+            case RunFinished():
+                self.write(self._document())
+            case _:
+                pass
+
+    def _document(self) -> str:
+        ends = [*self._ends.values()]
+        suite = ET.Element(
+            "testsuite",
+            name=_legal(self.name),
+            id=self._run,
+            tests=str(len(ends)),
+            failures=str(sum(_is_failure(end) for end in ends)),
+            errors="0",
+            skipped=str(sum(not end.status.has_result and not _is_failure(end) for end in ends)),
+            time=f"{sum(end.data.duration_s or 0.0 for end in ends):.3f}",
+        )
+        for end in ends:
+            case = ET.SubElement(suite, "testcase", classname=_legal(self.name), name=_legal(end.name))
+            case.set("time", f"{end.data.duration_s or 0.0:.3f}")
+            first = _legal(end.message.partition("\n")[0])
+            if _is_failure(end):
+                failure = ET.SubElement(case, "failure", message=first, type=end.data.failure_kind or end.status.value)
+                failure.text = _legal(end.data.failure or end.message)
+            elif not end.status.has_result:
+                ET.SubElement(case, "skipped", message=first or end.status.value)
+        suites = ET.Element("testsuites")
+        suites.append(suite)
+        ET.indent(suites)
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+
+
+def _is_failure(end: Ended) -> bool:
+    return end.status in (StageStatus.FAILED, StageStatus.EDITED)
+
+
+def _legal(text: str) -> str:
+    return _ILLEGAL.sub("\ufffd", "\n".join(map(visible, text.split("\n"))))
+
+
+def _made(view: View) -> JUnit:
+    return JUnit(name=view.pipeline.name, write=view.answer, beside=PLAIN.make(view))
+
+
+FORMAT = Format(make=_made)
