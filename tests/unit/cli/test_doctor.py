@@ -73,6 +73,7 @@ def test_online_each_model_is_asked_for_once_and_no_other_way(project: Project, 
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 @pytest.mark.parametrize(
     ("status", "said", "told"),

@@ -71,6 +71,7 @@ def test_test_functions_are_found_in_the_text() -> None:
     assert expected_tests(files) == {f"t/test_m.py::{name}" for name in NAMES}
 
 
+@pytest.mark.slow
 def test_pytest_collects_the_same(tmp_path: Path) -> None:
     (tmp_path / "test_m.py").write_text(SOURCE)
     quiet = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", ".")

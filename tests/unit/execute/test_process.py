@@ -103,6 +103,7 @@ def test_time_is_up(tmp_path: Path, tag: str) -> None:
     assert alive(tag) == []
 
 
+@pytest.mark.slow
 def test_cancel_kills_a_process_that_ignores_signals(tmp_path: Path, tag: str) -> None:
     cancel = threading.Event()
     threading.Timer(0.3, cancel.set).start()
@@ -111,6 +112,7 @@ def test_cancel_kills_a_process_that_ignores_signals(tmp_path: Path, tag: str) -
     assert alive(tag) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_closes_its_output_is_still_waited_for(tmp_path: Path) -> None:
     end = shell(tmp_path, "exec >&- 2>&-; sleep 0.2; echo done > proof; exit 3")
     assert end.exit_code == 3
@@ -231,6 +233,7 @@ class WhenDaemonIsThere:
         return self.seen and self.ending == "cancel"
 
 
+@pytest.mark.slow
 @pytest.mark.stride(3)
 @pytest.mark.parametrize(
     "kind", [kind if kind in ALWAYS_TRIED else pytest.param(kind, marks=pytest.mark.slow) for kind in DAEMONS]
@@ -309,6 +312,7 @@ def test_a_helper_of_our_own_and_another_steps_daemon_are_left_alone(tmp_path: P
         assert helper.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_child_that_was_born_before_its_step_had_a_limit_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str
 ) -> None:
@@ -379,6 +383,7 @@ def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> Non
     assert helper.wait() == 42
 
 
+@pytest.mark.slow
 def test_no_zombie_is_left_of_what_was_killed(tmp_path: Path, tag: str) -> None:
     before = set(kinship._children(os.getpid()))  # of other tests in this process
     shell(tmp_path, f"for i in 1 2 3; do setsid sleep {tag} >/dev/null 2>&1 & done; sleep 0.1")
@@ -386,6 +391,7 @@ def test_no_zombie_is_left_of_what_was_killed(tmp_path: Path, tag: str) -> None:
     assert [kin for kin in mine if kin.state == "Z"] == []
 
 
+@pytest.mark.slow
 def test_children_are_found_without_the_kernels_list_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str
 ) -> None:

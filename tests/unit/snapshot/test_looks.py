@@ -142,6 +142,7 @@ def one_file_a_process(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "path"), CHANGES.values(), ids=CHANGES.keys())
 def test_other_processes_see_the_same(
     root: Path, change: Callable[[Path], object], path: str | None, monkeypatch: pytest.MonkeyPatch
