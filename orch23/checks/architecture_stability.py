@@ -13,11 +13,53 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from orch23.checks.check import Check, CheckInput, unknown_options
+from orch23.checks.check import Check, CheckInput, Codes, unknown_options
 from orch23.checks.plan_options import plan_file, read_json, words
 from orch23.checks.schema_errors import complaints
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+
+CODES: Codes = {
+    "E340": (
+        "the layers of an architecture are not in order",
+        "A layer depends on itself, on a layer that is listed after it, or on one that is not there. The list is the "
+        "order in which the layers are made. Move the layer, or correct its `depends_on`.",
+    ),
+    "E341": (
+        "two layers of an architecture share a name or a file",
+        "Each layer has a name of its own, and each file is made by one layer, which is asked for it alone. Rename "
+        "the layer, or take the file off one of the two.",
+    ),
+    "E342": (
+        "a layer uses a file of no layer below it",
+        "What a layer imports must be there before it: the files under `uses` are made by layers that it stands on, "
+        "directly or through others. Add that layer to `depends_on`, or take the file off.",
+    ),
+    "E343": (
+        "an accepted layer is gone",
+        "The architecture that was accepted last has this layer, and the new one has not; its code would vanish. Keep "
+        "the layer under its name. If it shall go, name it in the option `released` of the check.",
+    ),
+    "E344": (
+        "an accepted layer is of another kind",
+        "The kind says by which rules the code of a layer is written, so another kind makes another layer of it. "
+        "Keep the kind, and add a new layer for what is new.",
+    ),
+    "E345": (
+        "an accepted layer lost a file",
+        "A file that this layer made in the architecture accepted last is now made by another layer or by none, so "
+        "that whatever imports it would break. Leave it where it was. If it shall go or move, name its path in the "
+        "option `released` of the check.",
+    ),
+    "E346": (
+        "an accepted layer is reworded and not changed",
+        "Only the `purpose` of the layer differs from the architecture accepted last, so its code would be written "
+        "again without a reason. Keep the purpose word for word; if the layer shall do something new, its slices of "
+        "the intent, its files or its constraints say so.",
+    ),
+}
+"""The codes of this check alone."""
+
 
 NAME = "architecture_stability"
 _OPTIONS = ("file", "released")

@@ -1,12 +1,16 @@
 """What a check is: a pure function from a stage's outputs to complaints, with a name and a revision."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.nearest import nearest
+
+Codes: TypeAlias = Mapping[str, tuple[str, str]]
+"""Diagnostic codes: for each a title and a paragraph that ends in a way out."""
 
 
 class CheckInput(Struct, frozen=True, kw_only=True):

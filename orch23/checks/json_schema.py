@@ -3,13 +3,24 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from orch23.checks.check import Check, CheckInput, exclusion, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, Codes, exclusion, unknown_options, wrong_option
 from orch23.checks.patterns import PatternError
 from orch23.checks.schema_errors import complaints
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
 from orch23.model.strict_json import StrictJsonError, parse
+
+CODES: Codes = {
+    "E316": (
+        "a schema cannot be used",
+        "The file that the option `schema` names is no declared input, is no strict JSON, is no valid draft-07 "
+        "schema, or refers to a schema outside itself, which is never fetched. List it under the stage's "
+        "`inputs` or under `verify.inputs`, and keep its references within the file.",
+    ),
+}
+"""The codes of this check alone."""
+
 
 if TYPE_CHECKING:
     from jsonschema import Draft7Validator

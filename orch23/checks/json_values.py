@@ -3,10 +3,26 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
 from orch23.checks.plan_options import plan_file, read_json, words
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+
+CODES: Codes = {
+    "E334": (
+        "a value is not the one that is known",
+        "The option `values` of the check `json_values` says what some keys of a JSON object have to be, since it is "
+        "known beforehand: an id that is echoed, or whether a program ended with 0. The file says something else, or "
+        "nothing. Write the value that is named, or correct the option.",
+    ),
+    "E335": (
+        "the keys of an object are in another order",
+        "The option `order` of the check `json_values` lists the keys of a JSON object: these and no others, in this "
+        "order. Write them so, or correct the option.",
+    ),
+}
+"""The codes of this check alone."""
+
 
 NAME = "json_values"
 _OPTIONS = ("file", "values", "order")

@@ -2,11 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, unknown_options
+from orch23.checks.check import Check, CheckInput, Codes, unknown_options
 from orch23.checks.plan_options import patterns, plan_file, read_json, text
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any
+
+CODES: Codes = {
+    "E317": (
+        "a list is not one entry for each input",
+        "The check `one_per_input` holds a list in a JSON file to the stage's input files: one entry a file, in the "
+        "order of the inputs, that says its path in the field that the option `field` names. The complaint says what "
+        "is there and what belongs there. Write the list again, with exactly these paths.",
+    ),
+}
+"""The codes of this check alone."""
+
 
 NAME = "one_per_input"
 _OPTIONS = ("file", "list", "field", "inputs")

@@ -2,12 +2,38 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, unknown_options
+from orch23.checks.check import Check, CheckInput, Codes, unknown_options
 from orch23.checks.plan_options import SHARED, patterns, plan_file, present_paths, read_json, text
 from orch23.checks.schema_errors import complaints
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import match_any, unsafe_reason
+
+CODES: Codes = {
+    "E330": (
+        "a plan has the wrong id",
+        "The `plan_id` is neither `plan_0001` nor the one that the option `plan_id` of the check `planner_tasks` "
+        "asks for. Ids are stable: write exactly the one that is named, or change the option.",
+    ),
+    "E331": (
+        "the tasks of a plan are not counted T1 to Tn",
+        "Tasks have the ids T1, T2 and so on, in the order in which they are done, without a gap and none twice. "
+        "Renumber them.",
+    ),
+    "E332": (
+        "an artifact is neither a file nor clearly a new one",
+        "A task names the files that it edits or makes. This path is not a plain relative one, is a folder, lies "
+        "below a file, or differs from a path of the project by its case alone, so it is not sure what is meant. "
+        "Name an existing file as it is written, or a path that nothing else has.",
+    ),
+    "E333": (
+        "a task would change tests",
+        "An artifact is a file of tests: `test_*.py`, `*_test.py`, `conftest.py`, or what the option `tests` of the "
+        "check names. Tests judge the work, and are never part of it. Take the path off the artifacts.",
+    ),
+}
+"""The codes of this check alone."""
+
 
 NAME = "planner_tasks"
 _OPTIONS = (*SHARED, "plan_id", "tests")

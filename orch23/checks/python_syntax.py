@@ -3,11 +3,28 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
-from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
 from orch23.checks.python_source import parse_python
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.nearest import nearest
+
+CODES: Codes = {
+    "E311": (
+        "a Python file does not parse",
+        "A `.py` file among the outputs is not valid Python. The place is that of the first error which Python's "
+        "own parser reports, under the version of Python that runs orch23. A model is told the place and the "
+        "message in its next attempt; in a file of your own, mend the line that is named.",
+    ),
+    "E312": (
+        "a Python file lacks a promised name",
+        "The option `defines` of the check `python_syntax` lists names that a file must bind at its top level: "
+        "functions, classes, variables or imports. One of them is not there. Add it to the file, or take it off "
+        "the list.",
+    ),
+}
+"""The codes of this check alone."""
+
 
 NAME = "python_syntax"
 _OPTIONS = ("defines",)

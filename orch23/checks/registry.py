@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from orch23.checks.check import Check
+from orch23.checks.check import Check, Codes
 from orch23.model.on_demand import OnDemand
 
 
@@ -24,3 +24,11 @@ CHECKS = OnDemand(
     ),
     _load,
 )
+
+
+def all_codes() -> Codes:
+    """Return the codes of all checks. Loads them all."""
+    from orch23.checks.codes import CODES as shared  # noqa: PLC0415, N811 - texts that a build does not need
+
+    own = (getattr(import_module(f"orch23.checks.{name}"), "CODES", {}) for name in CHECKS)
+    return {code: told for table in (shared, *own) for code, told in table.items()}

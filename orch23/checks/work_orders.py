@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from orch23.checks.acceptance import judge_command
-from orch23.checks.check import Check, CheckInput, unknown_options, wrong_option
+from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
 from orch23.checks.dependencies import Dependencies, dependencies
 from orch23.checks.order_chain import chain_problems, with_verify_exempt
 from orch23.checks.plan_options import SHARED, patterns, plan_file, present_paths, read_json, text, words
@@ -15,6 +15,33 @@ from orch23.checks.work_order import FRAME, WORK_ORDER, Order, read_order, requi
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import unsafe_reason
+
+CODES: Codes = {
+    "E000": (
+        "a plan of work orders has the wrong frame",
+        "The manifest is not one strict JSON object with a list `work_orders` of 1 to 99 orders, or has a key that "
+        "is not known, or the same key twice. Beside the orders it may hold `verify_contract` and "
+        "`system_overview`. Write the whole manifest again in this form.",
+    ),
+    "E001": (
+        "work orders are not counted WO-01 to WO-NN",
+        "Work orders have the ids WO-01, WO-02 and so on, in the order in which they are done, without a gap and "
+        "none twice. Renumber them.",
+    ),
+    "E004": (
+        "a path of a work order is a glob",
+        "Paths in conditions, `allowed_files` and `context_files` name single files; `*`, `?` and brackets would "
+        "leave open which. Name each file by itself.",
+    ),
+    "E005": (
+        "a work order does not fit its schema",
+        "A value is missing, is unknown, or is not what the schema `work_order.v1` asks for; a path is not plain "
+        "and relative; or `verify_exempt` is not what follows from the contract. The complaint names the value. "
+        "Change that value.",
+    ),
+}
+"""The codes of this check alone."""
+
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

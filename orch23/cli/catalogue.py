@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from orch23.checks.codes import CODES as CHECKS
+from orch23.checks.registry import all_codes
 from orch23.cli.codes import CODES as CLI
 from orch23.decide.proposal_codes import CODES as PROPOSALS
 from orch23.engine.codes import CODES as ENGINE
@@ -14,6 +14,7 @@ from orch23.resolve.codes import CODES as RESOLVE
 from orch23.store.codes import CODES as STORE
 from orch23.templates.codes import CODES as TEMPLATES
 
+CHECKS = all_codes()
 TABLES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "proposals of a model": PROPOSALS,
     "running and verifying": {**ENGINE, **EXECUTE, **CHECKS},
