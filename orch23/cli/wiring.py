@@ -155,6 +155,7 @@ def open_project(settings: Settings) -> Project:
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
+    facts.plugins = loaded.pipeline.plugins
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
     git = Repository(root=settings.root)
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
@@ -172,6 +173,7 @@ def open_part(settings: Settings, unrest: Unrest) -> Project | None:
     machinery, facts = _machinery(settings, store)
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = Loaded(part.plan.pipeline, (), {}, sources, part.digests)
+    facts.plugins = loaded.pipeline.plugins
     git = Repository(root=settings.root)
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git, part=part)
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from orch23.engine.plugins import checks_of, unknown_check
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.paths import match_any, meets
-from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.pipeline import CheckStep, ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import extend
 from orch23.plan.writers import writes_of
@@ -21,8 +22,8 @@ def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlRe
 
     place = plan.pipeline.locate("stages", node.name, "foreach")
     found = expand(node, text, variables=plan.pipeline.vars, read_yaml=read_yaml, place=place)
-    taken = _items_on_pipeline(plan, node, found.stages, place)
-    return Expansion((), (*found.problems, *taken)) if taken else found
+    wrong = (*_items_on_pipeline(plan, node, found.stages, place), *_unknown_checks(plan, node, found.stages))
+    return Expansion((), (*found.problems, *wrong)) if wrong else found
 
 
 def no_items(plan: Plan, node: ForeachStage, is_folder: Callable[[str], bool]) -> "Expansion":
@@ -55,6 +56,14 @@ def source_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
     if source is None:
         return ()
     return tuple(up for up in plan.upstream[node.name] if any(meets(w, source) for w in writes_of(plan.nodes[up])))
+
+
+def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
+    """Complain of checks that there are not, each once; an item may decide which one is named."""
+    known = checks_of(plan.pipeline.plugins)
+    steps = (step for item in items for step in item.verify.steps if isinstance(step, CheckStep))
+    names = dict.fromkeys(step.name for step in steps if step.name not in known)
+    return tuple(unknown_check(plan.pipeline, node.name, ("verify",), name) for name in names)
 
 
 def _items_on_pipeline(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orch23.checks.registry import CHECKS
+from orch23.engine.plugins import checks_of
 from orch23.execute.environment import SYSTEM_PATH
 from orch23.execute.interpreters import (
     InterpreterFacts,
@@ -19,8 +19,7 @@ from orch23.execute.interpreters import (
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
-from orch23.model.on_demand import OnDemand
-from orch23.model.pipeline import CommandsStep, LLMStep, PytestStep, RenderStep, ShellStep, Stage
+from orch23.model.pipeline import CheckStep, CommandsStep, LLMStep, PytestStep, RenderStep, ShellStep, Stage
 from orch23.providers.registry import api, endpoint, parameters
 from orch23.resolve.resolution import Facts
 from orch23.snapshot.looks import signature
@@ -30,7 +29,7 @@ class FactFinder(Struct):
     """Finds the facts of stages; starts no process. The environment is the caller's.
 
     `looked_at` are the paths, there or not, from which the facts found so far are taken, with their `signature` from
-    before that.
+    before that. `plugins` are those of the pipeline, once that is read.
     """
 
     root: Path
@@ -38,7 +37,7 @@ class FactFinder(Struct):
     _interpreters: dict[str | None, tuple[str, str, str]] = field(default_factory=dict)
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
     looked_at: dict[Path, str] = field(default_factory=dict)
-    _checks: Mapping[str, int] = field(default_factory=lambda: OnDemand(CHECKS, lambda name: CHECKS[name].revision))
+    plugins: tuple[str, ...] = ()
 
     def facts_of(self, stage: Stage) -> Facts:
         """Return the facts that a stage's manifest takes.
@@ -57,7 +56,7 @@ class FactFinder(Struct):
             endpoint=endpoint(step) if isinstance(step, LLMStep) else "",
             api=api(step) if isinstance(step, LLMStep) else "",
             params=parameters(step) if isinstance(step, LLMStep) else {},
-            checks=self._checks,
+            checks={step.name: self._revision(step.name) for step in stage.verify.steps if isinstance(step, CheckStep)},
         )
 
     def path_of(self, wanted: Interpreter) -> Path:
@@ -79,6 +78,11 @@ class FactFinder(Struct):
             facts = interpreter_facts(path)
             self._interpreters[declared] = (str(path), facts.version, facts.pytest_major or "")
         return self._interpreters[declared]
+
+    def _revision(self, check: str) -> int | str:
+        known = checks_of(self.plugins)
+        self._look_at(known.files(check) if check in known else ())
+        return known.revision(check) if check in known else 0
 
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)

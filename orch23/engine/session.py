@@ -1,23 +1,22 @@
 """Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.checks.registry import CHECKS
 from orch23.engine.appraise import Appraiser, FactsOf
 from orch23.engine.claims import Claims
 from orch23.engine.expansion import expanded, source_producers
 from orch23.engine.memory import Memory
 from orch23.engine.ownership import Git, NoGit
+from orch23.engine.plugins import Checks, checks_of, unknown_check
 from orch23.engine.proof import bounded
 from orch23.engine.walk import expand_now
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
-from orch23.model.nearest import nearest
 from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
@@ -219,17 +218,39 @@ def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFil
 
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
-    problems = []
+    known = checks_of(pipeline.plugins)
+    problems = [
+        Diagnostic(
+            "E844",
+            f"the plugin `{name}` is not installed",
+            pipeline.locate("plugins", pipeline.plugins.index(name)),
+            f"install it beside orch23: `pip install {name}`",
+        )
+        for name in known.missing
+    ]
+    if problems:  # what their checks are is not known
+        return problems
     for stage in pipeline.stages:
         if isinstance(stage, ForeachStage):
+            problems += (
+                unknown_check(pipeline, stage.name, place, name) for place, name in _named_checks(known, stage)
+            )
             continue
         for position, step in zip(stage.verify.places, stage.verify.steps, strict=True):
-            if isinstance(step, CheckStep) and step.name not in CHECKS:
-                close = nearest(step.name, list(CHECKS))
-                hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(CHECKS))}"
-                place = pipeline.locate("stages", stage.name, "verify", position, "check")
-                problems.append(Diagnostic("E828", f"no check is named `{step.name}`", place, hint))
+            if isinstance(step, CheckStep) and step.name not in known:
+                problems.append(unknown_check(pipeline, stage.name, ("verify", position), step.name))
     return problems
+
+
+def _named_checks(known: Checks, node: ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Give each unknown check that the body of a foreach names for all items, with its place below the stage."""
+    verify = node.body.get("verify")
+    whole = isinstance(verify, Mapping)
+    steps = verify.get("steps") if isinstance(verify, Mapping) else verify
+    for number, step in enumerate(steps) if isinstance(steps, list | tuple) else ():
+        name = step.get("check") if isinstance(step, Mapping) else None
+        if isinstance(name, str) and "${{" not in name and name not in known:
+            yield (("verify", "steps", number) if whole else ("verify", number)), name
 
 
 def _prompt_files(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:

@@ -6,7 +6,7 @@ from typing import TypeAlias, assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from orch23.checks.check import CheckInput
+from orch23.checks.check import Check, CheckInput
 from orch23.checks.registry import CHECKS
 from orch23.decide.protected import Declared
 from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
@@ -54,6 +54,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     notice: Notice
     keep: Keep
     previous: Files = field(default_factory=dict)
+    checks: Mapping[str, Check] = field(default_factory=lambda: CHECKS)
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
@@ -126,7 +127,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         return (acceptance_failed(failed, told) if failed else None), printed
 
     def _check(self, step: CheckStep, result: Files) -> Failure | None:
-        check = CHECKS[step.name]
+        check = self.checks[step.name]
         given = CheckInput(
             outputs=self._bytes(result),
             previous=self._bytes(self.previous),

@@ -12,6 +12,7 @@ from orch23.engine.expansion import expanded, items_of, source_producers
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
 from orch23.engine.live import Live
+from orch23.engine.plugins import checks_of
 from orch23.engine.running import Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
@@ -221,6 +222,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             notice=self.observer.notice,
             keep=lambda attempt, name, text: self.keep(stage.name, attempt, name, text),
             previous=self._readable(previous.outputs) if previous else {},
+            checks=checks_of(session.pipeline.plugins),
         )
         return Attempts(
             resolved=resolved,

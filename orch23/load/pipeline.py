@@ -216,6 +216,7 @@ def parse_pipeline(
         jobs=limits.jobs,
         pools=limits.pools or {},
         exit_codes=limits.exit_codes,
+        plugins=limits.plugins,
         locations=parsed.positions,
     )
     if not errors(diagnostics):
@@ -296,6 +297,7 @@ class _Limits(Struct, frozen=True):
     jobs: int | None = None
     pools: Mapping[str, int] | None = None
     exit_codes: Mapping[str, int] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
 
 
 def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
@@ -317,6 +319,7 @@ def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _L
         jobs=given(settings.jobs, None),
         pools=None if wrong or "pools" in refused else given(settings.pools, {}),
         exit_codes=given(settings.exit_codes, {}),
+        plugins=settings.plugins,
     )
     for problem in (*wrong, *at.found):
         reading.note(problem)

@@ -422,6 +422,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     jobs: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
     locations: Mapping[str, Location] = field(default_factory=dict)
     transcripts: tuple[str, ...] = ()
 

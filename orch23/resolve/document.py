@@ -777,6 +777,13 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
             "beginning, the longest first. `{E201: 4, E1: 2, E4: 3}`. 0, 2 for safety, 129, 130 and 143 stay."
         ),
     ] = UNSET
+    plugins: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, description="The name of an installed distribution.")], ...],
+        Meta(
+            description="Installed distributions whose checks (entry points of the group `orch23.checks`) this "
+            "pipeline can name. Their names and versions are part of the keys of the stages that use them."
+        ),
+    ] = ()
 
 
 class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):

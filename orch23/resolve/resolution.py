@@ -53,7 +53,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     endpoint: str = ""
     api: str = ""
     params: Mapping[str, Json] = field(default_factory=dict)
-    checks: Mapping[str, int] = field(default_factory=dict)
+    checks: Mapping[str, int | str] = field(default_factory=dict)
 
 
 class Resolved(Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ WRONG: Mapping[str, tuple[str, Mapping[str, str | bytes]]] = {
     "E840": (S + "    shell: ['${{ vars.x }}']\n", {}),
     "E841": (S + "    shell: ['${{ 1 + }}']\n", {}),
     "E842": (V + "vars: {a: '${{ vars.b }}', b: '${{ vars.a }}'}\nstages: {s: {shell: a}}\n", {}),
+    "E844": (V + "plugins: [no-such-distribution]\nstages: {s: {shell: a}}\n", {}),
     "E850": (S + OK + "    outputs: [/etc/passwd]\n", {}),
     "E851": (S + LLM + "    allowed_paths: {write: [b/]}\n", PROMPT),
     "E852": (S + LLM + "    allowed_paths: {protect: [a]}\n", PROMPT),
