@@ -102,9 +102,10 @@ class Index:
         return False
 
     def tables(self) -> tuple[str, ...]:
-        """Return the names of all tables; none where the index cannot be read."""
+        """Return the names of all tables; none where the index cannot be read. A name that is no text is damage."""
         with self._lock, contextlib.suppress(IndexFaultError), _faults():
-            return tuple(name for (name,) in self._open().execute("SELECT name FROM tables ORDER BY name"))
+            found = self._open().execute("SELECT name FROM tables ORDER BY name").fetchall()
+            return tuple(name for (name,) in found if isinstance(name, str))
         return ()
 
     def close(self) -> None:
@@ -158,6 +159,7 @@ class Index:
         self._forget()
         try:
             connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM tables WHERE typeof(name) != 'text'")  # damage
             for table in (*dropped, *fresh):
                 connection.execute("DELETE FROM rows WHERE name = ?", (table,))
                 connection.execute("DELETE FROM tables WHERE name = ?", (table,))

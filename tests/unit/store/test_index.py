@@ -1,5 +1,6 @@
 """The index gives what was written, or says that it cannot be read; it never gives anything else."""
 
+import contextlib
 import os
 import random
 import signal
@@ -92,9 +93,42 @@ def test_damage_is_a_fault_and_never_another_answer(index: Index, kind: str) -> 
             assert answers(reader) == right
         except IndexFaultError:
             faults += 1
+        assert all(isinstance(name, str) for name in reader.tables())
         reader.close()
         assert index.path.read_bytes() == damaged, "who reads writes nothing"
     assert faults > 0
+
+
+COLUMNS = [
+    ("tables", "name"),
+    ("tables", "buckets"),
+    ("tables", "sum"),
+    ("rows", "name"),
+    ("rows", "bucket"),
+    ("rows", "data"),
+]
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+@pytest.mark.parametrize("value", ["NULL", "1", "-1", "1.5", "'x'", "x'00ff'", "CAST({} AS BLOB)", "CAST({} AS TEXT)"])
+def test_a_value_of_another_type_is_a_fault_and_never_another_answer(
+    index: Index, table: str, column: str, value: str
+) -> None:
+    index.close()
+    with contextlib.closing(sqlite3.connect(index.path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        with contextlib.suppress(sqlite3.IntegrityError):  # a NULL where none may be
+            connection.execute(f"UPDATE OR REPLACE {table} SET {column} = {value.format(column)}")
+        connection.commit()
+    assert all(isinstance(name, str) for name in index.tables())
+    with contextlib.suppress(IndexFaultError):
+        assert answers(index) == {**ROWS, b"other": None}
+    with contextlib.suppress(IndexFaultError):
+        assert dict(index.rows("a")) == ROWS
+    assert index.holds("a") in (True, False)
+    index.write({}, {"a": {b"more": b"1"}}, dropped=("b",))
+    index.write({"a": ROWS})
+    assert answers(index) == {**ROWS, b"other": None}
 
 
 def test_what_cannot_be_read_is_written_anew(index: Index) -> None:
