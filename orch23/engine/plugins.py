@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
-from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,14 +13,17 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.nearest import nearest
 from orch23.model.pipeline import Pipeline
 
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, EntryPoint
+
 CHECKS_GROUP = "orch23.checks"
 
 
 class _Added(Struct, frozen=True):
     """Something of a plugin, which is loaded when it is asked for."""
 
-    plugin: Distribution
-    entry: EntryPoint
+    plugin: "Distribution"
+    entry: "EntryPoint"
 
 
 class Checks(Mapping[str, Check]):
@@ -97,10 +100,12 @@ def checks_of(plugins: tuple[str, ...]) -> Checks:
     return Checks(plugins)
 
 
-def _installed(name: str) -> Distribution | None:
+def _installed(name: str) -> "Distribution | None":
+    from importlib.metadata import distribution  # noqa: PLC0415 - 20 modules, for pipelines with plugins alone
+
     try:
         return distribution(name)
-    except (PackageNotFoundError, ValueError):
+    except (ModuleNotFoundError, ValueError):
         return None
 
 
