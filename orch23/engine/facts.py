@@ -56,7 +56,7 @@ class FactFinder(Struct):
             endpoint=endpoint(step) if isinstance(step, LLMStep) else "",
             api=api(step) if isinstance(step, LLMStep) else "",
             params=parameters(step) if isinstance(step, LLMStep) else {},
-            checks={step.name: self._revision(step.name) for step in stage.verify.steps if isinstance(step, CheckStep)},
+            checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),
         )
 
     def path_of(self, wanted: Interpreter) -> Path:
@@ -79,10 +79,12 @@ class FactFinder(Struct):
             self._interpreters[declared] = (str(path), facts.version, facts.pytest_major or "")
         return self._interpreters[declared]
 
-    def _revision(self, check: str) -> int | str:
-        known = checks_of(self.plugins)
-        self._look_at(known.files(check) if check in known else ())
-        return known.revision(check) if check in known else 0
+    def _revisions(self, names: set[str]) -> dict[str, int | str]:
+        """Return the revisions of these checks; a past pipeline may name one that does not exist now."""
+        checks = checks_of(self.plugins)
+        known = sorted(name for name in names if name in checks)
+        self._look_at(path for name in known for path in checks.files(name))
+        return {name: checks.revision(name) for name in known}
 
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)
