@@ -33,7 +33,7 @@ def accept(
 
     project, stage = open_one_stage(console, wanted)
     request = BuildRequest(replay=True, allow_unsandboxed=allow_unsandboxed)
-    with building(project, request, FORMATS["plain"].make(view_of(console, project.pipeline))) as build:
+    with building(project, request, FORMATS["plain"].make(view_of(console, project))) as build:
         code = accept_edit(build, stage)
         status: RunStatus = "ok" if code == ExitCode.OK else "failed"
         build.observer.notice(Event(RunFinished(status=status, exit_code=int(code)), status))

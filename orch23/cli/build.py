@@ -32,7 +32,6 @@ from orch23.report.registry import FORMATS
 if TYPE_CHECKING:
     from orch23.cli.wiring import BuildRequest, Project
     from orch23.engine.build import Build
-    from orch23.model.pipeline import Pipeline
     from orch23.report.formats import Format, View
     from orch23.snapshot.reply import Unrest
 
@@ -183,7 +182,7 @@ def _run(
     from orch23.cli.resting import Rest  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import run_build  # noqa: PLC0415 - heavy
 
-    view = view_of(console, project.pipeline, verbose=verbose)
+    view = view_of(console, project, verbose=verbose)
     screen = shown.make(view)
     at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
     rest = Rest(console=console, project=project, screen=screen, screen_at_rest=at_rest)
@@ -211,17 +210,16 @@ def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> 
         raise UsageError(Diagnostic("E641", "`--replay` and `--offline` together leave open what is meant", hint=hint))
 
 
-def view_of(console: Console, pipeline: "Pipeline", *, verbose: bool = False) -> "View":
-    """Return what a build of a pipeline is shown with."""
-    from orch23.cli.opening import project_root  # noqa: PLC0415 - heavy
+def view_of(console: Console, project: "Project", *, verbose: bool = False) -> "View":
+    """Return what a build of a project's pipeline is shown with."""
     from orch23.model.own_files import LOGS  # noqa: PLC0415 - heavy
     from orch23.report.formats import View  # noqa: PLC0415 - heavy
 
     return View(
-        pipeline=pipeline,
+        pipeline=project.pipeline,
         tell=lossy(console.tell, sys.stderr),
         answer=lossy(console.answer, sys.stdout),
-        logs=project_root(console.here) / LOGS,
+        logs=project.settings.root / LOGS,
         style=console.err_style,
         clock=monotonic,
         verbose=verbose,

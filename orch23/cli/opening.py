@@ -9,7 +9,7 @@ import click
 from orch23.cli.console import Console
 from orch23.cli.memory import nothing_collected
 from orch23.cli.options import Wanted
-from orch23.cli.project import find_root, split_arguments
+from orch23.cli.project import find_root, names_pipeline, root_without_pipeline, split_arguments
 from orch23.cli.wiring import Project, Settings, open_part, open_project
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
@@ -25,7 +25,7 @@ from orch23.store.standing import strange_store
 def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
     """Return the settings of a command on one pipeline file."""
     return Settings(
-        root=project_root(console.here),
+        root=project_root(console.here, named=names_pipeline(wanted.arguments)),
         pipeline_path=path,
         environ=console.environ,
         sets=read_sets(wanted.sets),
@@ -123,9 +123,10 @@ def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:
     return project, stages[0]
 
 
-def project_root(here: Path) -> Path:
-    """Return the root of the project around a folder."""
-    return find_root(here.resolve())
+def project_root(here: Path, *, named: bool = False) -> Path:
+    """Return the root of the project around a folder; `named` says that the command line names a pipeline."""
+    start = here.resolve()
+    return find_root(start) if named else root_without_pipeline(start)
 
 
 def read_sets(sets: Sequence[str]) -> dict[str, str]:

@@ -11,15 +11,28 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def find_root(start: Path) -> Path:
-    """Return the root of the project around a folder.
+    """Return the nearest folder at or above `start` that says it is an orch23 project, else a git one, else `start`."""
+    return _declared_root(start) or start
 
-    It is the nearest folder at or above it that says it is an orch23 project, else a git one, else the nearest that has
-    a pipeline of this user, else the folder itself.
+
+def root_without_pipeline(start: Path) -> Path:
+    """Return the root of the project around a folder, for a command line that names no pipeline.
+
+    Without a declared root it is the folder itself if it has a store, else the nearest with a pipeline of this user.
     """
     root = _declared_root(start)
-    if root is not None:
-        return root
-    return next((path.parent for path in _default_pipelines(start) if _is_own(path)), start)
+    if root is not None or (start / ".orch23").exists():
+        return root or start
+    return next((path.parent for path in _default_pipelines(start, root) if _is_own(path)), start)
+
+
+def names_pipeline(arguments: tuple[str, ...]) -> bool:
+    """Return whether one of `[PIPELINE] [STAGE...]` is a pipeline file."""
+    return any(map(_is_file, arguments))
+
+
+def _is_file(argument: str) -> bool:
+    return argument.endswith(SUFFIXES) and "@" not in argument
 
 
 def _declared_root(start: Path) -> Path | None:
@@ -43,14 +56,15 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
 
     """
     for position, argument in enumerate(arguments):
-        if argument.endswith(SUFFIXES) and "@" not in argument:
+        if _is_file(argument):
             return here / argument, plain_names((*arguments[:position], *arguments[position + 1 :]))
     from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
     default = here / DEFAULT_FILE
     if default.is_file():
         return default, plain_names(arguments)
-    above = next(_default_pipelines(here.resolve()), None)
+    start = here.resolve()
+    above = next(_default_pipelines(start, _declared_root(start)), None)
     if above is not None and _is_own(above):
         return above, plain_names(arguments)
     if above is not None:
@@ -61,11 +75,10 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
     raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_FILE} here, or in a folder above", hint=hint))
 
 
-def _default_pipelines(start: Path) -> Iterator[Path]:
-    """Give the pipelines that need not be named, the nearest first, up to the root of the project."""
+def _default_pipelines(start: Path, root: Path | None) -> Iterator[Path]:
+    """Give the pipelines that need not be named, the nearest first, up to the declared root if there is one."""
     from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
 
-    root = _declared_root(start)
     for folder in (start, *start.parents):
         if (folder / DEFAULT_FILE).is_file():
             yield folder / DEFAULT_FILE

@@ -24,12 +24,12 @@ def reset(console: Console, *, wanted: Wanted, outputs: bool) -> int:
     """
     from orch23.cli.opening import check_number, open_wanted, project_root  # noqa: PLC0415 - heavy
     from orch23.cli.outputs import take_unmodified  # noqa: PLC0415 - heavy
-    from orch23.cli.project import split_arguments  # noqa: PLC0415 - heavy
+    from orch23.cli.project import names_pipeline, split_arguments  # noqa: PLC0415 - heavy
     from orch23.cli.resetting import forget, locks_of, retain, set_journals_aside  # noqa: PLC0415 - heavy
     from orch23.store.build_lock import BuildLock  # noqa: PLC0415 - heavy
     from orch23.store.opening import FOLDER  # noqa: PLC0415 - heavy
 
-    root = project_root(console.here)
+    root = project_root(console.here, named=names_pipeline(wanted.arguments))
     told = []
     project = None
     if outputs:

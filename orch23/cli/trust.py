@@ -26,12 +26,13 @@ def trust(console: Console, *, wanted: Wanted, revoke: bool) -> int:
     """
     from orch23.cli.consent import Consent, listed  # noqa: PLC0415 - heavy
     from orch23.cli.opening import open_wanted, project_root  # noqa: PLC0415 - heavy
+    from orch23.cli.project import names_pipeline  # noqa: PLC0415 - heavy
     from orch23.cli.wiring import needed_grants  # noqa: PLC0415 - heavy
     from orch23.report.diagnostics import visible  # noqa: PLC0415 - heavy
     from orch23.store.opening import FOLDER  # noqa: PLC0415 - heavy
     from orch23.store.standing import Standing, adopt, standing  # noqa: PLC0415 - heavy
 
-    root = project_root(console.here)
+    root = project_root(console.here, named=names_pipeline(wanted.arguments))
     consent = Consent.of(root, console.environ)
     if revoke:
         consent.grants.revoke()

@@ -12,9 +12,10 @@ from orch23.cli import main
 from orch23.cli.console import Console, lossy, wants_color
 from orch23.cli.opening import read_sets, selection_of
 from orch23.cli.options import Wanted, complete_stage, stage_names
-from orch23.cli.project import find_root, is_marked, split_arguments
+from orch23.cli.project import find_root, is_marked, root_without_pipeline, split_arguments
 from orch23.model.errors import ExitCode, NotFoundError, UsageError
 from orch23.plan.select import EVERYTHING, Selection
+from tests.project import Project
 
 
 class Terminal(io.StringIO):
@@ -86,7 +87,10 @@ def test_a_pipeline_that_is_not_named_is_the_nearest_above_within_the_project(tm
     below.mkdir(parents=True)
     (tmp_path / "outer" / "pipeline.yaml").touch()
     assert split_arguments(("a",), below) == (tmp_path / "outer" / "pipeline.yaml", ("a",))
-    assert find_root(below) == tmp_path / "outer"
+    assert root_without_pipeline(below) == tmp_path / "outer"
+    assert find_root(below) == below, "who names a pipeline works where they are"
+    (below / ".orch23").mkdir()
+    assert root_without_pipeline(below) == below, "it has a store"
     (tmp_path / "outer" / "project" / ".git").mkdir()
     assert find_root(below) == tmp_path / "outer" / "project"
     with pytest.raises(NotFoundError, match="E661"):
@@ -107,9 +111,19 @@ def test_a_pipeline_above_that_is_another_users_is_used_only_if_it_is_named(
     with pytest.raises(NotFoundError, match="belongs to another user") as caught:
         split_arguments((), below)
     assert caught.value.diagnostics[0].hint == "name it, if you trust it: `orch23 build ../pipeline.yaml`"
-    assert find_root(below) == below
+    assert root_without_pipeline(below) == below
     assert split_arguments(("../pipeline.yaml",), below) == (below / "../pipeline.yaml", ())
     assert split_arguments((), tmp_path) == (tmp_path / "pipeline.yaml", ()), "who stands there has chosen it"
+
+
+def test_a_named_pipeline_of_a_folder_below_another_project_is_built_where_it_is(project: Project) -> None:
+    project.write({"pipeline.yaml": "version: 1\nstages: {a: {shell: 'false'}}\n"})
+    project.write({"sub/x.yaml": "version: 1\nstages: {a: {outputs: [a.txt], shell: 'echo > a.txt'}}\n"})
+    outcome = project.run("-C", "sub", "build", "x.yaml", "--output", "jsonl")
+    assert (outcome.code, '"type":"run_finished"' in outcome.out) == (0, True), outcome.err
+    assert (project.root / "sub/a.txt").is_file()
+    assert (project.root / "sub/.orch23").is_dir()
+    assert not (project.root / ".orch23").exists()
 
 
 def test_who_names_no_pipeline_is_told_of_one_that_is_there(tmp_path: Path) -> None:
