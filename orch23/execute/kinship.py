@@ -15,7 +15,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,8 +24,10 @@ from msgspec import Struct, field
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PF_FORKNOEXEC = 0x40  # linux/sched.h: forked, and has not called exec yet
+_PF_KTHREAD = 0x00200000  # of the kernel
 _NO_CORE = 1  # byte, too little for any; with 0 the kernel still gives a core to the program that core_pattern names
 _KILL_WITHIN_S = 5.0
+_EXEC_WITHIN_S = 1.0
 _PAUSE_S = 0.002
 _LOOKS = 20
 _READ_BYTES = 1 << 16
@@ -185,22 +187,53 @@ def end_leftovers(rooms: Path) -> tuple[int, ...]:
         markers = {name.partition(".")[0] for name in os.listdir(rooms)}
     except FileNotFoundError:
         return ()
-    found: dict[int, Kin] = {}
-    deadline = time.monotonic() + _KILL_WITHIN_S
-    while markers and (left := _left_behind(rooms, markers)):
-        found.update((kin.pid, kin) for kin in left)
+    found: dict[int, int] = {}
+    start = time.monotonic()
+    while markers:
+        # Asked first: what has called exec before we look for its room is seen then.
+        starting = time.monotonic() < start + _EXEC_WITHIN_S and _any_leader_before_exec()
+        left = _left_behind(rooms, markers, found)
+        found.update((kin.pid, kin.started) for kin in left)
         for kin in left:
             _kill(kin)
-        if time.monotonic() > deadline:
+        if not (left or starting) or time.monotonic() > start + _KILL_WITHIN_S:
             break
         time.sleep(_PAUSE_S)
     return tuple(sorted(found))
 
 
-def _left_behind(rooms: Path, markers: Collection[str]) -> list[Kin]:
+def _any_leader_before_exec() -> bool:
+    """Say whether a process may become a step that does not show its room yet: it is before exec, or in it.
+
+    A build that is killed at that moment leaves it; `births` has marked it.
+    """
+    return any(
+        name.isdigit() and int(name) != os.getpid() and _is_before_exec(int(name)) for name in os.listdir("/proc")
+    )
+
+
+def _is_before_exec(pid: int) -> bool:
+    try:
+        status = _read(f"/proc/{pid}/status")
+        blocked = int(status.partition(b"\nSigBlk:")[2].split(None, 1)[0], 16)
+        if not _blocks(blocked, _MARK):
+            return False
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if fields[0] in (b"Z", b"X") or int(fields[6]) & _PF_KTHREAD:
+            return False
+        return bool(int(fields[6]) & _PF_FORKNOEXEC) or not _read(f"/proc/{pid}/cmdline")
+    except (OSError, IndexError):
+        return False
+
+
+def _left_behind(rooms: Path, markers: Collection[str], found: Mapping[int, int]) -> list[Kin]:
+    """Return the living processes of these rooms, and of those found before (number -> start) the ones still dying.
+
+    A process that dies after its parent is nobody's that we know, and still writes where it was writing.
+    """
     everybody = [kin for name in os.listdir("/proc") if name.isdigit() and (kin := _look(int(name)))]
     living = [kin for kin in everybody if kin.state not in "ZX" and kin.pid != os.getpid()]
-    known = {kin.pid for kin in living if _has_room(kin.pid, rooms, markers)}
+    known = {kin.pid for kin in living if found.get(kin.pid) == kin.started or _has_room(kin.pid, rooms, markers)}
     while more := {kin.pid for kin in living if kin.pid not in known and {kin.parent, kin.session} & known}:
         known |= more
     return [kin for kin in living if kin.pid in known]

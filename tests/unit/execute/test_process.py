@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import secrets
 import signal
 import subprocess
 import sys
@@ -339,18 +340,19 @@ def test_strays_are_ended_when_no_step_runs(tmp_path: Path, tag: str) -> None:
 
 def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(tmp_path: Path, tag: str) -> None:
     rooms = tmp_path / "rooms"
-    (rooms / "00aa").mkdir(parents=True)
-    (rooms / "00bb.own").mkdir()
+    first, second, other = (secrets.token_hex(8) for _ in range(3))
+    (rooms / first).mkdir(parents=True)
+    (rooms / f"{second}.own").mkdir()
     sleep = f"exec sleep {tag}"
-    fake = ["-c", f"sleep {tag}; :", "--bind", f"{rooms}/00aa", "/room"]
+    fake = ["-c", f"sleep {tag}; :", "--bind", f"{rooms}/{first}", "/room"]
     started = {
-        "step": ({"ORCH23_ROOM": "00aa"}, ["sh", "-c", f"env -i sleep {tag}; :"], tmp_path),
-        "step of which only a part is left": ({"ORCH23_ROOM": "00bb"}, ["sh", "-c", sleep], tmp_path),
+        "step": ({"ORCH23_ROOM": first}, ["sh", "-c", f"env -i sleep {tag}; :"], tmp_path),
+        "step of which only a part is left": ({"ORCH23_ROOM": second}, ["sh", "-c", sleep], tmp_path),
         "bwrap": ({}, ["bwrap", *fake], tmp_path),
-        "shell in a room": ({"PWD": f"{rooms}/00aa"}, ["sh", "-c", sleep], rooms / "00aa"),
-        "names a room": ({"ROOM": f"{rooms}/00aa"}, ["sh", *fake], tmp_path),
-        "step of another project": ({"ORCH23_ROOM": "00cc"}, ["sh", "-c", sleep], tmp_path),
-        "bwrap of another project": ({}, ["bwrap", "-c", f"sleep {tag}; :", "--bind", "/rooms/00aa"], tmp_path),
+        "shell in a room": ({"PWD": f"{rooms}/{first}"}, ["sh", "-c", sleep], rooms / first),
+        "names a room": ({"ROOM": f"{rooms}/{first}"}, ["sh", *fake], tmp_path),
+        "step of another project": ({"ORCH23_ROOM": other}, ["sh", "-c", sleep], tmp_path),
+        "bwrap of another project": ({}, ["bwrap", "-c", f"sleep {tag}; :", "--bind", f"/rooms/{first}"], tmp_path),
     }
     processes = {
         name: subprocess.Popen(
@@ -374,6 +376,26 @@ def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(t
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def test_a_step_that_a_killed_build_had_not_executed_yet_is_ended_too(tmp_path: Path, tag: str) -> None:
+    room = secrets.token_hex(8)
+    (tmp_path / "rooms" / room).mkdir(parents=True)
+    code = f"""
+import os, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(kinship._MARK)}}})
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    time.sleep(0.3)
+    os.execve("/bin/sleep", ["sleep", "{tag}"], {{"{kinship.MARKER_NAME}": "{room}"}})
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as build:
+        assert build.stdout is not None
+        step = int(build.stdout.readline())
+        build.kill()
+        build.wait()
+        assert kinship.end_leftovers(tmp_path / "rooms") == (step,)
+    assert alive(tag) == []
 
 
 def test_the_exit_codes_of_other_children_are_never_taken(tmp_path: Path) -> None:
