@@ -5,6 +5,7 @@ from tests.mutants import Mutant
 
 M = Mutant
 
+ASKING = "orch23/steps/llm/run.py"
 ATTEMPT = "orch23/engine/attempt.py"
 COMMANDS = "orch23/checks/acceptance.py"
 CONTENTS = "orch23/decide/proposal_contents.py"
@@ -28,7 +29,9 @@ PROPOSAL = "orch23/decide/proposal.py"
 READINESS = "orch23/engine/readiness.py"
 RECORDED = "orch23/providers/recorded.py"
 RESPONSES = "orch23/providers/openai_responses.py"
+RENDERING = "orch23/steps/render/run.py"
 RUNNING = "orch23/engine/running.py"
+TESTING = "orch23/steps/pytest/run.py"
 STAGES = "orch23/resolve/stages.py"
 STATE = "orch23/store/run_state.py"
 TASKS = "orch23/checks/planner_tasks.py"
@@ -175,7 +178,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(STATE, 'phase="generated", files=files)', 'phase="generated")'),
         M(STATE, '            "attempt_files": list(self.focus.files),\n', ""),
     ),
-    "S0-21": (STDERR_LOST, NO_TIMEOUT, M(RUNNING, "output=verdict.excerpt or printed,", "output=printed,")),
+    "S0-21": (STDERR_LOST, NO_TIMEOUT, M(TESTING, "output=verdict.excerpt or printed,", "output=printed,")),
     "S0-22": (
         M(VERIFICATION, "                if not stage.verify.run_all:\n", "                if stage.verify.run_all:\n"),
         M(
@@ -317,9 +320,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "        descriptor",
         ),
     ),
-    "S1-25": (
-        M(ATTEMPT, "            case RenderStep():\n", "            case RenderStep() if self.converse is None:\n"),
-    ),
+    "S1-25": (M(RENDERING, 'attempts.resolved.rendered or b""', 'b""'),),
     "S1-26": (M("orch23/store/removal.py", "import os\n", "import os\n\nimport yaml\n"),),
     "S1-27": (
         M(
@@ -429,9 +430,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-21": (
         M(
-            ATTEMPT,
-            "            case RenderStep():\n",
-            "            case RenderStep() if self.converse(self.resolved, 1, set()).params:\n",
+            RENDERING,
+            "        del step, turn\n",
+            "        del step, turn\n        attempts.converse(attempts.resolved, 1, set())\n",
         ),
     ),
     "S2-22": (
@@ -443,9 +444,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S2-23": (
         M(
-            ATTEMPT,
-            "        declared = tuple(one for one in self.resolved.given if not one.base)\n",
-            "        declared = ()\n",
+            ASKING,
+            "    declared = tuple(one for one in attempts.resolved.given if not one.base)\n",
+            "    declared = ()\n",
         ),
     ),
     # ---- S3
@@ -460,8 +461,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-03": (M("specs/schemas/plan.v1.json", '"plan_id": {', '"planId": {'),),
     "S3-04": (
         M(
-            ATTEMPT,
-            '            validate=(lambda value: self.validate(step.schema or "", value)) if step.schema else None,\n',
+            ASKING,
+            '            validate=(lambda value: attempts.validate(step.schema or "", value)) if step.schema else None,\n',
             "",
         ),
         NO_WRITE_FENCE,
@@ -769,7 +770,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'from_tree = last.tree if failure is not None and retry.start_from == "current" else base',
             "from_tree = last.tree if failure is not None else base",
         ),
-        M(ATTEMPT, "                brief=failure.brief if failure else None,\n", "                brief=None,\n"),
+        M(ASKING, "            brief=turn.failure.brief if turn.failure else None,\n", "            brief=None,\n"),
     ),
     "S4-39": (M(ATTEMPT, "        if unmet:\n", "        if False:\n"),),
     "S4-40": (
@@ -894,9 +895,9 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-58": (
         M(
-            ATTEMPT,
-            "            case RenderStep():\n",
-            "            case RenderStep() if self.converse(self.resolved, 1, set()).params:\n",
+            RENDERING,
+            "        del step, turn\n",
+            "        del step, turn\n        attempts.converse(attempts.resolved, 1, set())\n",
         ),
     ),
     "S4-59": (NO_SEQUENCE, M(WORK, "key: id, as: order, order: sequential}", "key: id, as: order}")),
@@ -922,7 +923,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-64": (
         NO_RESPONSE_TEXT,
-        M(ATTEMPT, "        self._tell(FilesProposed(files=files), ", "        self._tell(FilesProposed(), "),
+        M(ASKING, "        attempts.tell(FilesProposed(files=files), ", "        attempts.tell(FilesProposed(), "),
     ),
     "S4-65": (
         M(TRANSPORT, "                if delay is None or not fault.transient:\n", "                if True:\n"),
@@ -985,7 +986,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             '    "PATCHING": frozenset({"INIT", "TESTING", "PATCHING", "FAILED", "SUCCESS"}),',
         ),
     ),
-    "C9": (STDERR_LOST, M(RUNNING, "output=verdict.excerpt or printed,", "output=printed,")),
+    "C9": (STDERR_LOST, M(TESTING, "output=verdict.excerpt or printed,", "output=printed,")),
     "C10": (ASKED_AGAIN,),
     "C11": (M(JOURNAL, "%Y%m%dT%H%M%SZ}-{key8}", "%Y%m%dT%H%M%SZ}"),),
     "C12": (

@@ -9,7 +9,7 @@ from orch23.cli.consent import Consent
 from orch23.cli.examination import Finding
 from orch23.decide.secrets import secrets_of
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.providers.adapter import Adapter
 from orch23.providers.consent import not_granted
 from orch23.providers.faults import redacting
@@ -17,6 +17,7 @@ from orch23.providers.model_lookup import can_look_up, look_up
 from orch23.providers.registry import ADAPTERS, check, ready
 from orch23.resolve.stages import render_foreach
 from orch23.resolve.steps import declared_escalation, declared_llm
+from orch23.steps.llm.spec import LLMStep
 
 
 def model_findings(

@@ -11,9 +11,9 @@ from orch23.cli.console import Console
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
-from orch23.model.pipeline import LLMStep
 from orch23.providers.registry import consent
 from orch23.report.diagnostics import visible
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.user_state import Grants, grants_of
 from orch23.store.workspace import Workspace
 

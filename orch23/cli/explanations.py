@@ -16,7 +16,6 @@ from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.llm import Request
 from orch23.model.manifest import Reason, identity_of
 from orch23.model.paths import match_any
-from orch23.model.pipeline import LLMStep
 from orch23.model.record import Record
 from orch23.plan.select import Selection
 from orch23.plan.writers import writes_of
@@ -32,6 +31,7 @@ from orch23.report.explain_view import (
 )
 from orch23.report.plan_view import PlanLine
 from orch23.report.reasons import words
+from orch23.steps.llm.spec import LLMStep
 
 _DEEPEST = 20
 _INPUT_CODES = ("input_changed", "input_added", "input_removed", "base_changed")

@@ -14,10 +14,10 @@ from orch23.cli.wiring import Project, Settings, open_part, open_project
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import Orch23Error, UsageError
+from orch23.model.fields import decimal_of
 from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.report.diagnostics import render
-from orch23.resolve.fields import decimal_of
 from orch23.snapshot.reply import Unrest
 from orch23.store.standing import strange_store
 

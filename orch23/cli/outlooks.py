@@ -18,7 +18,7 @@ from orch23.model.decision import Expand, Maybe, Run, VerifyOnly
 from orch23.model.errors import MissingBytesError, Orch23Error
 from orch23.model.estimate import Estimate
 from orch23.model.llm import Request
-from orch23.model.pipeline import LLMStep, Stage
+from orch23.model.pipeline import Stage
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.codes import UNRECORDED
 from orch23.providers.prices import Prices
@@ -27,6 +27,7 @@ from orch23.providers.registry import request_parameters
 from orch23.providers.unasked import Unasked
 from orch23.report.plan_view import PlanView, plan_view
 from orch23.resolve.prompts import Round
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.history import read_history
 from orch23.store.past import Past, past_of, read_past
 

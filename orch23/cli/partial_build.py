@@ -21,13 +21,14 @@ from orch23.engine.dependency_index import (
 from orch23.engine.memory import lock_path
 from orch23.model.digest import Digest, digest_bytes
 from orch23.model.event import RunStarted
-from orch23.model.pipeline import LLMStep, Pipeline, Stage
+from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.nodes import place_of
 from orch23.snapshot.looks import Detail, Looks, detail_from
 from orch23.snapshot.reply import FOLDER as SNAPSHOTS
 from orch23.snapshot.reply import Unrest, keep, place
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.beneath import read_regular
 from orch23.store.opening import Store, any_suspected
 

@@ -18,11 +18,12 @@ from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import MissingBytesError, NotFoundError
 from orch23.model.event import AttemptFinished, Event, LlmResponse
 from orch23.model.llm import Exchange
-from orch23.model.pipeline import ForeachStage, LLMStep
+from orch23.model.pipeline import ForeachStage
 from orch23.model.record import Record
 from orch23.plan.select import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.explain_view import text_diff
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.artifacts import Artifacts
 from orch23.store.beneath import read_regular
 from orch23.store.journal import read_journal, runs

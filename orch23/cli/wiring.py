@@ -60,7 +60,7 @@ from orch23.model.event import (
     run_started,
 )
 from orch23.model.paths import match_any
-from orch23.model.pipeline import LLMStep, PathInput, Pipeline, SliceInput, Stage, StopConditions
+from orch23.model.pipeline import PathInput, Pipeline, SliceInput, Stage, StopConditions
 from orch23.model.plan import Compiled
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.plan.writers import writes_of
@@ -72,6 +72,7 @@ from orch23.report.fanout import Fanout
 from orch23.report.redacted import Redacted
 from orch23.snapshot.registry import TRUST
 from orch23.snapshot.reply import Unrest
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.artifacts import Artifacts
 from orch23.store.author_files import AuthorFiles
 from orch23.store.durable import sweep_temps

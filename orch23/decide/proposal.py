@@ -20,7 +20,8 @@ from orch23.model.diagnostic import Diagnostic, errors
 from orch23.model.digest import Json
 from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, Refused, StopReason
 from orch23.model.paths import unsafe_reason
-from orch23.model.pipeline import FailureKind, Fence, LLMStep
+from orch23.model.pipeline import FailureKind, Fence
+from orch23.steps.llm.spec import LLMStep
 
 _SHOWN = 50  # of one answer; a model that is wrong more often needs no longer list
 

@@ -17,6 +17,7 @@ from orch23.model.decision import Decision, Edited, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
+from orch23.model.facts import Facts
 from orch23.model.manifest import Manifest, Reason, core_of, identity_of
 from orch23.model.paths import is_glob, match_any, meets
 from orch23.model.pipeline import Stage
@@ -25,7 +26,7 @@ from orch23.model.record import Record, retained_key, same_result
 from orch23.plan.reads import may_read, reads_of
 from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.prompts import Sources
-from orch23.resolve.resolution import Facts, Resolved, resolve_stage
+from orch23.resolve.resolution import Resolved, resolve_stage
 from orch23.resolve.slices import YamlReader
 from orch23.store.workspace import reads_into
 

@@ -30,12 +30,13 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ExitCode, LimitError, MissingBytesError, ProviderError, SafetyError
 from orch23.model.event import FilesReleased, Observer, StagesAdded, Warned
 from orch23.model.exit_numbers import exit_number
-from orch23.model.pipeline import ForeachStage, LLMStep, Stage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5

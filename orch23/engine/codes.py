@@ -144,9 +144,4 @@ CODES: Mapping[str, tuple[str, str]] = {
         "A step of `verify` names a validator that does not exist. Correct its spelling; the hint lists them. A check "
         "of an installed distribution is known only if the pipeline names that in `plugins`.",
     ),
-    "E844": (
-        "a plugin is not installed",
-        "`plugins` of the pipeline names a distribution that the Python which runs orch23 does not have. Install it "
-        "into the same environment, or take it off the list.",
-    ),
 }

@@ -13,9 +13,9 @@ from orch23.engine.proof import is_proven
 from orch23.engine.session import Session
 from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
-from orch23.model.pipeline import LLMStep
 from orch23.model.record import Base, LockFile, Record
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.promote import Promoted
 
 Target = Mapping[str, FileEntry | None]

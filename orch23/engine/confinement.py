@@ -11,8 +11,9 @@ from orch23.engine.preview import Preview
 from orch23.model.decision import Expand, Maybe, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
+from orch23.steps.llm.spec import LLMStep
 
 
 class Confinement(Struct, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ def may_have_process(node: Stage | ForeachStage) -> bool:
     """Say whether a stage runs processes, or one that is not expanded yet may."""
     if isinstance(node, Stage):
         return has_process(node)
-    return node.kind in ("shell", "pytest") or "verify" in node.body
+    return node.starts_processes or "verify" in node.body
 
 
 def may_run_program(node: Stage | ForeachStage) -> bool:

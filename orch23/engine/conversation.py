@@ -15,7 +15,6 @@ from orch23.decide.difference import difference
 from orch23.decide.secrets import Secrets
 from orch23.model.digest import Json
 from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
-from orch23.model.pipeline import LLMStep, OnTruncated
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.calls import Calls
 from orch23.providers.codes import OFFLINE, UNRECORDED
@@ -27,6 +26,7 @@ from orch23.providers.registry import ADAPTERS, make, on_truncated, request_para
 from orch23.providers.transport import Transport
 from orch23.providers.unasked import Unasked
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep, OnTruncated
 from orch23.store.exchanges import Exchanges
 
 _REPLAY_HINT = "build without --replay to ask the model, or undo the change"

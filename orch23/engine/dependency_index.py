@@ -17,6 +17,7 @@ from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.plan.writers import writes_of
+from orch23.steps.registry import stored
 from orch23.store.index import Index, IndexFaultError
 
 _T = TypeVar("_T")
@@ -328,6 +329,6 @@ def _bytes(name: str) -> bytes:
 
 def _decoded(data: bytes, kind: type[_T]) -> _T:
     try:
-        return msgspec.msgpack.decode(data, type=kind)
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=stored)
     except (msgspec.MsgspecError, UnicodeError) as error:  # of another orch23
         raise OutdatedIndexError from error

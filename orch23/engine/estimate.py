@@ -12,10 +12,11 @@ from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Mayb
 from orch23.model.digest import Json
 from orch23.model.estimate import NOTHING, Calls, Estimate, Price
 from orch23.model.llm import Exchange, Message, Request, Usage
-from orch23.model.pipeline import ForeachStage, LLMStep, Stage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.providers.prices import Tariff, worst_case
 from orch23.providers.registry import ADAPTERS, on_truncated
 from orch23.resolve.prompts import MAX_PREVIOUS
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.past import Past
 
 CHARACTERS_A_TOKEN = 4

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orch23.engine.plugins import checks_of
+from orch23.checks.registry import checks_of, revision_of
 from orch23.execute.environment import SYSTEM_PATH
 from orch23.execute.interpreters import (
     InterpreterFacts,
@@ -19,10 +19,12 @@ from orch23.execute.interpreters import (
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
-from orch23.model.pipeline import CheckStep, CommandsStep, LLMStep, PytestStep, RenderStep, ShellStep, Stage
+from orch23.model.facts import Facts
+from orch23.model.pipeline import CheckStep, CommandsStep, Stage
+from orch23.model.step import ProcessStep
 from orch23.providers.registry import api, endpoint, parameters
-from orch23.resolve.resolution import Facts
 from orch23.snapshot.looks import signature
+from orch23.steps.llm.spec import LLMStep
 
 
 class FactFinder(Struct):
@@ -83,8 +85,8 @@ class FactFinder(Struct):
         """Return the revisions of these checks; a past pipeline may name one that does not exist now."""
         checks = checks_of(self.plugins)
         known = sorted(name for name in names if name in checks)
-        self._look_at(path for name in known for path in checks.files(name))
-        return {name: checks.revision(name) for name in known}
+        self._look_at(Path(folder) for name in known if (folder := checks.folder(name)))
+        return {name: revision_of(checks, name) for name in known}
 
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)
@@ -106,8 +108,6 @@ class FactFinder(Struct):
 
 def has_process(stage: Stage) -> bool:
     """Say whether a stage, or its verification, runs processes."""
-    if isinstance(stage.step, ShellStep | PytestStep):
-        return True
-    if isinstance(stage.step, LLMStep | RenderStep):
-        return any(isinstance(step, ShellStep | PytestStep | CommandsStep) for step in stage.verify.steps)
-    return False
+    return stage.step.starts_processes or any(
+        isinstance(step, ProcessStep | CommandsStep) for step in stage.verify.steps
+    )

@@ -12,7 +12,8 @@ from orch23.decide.excerpt import normalise, shorten
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.llm import Brief
-from orch23.model.pipeline import BriefLimits, LLMStep, Stage
+from orch23.model.pipeline import BriefLimits, Stage
+from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from orch23.engine.attempt import Attempted
 from orch23.engine.together import Success
-from orch23.model.pipeline import CheckStep, EnsuresStep, RenderStep, ShellStep, Stage
+from orch23.model.pipeline import CheckStep, EnsuresStep, Stage
 
 _SOON_S = 0.15
 _MOST = 256
@@ -19,7 +19,7 @@ def is_soon_made_again(stage: Stage, done: Attempted) -> bool:
 
     What belongs to a chain has versions that others start from, and is none.
     """
-    if done.exchanges or stage.chain is not None or not isinstance(stage.step, ShellStep | RenderStep):
+    if done.exchanges or stage.chain is not None or not stage.step.is_cheap:
         return False
     checked = all(isinstance(step, CheckStep | EnsuresStep) for step in stage.verify.steps)
     return checked and done.attempts == 1 and done.took_s <= _SOON_S

@@ -10,10 +10,11 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, canonical_json, digest_bytes
 from orch23.model.event import SentFile
 from orch23.model.llm import Message, Proposal, Request
-from orch23.model.pipeline import LLMStep, Stage
+from orch23.model.pipeline import Stage
 from orch23.model.strict_json import parse
 from orch23.resolve.prompts import GivenInput, ReadText, Round, Sources
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 
 SENT = "E601"
 STORED = "E602"

@@ -4,9 +4,9 @@ from orch23.engine.world import World
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.llm import Exchange, Proposal
-from orch23.model.pipeline import LLMStep
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 
 
 def lay(world: World, resolved: Resolved, record: Record) -> bool:

@@ -11,6 +11,7 @@ from orch23.engine.made import Files, Made
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
+from orch23.model.facts import Facts
 from orch23.model.manifest import Manifest
 from orch23.model.paths import match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -19,7 +20,7 @@ from orch23.plan.graph import build_plan
 from orch23.plan.reads import reads_of
 from orch23.plan.writers import writes_of
 from orch23.resolve.prompts import Sources
-from orch23.resolve.resolution import Facts, resolve_stage
+from orch23.resolve.resolution import resolve_stage
 from orch23.resolve.slices import YamlReader
 
 

@@ -10,11 +10,11 @@ from orch23.engine.guarding import guard_request
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Request
-from orch23.model.pipeline import LLMStep
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers.registry import api, endpoint, wire_schema
 from orch23.resolve.prompts import Round, Sources, make_request
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 
 
 class Questions(Struct, frozen=True):

@@ -20,7 +20,7 @@ from orch23.model.decision import Expand, Maybe, Run
 from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesError, Orch23Error, ProviderError
 from orch23.model.llm import Request
-from orch23.model.pipeline import ForeachStage, LLMStep, Pipeline, Stage
+from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.providers import codes
 from orch23.providers.consent import needed, not_granted
@@ -28,6 +28,7 @@ from orch23.providers.prices import unpriced
 from orch23.providers.registry import ADAPTERS, ready
 from orch23.resolve.prompts import Round, Sources
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 
 _ANOTHER = "or ask another with --provider and --model"
 

@@ -1,14 +1,12 @@
 """Run processes of a stage: spell the action out, have it run, turn what came of it into a value or a failure."""
 
-import os.path
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.decide.expected_tests import expected_tests, selects_tests
-from orch23.engine.failure import Failure, Left, below, coded, command_failed, exit_text, refusal
+from orch23.engine.failure import Failure, Left, coded, command_failed, refusal
 from orch23.engine.live import Live
 from orch23.model.action import (
     Action,
@@ -21,15 +19,18 @@ from orch23.model.action import (
     TimedOut,
 )
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry
+from orch23.model.digest import FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
+from orch23.model.facts import Facts
 from orch23.model.paths import static_prefix
-from orch23.model.pipeline import PytestStep, ShellStep, Stage
+from orch23.model.pipeline import Stage
+from orch23.model.plugins import load
 from orch23.model.ports import ContentStore, Executor
-from orch23.resolve.commands import display_command, pytest_command, shell_command, short_command
-from orch23.resolve.resolution import Facts
+from orch23.model.step import ProcessStep
+from orch23.resolve.commands import display_command, short_command
 from orch23.resolve.tree import Tree
 from orch23.resolve.writable import writable_paths
+from orch23.steps.pytest.spec import PytestStep
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
@@ -54,6 +55,30 @@ class Ran(Struct, frozen=True):
     verdict: "Verdict | None" = None
 
 
+class Launch(Struct, frozen=True):
+    """How a program is started. `tools` are files of orch23 that it needs; with `reports` its report is an output."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    tools: Mapping[str, FileEntry] = {}
+    reports: bool = False
+
+
+class Starting(Protocol):
+    """How a kind of step that is a program is started and judged; its `run` has these."""
+
+    def distrusted(self, step: Any, runner: "Runner", files: Files) -> tuple[Diagnostic, ...]:
+        """Return what of the files may not decide how it ends."""
+
+    def launch(self, step: Any, runner: "Runner") -> Launch:
+        """Return the command."""
+
+    def judge(
+        self, step: Any, runner: "Runner", files: Files, command: str, result: ActionResult, printed: str
+    ) -> Ran | Failure:
+        """Judge how a program ended that left its bounds in nothing; `printed` has no secrets."""
+
+
 def _nothing_refused(_step: PytestStep, _files: Files) -> tuple[Diagnostic, ...]:
     """Trust all files."""
     return ()
@@ -75,7 +100,7 @@ class Runner(Struct, frozen=True):
     may_write: Callable[[str], bool] = lambda _pattern: True
     live: Live | None = None
 
-    def run(self, step: ShellStep | PytestStep, files: Files, *, verifies: bool = False) -> Ran | Failure:
+    def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> Ran | Failure:
         """Run a step on these files and judge how it ended. `verifies` says that it is one of `verify`.
 
         Raises:
@@ -84,16 +109,19 @@ class Runner(Struct, frozen=True):
             ConfigurationError: the process could not be started at all.
 
         """
-        distrusted = self.refused(step, files) if isinstance(step, PytestStep) else ()
+        how: Starting = load(step.run)
+        distrusted = how.distrusted(step, self, files)
         if distrusted:
             return refusal("verify_failed", distrusted)
-        action = self._action(step, files, writable_paths(self.stage, step, files.keys(), verifies=verifies))
+        action = self._action(
+            how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
+        )
         command = display_command(action.argv)
         hear = self.live.of_step(short_command(command)) if self.live is not None else None
         outcome = self.executor.run(action, hear)
         match outcome:
             case Completed(result=result):
-                judged = self._judge(step, files, command, result)
+                judged = self._judge(how, step, files, command, result)
                 if isinstance(judged, Ran):
                     return judged
                 if action.writable is not None:
@@ -122,38 +150,31 @@ class Runner(Struct, frozen=True):
             case _ as never:
                 assert_never(never)
 
-    def _action(self, step: ShellStep | PytestStep, files: Files, writable: tuple[str, ...] | None) -> Action:
-        tools: dict[str, FileEntry] = {}
-        if isinstance(step, ShellStep):
-            argv, env = shell_command(step), dict(self.stage.env)
-        else:
-            from orch23.execute.reporter import reporter_files  # noqa: PLC0415 - only where pytest runs
-
-            command = pytest_command(step)
-            argv, env = command.argv, {**self.stage.env, **command.env}
-            tools = {name: FileEntry(self.contents.put(data)) for name, data in reporter_files().items()}
+    def _action(self, launch: Launch, files: Files, writable: tuple[str, ...] | None) -> Action:
         if not self.facts.interpreter:
             hint = "make a virtual environment at `.venv`, or name an interpreter in `python:`"
             problem = Diagnostic("E309", "no Python interpreter was found", hint=hint, subject=self.stage.name)
             raise ConfigurationError(problem)
         return Action(
-            argv=argv,
+            argv=launch.argv,
             inputs=dict(sorted(files.items())),
             python=Interpreter(self.stage.python, self.facts.python, self.facts.pytest),
             working_directory=self.stage.cwd,
             output_folders=tuple(sorted({static_prefix(path) for path in self.stage.outputs} - {""})),
-            env=env,
+            env={**self.stage.env, **launch.env},
             scratch=self.stage.scratch,
             timeout_s=self.stage.timeout_s,
             network=self.stage.network,
             sandbox=self.stage.sandbox,
             limits=self.stage.limits,
-            tools=tools,
-            reports=isinstance(step, PytestStep),
+            tools=launch.tools,
+            reports=launch.reports,
             writable=writable,
         )
 
-    def _judge(self, step: ShellStep | PytestStep, files: Files, command: str, result: ActionResult) -> Ran | Failure:
+    def _judge(
+        self, how: Starting, step: ProcessStep, files: Files, command: str, result: ActionResult
+    ) -> Ran | Failure:
         if result.violations:
             return refusal("write_scope_violation", result.violations, safety=True, retryable=False)
         printed = self.redact(result.output.text)
@@ -166,70 +187,10 @@ class Runner(Struct, frozen=True):
                 "verify_failed", command, exit_code=result.exit_code, output=text, diagnostics=changed
             )
             return replace(failed, left=Left(result.written, result.removed))
-        if isinstance(step, PytestStep):
-            expected = step.expect or self._expected(step, files)
-            from orch23.decide.verdict import judge_failing, judge_pytest  # noqa: PLC0415 - only where pytest ran
-
-            report = self._reported(result.report)
-            if step.must_fail:
-                verdict = judge_failing(result.exit_code, report, expected, printed)
-            else:
-                verdict = judge_pytest(
-                    result.exit_code,
-                    report,
-                    expected,
-                    printed,
-                    lambda module: self._may_be_made(step, module),
-                    lambda path: self.may_write(os.path.normpath(f"{self.stage.cwd}/{path}")),
-                )
-            if verdict.passed:
-                return Ran(command, result, verdict)
-            failed = command_failed(
-                "verify_failed",
-                command,
-                exit_code=result.exit_code,
-                output=verdict.excerpt or printed,
-                failing=verdict.failing,
-                diagnostics=verdict.diagnostics,
-            )
-            return replace(failed, left=Left(result.written, result.removed, verdict))
-        if result.exit_code != 0:
-            failed = command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
-            left = Left(result.written, result.removed)
-            absent = _not_there(command, result.exit_code)  # what was printed says it, too
-            return replace(failed, diagnostics=absent, left=left, reason=exit_text(result.exit_code))
-        return Ran(command, result)
-
-    def _may_be_made(self, step: PytestStep, module: str) -> bool:
-        """Return whether a stage may make a module, by where the step looks for modules of the project."""
-        top = module.partition(".")[0]
-        cwd = self.stage.cwd
-        folders = {os.path.normpath(f"{cwd}/{one}") for one in (".", *step.pythonpath)}
-        places = [top if folder == "." else f"{folder}/{top}" for folder in folders]
-        return any(self.may_write(f"{place}.py") or self.may_write(f"{place}/**") for place in places)
-
-    def _reported(self, report: Digest | None) -> bytes | None:
-        """Return the lines of a report without secrets; the mark of one is sound in JSON."""
-        if report is None:
-            return None
-        return self.redact(self.contents.get(report).decode("utf-8", "surrogateescape")).encode(
-            "utf-8", "surrogateescape"
-        )
-
-    def _expected(self, step: PytestStep, files: Files) -> tuple[str, ...]:
-        """Return the tests that the staged files define and the step asks for; none where its arguments choose."""
-        if selects_tests(step.args):
-            return ()
-        cwd = self.stage.cwd
-        texts = {
-            below(path, cwd): self.tree.read(path, entry).decode("utf-8", errors="replace")
-            for path, entry in files.items()
-            if path.endswith(".py") and (cwd == "." or path.startswith(f"{cwd}/"))
-        }
-        return tuple(sorted(expected_tests(texts, step.paths)))
+        return how.judge(step, self, files, command, result, printed)
 
 
-def _not_there(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
+def not_there(command: str, exit_code: int) -> tuple[Diagnostic, ...]:
     """Return the usual reason of the exit codes with which a shell, or a step itself, has not started a program."""
     if exit_code not in _NOT_STARTED:
         return ()

@@ -1,29 +1,30 @@
 """Open a pipeline for planning or building: its plan, its world, everything that is wrong with it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from orch23.checks.registry import checks_of, unknown_check
 from orch23.engine.appraise import Appraiser, FactsOf
 from orch23.engine.claims import Claims
 from orch23.engine.expansion import expanded, source_producers
 from orch23.engine.memory import Memory
 from orch23.engine.ownership import Git, NoGit
-from orch23.engine.plugins import Checks, checks_of, unknown_check
 from orch23.engine.proof import bounded
 from orch23.engine.walk import expand_now
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import InvalidInputError
-from orch23.model.pipeline import CheckStep, ForeachStage, LLMStep, Pipeline, Stage
+from orch23.model.pipeline import CheckStep, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import build_plan, unknown_needs
 from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.history import History
 from orch23.store.opening import Store
 
@@ -219,17 +220,7 @@ def _with_interrupted(lock: LockFile, history: History, store: Store) -> LockFil
 
 def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
     known = checks_of(pipeline.plugins)
-    problems = [
-        Diagnostic(
-            "E844",
-            f"the plugin `{name}` is not installed",
-            pipeline.locate("plugins", pipeline.plugins.index(name)),
-            f"install it beside orch23: `pip install {name}`",
-        )
-        for name in known.missing
-    ]
-    if problems:  # what their checks are is not known
-        return problems
+    problems: list[Diagnostic] = []
     for stage in pipeline.stages:
         if isinstance(stage, ForeachStage):
             problems += (
@@ -242,7 +233,7 @@ def _unknown_checks(pipeline: Pipeline) -> list[Diagnostic]:
     return problems
 
 
-def _named_checks(known: Checks, node: ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _named_checks(known: Container[str], node: ForeachStage) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Give each unknown check that the body of a foreach names for all items, with its place below the stage."""
     verify = node.body.get("verify")
     whole = isinstance(verify, Mapping)

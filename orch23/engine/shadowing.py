@@ -9,7 +9,7 @@ from orch23.decide.shadowing import STANDARD, TEST_LIBRARIES, folders_of_tests, 
 from orch23.engine.failure import below
 from orch23.execute.interpreters import installed_module
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.pipeline import PytestStep
+from orch23.steps.pytest.spec import PytestStep
 
 _NOT_LIBRARIES = frozenset({"test", "tests"})
 """Packages that badly packed distributions install too; no test imports those."""

@@ -10,9 +10,11 @@ from orch23.engine.failure import below
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.pipeline import ForeachStage, LLMStep, PytestStep
+from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.pytest.spec import PytestStep
 
 _CONFTEST = "conftest.py"
 

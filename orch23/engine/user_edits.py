@@ -3,8 +3,8 @@
 from orch23.engine.running import Files
 from orch23.engine.session import Session
 from orch23.model.llm import Exchange
-from orch23.model.pipeline import LLMStep
 from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.exchanges import hand_fingerprint
 
 

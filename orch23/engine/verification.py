@@ -1,7 +1,7 @@
 """Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -15,18 +15,9 @@ from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Event, Warned
 from orch23.model.paths import is_glob, match_any
-from orch23.model.pipeline import (
-    CheckStep,
-    CommandsStep,
-    Condition,
-    EnsuresStep,
-    LLMStep,
-    PytestStep,
-    ShellStep,
-    Stage,
-    VerifyStep,
-)
+from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
 from orch23.model.protected import sealed_reason
+from orch23.model.step import ProcessStep, VerifyStep, shown
 from orch23.resolve.acceptance import steps_of
 from orch23.resolve.commands import short_command
 from orch23.resolve.resolution import Resolved
@@ -64,7 +55,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """
         stage = self.resolved.stage
         # A program that writes the bytes of its base leaves no trace, so there what it started from counts as written.
-        missing = missing_outputs(stage, result if isinstance(stage.step, LLMStep) else tree)
+        missing = missing_outputs(stage, result if stage.step.asks_model else tree)
         if missing:
             return refusal("verify_failed", missing)
         inputs = {**self.resolved.verify_parts, **self.resolved.files, **self.resolved.verify_files}
@@ -95,13 +86,14 @@ class Verifier(Struct, frozen=True, kw_only=True):
             case EnsuresStep():
                 broken = [d for c in step.conditions if (d := _broken(c, room)) is not None]
                 return refusal("verify_failed", broken) if broken else None, None
-            case ShellStep() | PytestStep():
+            case ProcessStep():
                 ran = self.runner.run(step, room, verifies=True)
                 return (None, ran.result.output.text) if isinstance(ran, Ran) else (ran, ran.printed)
             case CommandsStep():
                 return self._commands(step, room)
-            case _ as never:
-                assert_never(never)
+            case _:
+                message = f"BUG: {step} verifies nothing"
+                raise TypeError(message)
 
     def _commands(self, step: CommandsStep, room: Files) -> tuple[Failure | None, str]:
         """Run every command of a model, each on a copy of its own; what all of them printed is one failure.
@@ -258,17 +250,12 @@ def _name(step: VerifyStep) -> str:
     match step:
         case CheckStep():
             return f"check {step.name}"
-        case ShellStep():
-            return (
-                step.command.strip().splitlines()[0][:60]
-                if isinstance(step.command, str)
-                else short_command(" ".join(step.command))
-            )
-        case PytestStep():
-            return " ".join(("pytest", *step.args, *step.paths))
+        case ProcessStep():
+            return shown(step)
         case EnsuresStep():
             return "ensures"
         case CommandsStep():
             return f"commands ({len(step.commands)})"
-        case _ as never:
-            assert_never(never)
+        case _:
+            message = f"BUG: {step} verifies nothing"
+            raise TypeError(message)

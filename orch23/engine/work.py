@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.checks.registry import checks_of
 from orch23.decide.secrets import Secrets
 from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
 from orch23.engine.declared import own_files
@@ -12,7 +13,6 @@ from orch23.engine.expansion import expanded, items_of, source_producers
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
 from orch23.engine.live import Live
-from orch23.engine.plugins import checks_of
 from orch23.engine.running import Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
@@ -26,7 +26,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Observer
 from orch23.model.paths import is_glob, meets
-from orch23.model.pipeline import LLMStep, SliceInput, Stage
+from orch23.model.pipeline import SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.ports import Executor
 from orch23.model.record import Record
@@ -36,6 +36,7 @@ from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.slices import SliceError, take
+from orch23.steps.llm.spec import LLMStep
 
 _UNVERIFIED = "the result in the lock file does not pass"
 

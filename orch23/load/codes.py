@@ -89,6 +89,16 @@ CODES: Mapping[str, tuple[str, str]] = {
         "`--set` or the `--vars` file sets a var that the pipeline does not declare under `vars`. Correct its name, or "
         "declare it with a default.",
     ),
+    "E844": (
+        "a plugin is not installed",
+        "`plugins` of the pipeline names a distribution that the Python which runs orch23 does not have. Install it "
+        "into the same environment, or take it off the list.",
+    ),
+    "E845": (
+        "what a plugin adds cannot be used",
+        "An entry point of a distribution that `plugins` names cannot be imported, or is nothing of its sort: the "
+        "group `orch23.checks` has values of `Check`, `orch23.steps` classes of `Step`. Tell its author.",
+    ),
     "E850": (
         "a path that may not be used",
         "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the root: "

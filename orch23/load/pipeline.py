@@ -18,15 +18,18 @@ from orch23.load.yaml_text import PIPELINE, ParsedText, UpperPlaces, decode, par
 from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
+from orch23.model.fields import Problem, Problems, given
+from orch23.model.language import keys_of
 from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.model.plan import Compiled
-from orch23.resolve.document import SettingsDocument, keys_of
+from orch23.model.plugins import not_installed
+from orch23.resolve.document import SettingsDocument
 from orch23.resolve.expressions import render_watched
-from orch23.resolve.fields import Problem, Problems, given
 from orch23.resolve.limits import read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
 from orch23.resolve.reading import Nodes, form_errors, read_document
 from orch23.resolve.steps import declared_pools
+from orch23.steps.registry import stored as stored_step
 from orch23.store.beneath import open_file, read_all
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ def load_pipeline(
     parsing = partial(parse_pipeline, file=file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     made_of = _made_of(sets or {}, vars_name, vars_text, swap) if compiled is not None else b""
     known = compiled.get(file, made_of) if compiled is not None and made_of else None
-    stored = msgspec.msgpack.decode(known, type=_Stored) if known is not None else None
+    stored = msgspec.msgpack.decode(known, type=_Stored, dec_hook=stored_step) if known is not None else None
     if stored is not None and stored.text != text:
         stored = _edited(stored, text, parsing)
         if compiled is not None and stored is not None:
@@ -87,7 +90,7 @@ def load_pipeline(
     parsed = parsing(text)
     if parsed.pipeline is None:
         raise InvalidPipelineError(*parsed.diagnostics, sources=sources, parsed=parsed)
-    if compiled is not None and made_of and not parsed.diagnostics:
+    if compiled is not None and made_of and not parsed.diagnostics and not parsed.pipeline.plugins:
         stored = _Stored(text, replace(parsed.pipeline, locations={}), _upper(parsed.pipeline), parsed.origins)
         compiled.put(file, made_of, msgspec.msgpack.encode(stored))
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
@@ -186,7 +189,13 @@ def parse_pipeline(
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
-    found = form_errors(tree)
+    plugins = _plugins(tree)
+    if missing := not_installed(plugins):  # what they add to the language is not known
+        hint = "install it where orch23 is, or remove it from `plugins`"
+        places = {one: parsed.place(f"plugins/{plugins.index(one)}") for one in missing}
+        lacking = [Diagnostic("E844", f"the plugin `{one}` is not installed", places[one], hint) for one in missing]
+        return Parsed(None, (*parsed.diagnostics, *lacking))
+    found = form_errors(tree, plugins)
     told = {one.location for one in parsed.diagnostics}
     broken = [
         Diagnostic(one.code, one.message, where, one.hint)
@@ -194,7 +203,7 @@ def parse_pipeline(
         if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
     ]
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
-    reading = Reading(parsed, variables.values, variables.broken, Swapping(swap))
+    reading = Reading(parsed, variables.values, variables.broken, Swapping(swap), plugins=plugins)
     read = _stages(tree, _usable(tree.get("defaults"), found), reading, found)
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))
     refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
@@ -216,7 +225,7 @@ def parse_pipeline(
         jobs=limits.jobs,
         pools=limits.pools or {},
         exit_codes=limits.exit_codes,
-        plugins=limits.plugins,
+        plugins=plugins,
         locations=parsed.positions,
     )
     if not errors(diagnostics):
@@ -226,6 +235,12 @@ def parse_pipeline(
     declared = tree.get("stages")
     rest = [body for key, body in declared.items() if key not in names] if isinstance(declared, Mapping) else []
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
+
+
+def _plugins(tree: Mapping[str, Json]) -> tuple[str, ...]:
+    """Return the plugins of a pipeline, which decide what else it may say."""
+    found = tree.get("plugins")
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, Sequence) else ()
 
 
 def _strings(value: Json) -> Iterator[str]:
@@ -297,7 +312,6 @@ class _Limits(Struct, frozen=True):
     jobs: int | None = None
     pools: Mapping[str, int] | None = None
     exit_codes: Mapping[str, int] = field(default_factory=dict)
-    plugins: tuple[str, ...] = ()
 
 
 def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
@@ -319,7 +333,6 @@ def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _L
         jobs=given(settings.jobs, None),
         pools=None if wrong or "pools" in refused else given(settings.pools, {}),
         exit_codes=given(settings.exit_codes, {}),
-        plugins=settings.plugins,
     )
     for problem in (*wrong, *at.found):
         reading.note(problem)

@@ -10,17 +10,17 @@ from orch23.load.swap import Swapping
 from orch23.load.yaml_text import ParsedText
 from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
-from orch23.model.pipeline import AUTHOR_FILES, Foreach, ForeachStage, Kind, SkippedStage, Stage
+from orch23.model.fields import Problem, Problems, given
+from orch23.model.language import language_of
+from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
+from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
-from orch23.resolve.fields import Problem, Problems, given
 from orch23.resolve.promotion import EACH, clashing_groups, kept_alone, label, read_group, read_item_group
 from orch23.resolve.reading import Nodes, read_document
 from orch23.resolve.stages import make_stage, render_foreach, written_at
-from orch23.resolve.steps import STEP_KINDS
 from orch23.resolve.wild import WILD, Value
-
-_OF_ONE_KIND = ("llm", "pytest")
+from orch23.steps.registry import kinds_of
 
 
 class Reading(Struct):
@@ -33,6 +33,7 @@ class Reading(Struct):
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
     broken_nodes: Nodes | None = None
+    plugins: tuple[str, ...] = ()
 
     def note(self, problem: Problem, subject: str | None = None) -> None:
         """Turn a problem into a diagnostic at its place in the text, once.
@@ -71,7 +72,7 @@ def read_stage(
     name: str, raw: Mapping[str, Json], defaults: Json, reading: Reading
 ) -> Stage | ForeachStage | SkippedStage | None:
     """Return one declared stage, or None with the complaints noted."""
-    body = merged(raw, defaults)
+    body = merged(raw, defaults, reading.plugins)
     if reading.spoils(body):
         return None
     if "foreach" in body:
@@ -80,7 +81,7 @@ def read_stage(
     if _note_errors(rendered, reading):
         return None
     rendered = reading.swapping.apply(name, rendered)
-    built = make_stage(name, cast("Mapping[str, Json]", rendered.tree))
+    built = make_stage(name, cast("Mapping[str, Json]", rendered.tree), plugins=reading.plugins)
     for problem in built.problems:
         reading.note(replace(problem, path=written_at(problem.path, rendered.moved)))
     return built.stage if built.skipped is None else replace(built.skipped, condition=_as_written(raw))
@@ -102,15 +103,18 @@ def try_expressions(name: str, raw: Mapping[str, Json], reading: Reading) -> Non
         _note_errors(render_watched(raw, names, f"stages/{name}"), reading)
 
 
-def merged(raw: Mapping[str, Json], defaults: Json) -> Mapping[str, Json]:
-    """Return a stage with the defaults: mappings merge, the stage wins; llm and pytest only where it has them."""
+def merged(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
+    """Return a stage with the defaults: mappings merge, the stage wins; those of a kind of step where it has it."""
     if not isinstance(defaults, Mapping):
         return raw
-    usable = {key: value for key, value in defaults.items() if key not in _OF_ONE_KIND or key in raw}
+    kinds = kinds_of(plugins)
+    usable = {key: value for key, value in defaults.items() if key in raw or key not in kinds}
     both = _merge(usable, raw)
-    pytest, usual = raw.get("pytest"), usable.get("pytest")
-    if isinstance(usual, Mapping) and isinstance(pytest, Sequence) and not isinstance(pytest, str):
-        return {**both, "pytest": {**usual, "args": pytest}}
+    for key in usable.keys() & raw.keys():
+        value, usual = raw[key], usable[key]
+        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        if is_list and isinstance(usual, Mapping) and key in kinds and (short := language_of(kinds[key]).short):
+            both[key] = {**usual, short: value}
     return both
 
 
@@ -149,7 +153,7 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
         return None
     unknown = reading.swapping.apply(name, unknown)
     body_left = reading.swapping.apply(name, render_watched(rest, names, at, defer=foreach.name))
-    stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree), group)
+    stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree), group, reading)
     ok = _try_unknown(name, unknown, reading)
     holds = Problems(at).condition("if", cast("Mapping[str, Json]", unknown.tree).get("if", True))
     if not mentions(rest.get("if"), foreach.name) and not holds:
@@ -248,7 +252,9 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
     return foreach, group
 
 
-def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json], group: str | None) -> ForeachStage:
+def _node(
+    name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json], group: str | None, reading: Reading
+) -> ForeachStage:
     """Return the foreach as one node, with the patterns that it may turn out to read and write.
 
     What it writes is its fence: outputs lie within it.
@@ -256,18 +262,22 @@ def _node(name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Jso
     tree = cast("Mapping[str, Json]", unknown.tree)
     verify, fence, needs = tree.get("verify"), tree.get("allowed_paths"), tree.get("needs")
     writes = fence.get("write") if isinstance(fence, Mapping) else None
-    pytest = tree.get("pytest")
-    report = [pytest.get("report")] if isinstance(pytest, Mapping) else []
-    kind = next((kind for kind in STEP_KINDS if kind in tree), "shell")
+    kinds = kinds_of(reading.plugins)
+    kind = next((kind for kind in kinds if kind in tree), "shell")
+    step = kinds[kind]
+    body_of_step = tree.get(kind)
+    named = [body_of_step.get(key) for key in step.output_keys] if isinstance(body_of_step, Mapping) else []
     return ForeachStage(
         name=name,
         foreach=foreach,
         body=body,
-        kind=cast("Kind", kind),
+        kind=kind,
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
-        reads=wild_patterns([*_list(tree.get("inputs")), *_verified(verify), *_files(tree)]),
-        writes=wild_patterns([*_list(tree.get("outputs")), *report] if writes is None else _list(writes)),
+        reads=wild_patterns([*_list(tree.get("inputs")), *_verified(verify), *_files(tree, kind, step)]),
+        writes=wild_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
         promote=group,
+        starts_processes=step.starts_processes,
+        plugins=reading.plugins,
     )
 
 
@@ -286,16 +296,20 @@ def _verified(verify: Json) -> list[Json]:
     return [*_list(whole.get("inputs")), *(one for one in sources if isinstance(one, str) and "#" in one)]
 
 
-def _files(tree: Mapping[str, Json]) -> list[Json]:
-    """Return the files of the author that a step itself reads."""
-    owners = {part: tree.get(part) for part, _ in AUTHOR_FILES}
-    found = [owner.get(key) for part, key in AUTHOR_FILES if isinstance(owner := owners[part], Mapping)]
-    return [one for one in (*found, owners["render"]) if isinstance(one, str)]
+def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
+    """Return the files of the author that a step itself reads, and the prompt of later attempts."""
+    body, retry = tree.get(kind), tree.get("retry")
+    if not isinstance(body, Mapping):
+        body = {language_of(step).short: body}
+    found = [body.get(key) for key in step.author_keys]
+    again = retry.get("prompt") if isinstance(retry, Mapping) else None
+    return [one for one in (*found, again) if isinstance(one, str)]
 
 
 def _try_unknown(name: str, unknown: Rendered, reading: Reading) -> bool:
     """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
-    built = make_stage(name, cast("Mapping[str, Json]", unknown.tree), unknown=unknown.watched)
+    tree = cast("Mapping[str, Json]", unknown.tree)
+    built = make_stage(name, tree, unknown=unknown.watched, plugins=reading.plugins)
     of_items = Nodes.at(unknown.watched)
     known = [problem for problem in built.problems if not of_items.concern(problem.path)]
     for problem in known:

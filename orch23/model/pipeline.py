@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Location
 from orch23.model.digest import Json
+from orch23.model.step import Step, VerifyStep
 from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 DEFAULT_FILE = "pipeline.yaml"
@@ -16,9 +17,6 @@ DEFAULT_FILE = "pipeline.yaml"
 
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
 DEFAULT_TIMEOUT_S = 300.0
-AUTHOR_FILES = (("llm", "prompt"), ("llm", "system"), ("llm", "schema"), ("retry", "prompt"), ("render", "template"))
-"""The keys of a stage that name a file which its author wrote beside the pipeline, and which the stage itself reads."""
-
 MAX_RETRIES = 50
 
 FailureKind: TypeAlias = Literal[
@@ -84,7 +82,7 @@ class SliceInput(Struct, frozen=True, omit_defaults=True, tag=True):
 Input: TypeAlias = PathInput | GlobInput | ListInput | SliceInput
 
 
-# ---- steps: a closed union --------------------------------------------------------------------
+# ---- verification ---------------------------------------------------------------------------
 
 
 class BriefLimits(Struct, frozen=True, omit_defaults=True):
@@ -93,86 +91,6 @@ class BriefLimits(Struct, frozen=True, omit_defaults=True):
     limit: int = 4000
     head: int = 2500
     tail: int = 1000
-
-
-class OnTruncated(Struct, frozen=True, omit_defaults=True):
-    """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
-
-    retries: int = 0
-    factor: int = 2
-
-
-class LLMStep(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
-    """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
-
-    `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
-    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent. `read`
-    are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names
-    of the caller's environment variables that it gets.
-    """
-
-    provider: str
-    model: str
-    prompt: str
-    system: str | None = None
-    returns: Literal["files", "json", "text", "code"] = "files"
-    schema: str | None = None
-    max_tokens: int = 32000
-    effort: str | None = None
-    thinking: str | None = None
-    timeout_s: float = 600.0
-    mode: Literal["cached", "record", "replay"] = "cached"
-    transcripts: str | None = None
-    own_outputs: bool = False
-    max_files: int = 10
-    max_bytes: int = 200_000
-    brief: BriefLimits = BriefLimits()
-    base_url: str | None = None
-    endpoint_alias: str | None = None
-    command: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    pass_env: tuple[str, ...] = ()
-    network: bool = False
-    answers: str | None = None
-    seed: int | None = None
-    temperature: float | None = None
-    api: Literal["responses", "chat"] | None = None
-    on_truncated: OnTruncated | None = None
-    secrets: Literal["refuse", "redact"] = "refuse"
-    structured_output: bool = True
-
-
-class ShellStep(Struct, frozen=True, omit_defaults=True, tag=True):
-    """Run a program: a tuple is argv without a shell, a string is `bash -euo pipefail -c`."""
-
-    command: tuple[str, ...] | str
-
-
-class PytestStep(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
-    """Run pytest and take its own report as the verdict, never its exit code alone.
-
-    With `must_fail` it passes if every test fails, as a new test has to without the code that it tests.
-    """
-
-    args: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    config: str | None = None
-    plugins: tuple[str, ...] = ()
-    pythonpath: tuple[str, ...] = (".",)
-    expect: tuple[str, ...] = ()
-    trust: tuple[str, ...] = ()
-    report: str | None = None
-    must_fail: bool = False
-
-
-class RenderStep(Struct, frozen=True, omit_defaults=True, tag=True):
-    """Render a Jinja2 file to the stage's one output, with no model and no process."""
-
-    template: str
-
-
-Step: TypeAlias = LLMStep | ShellStep | PytestStep | RenderStep
-Kind: TypeAlias = Literal["llm", "shell", "pytest", "render"]
 
 
 # ---- conditions and verification --------------------------------------------------------------
@@ -185,20 +103,20 @@ class Condition(Struct, frozen=True, omit_defaults=True):
     path: str
 
 
-class CheckStep(Struct, frozen=True, omit_defaults=True, tag=True):
+class CheckStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True):
     """Run a validator of `orch23/checks/` by name on the stage's outputs."""
 
     name: str
     options: Mapping[str, Json] = field(default_factory=dict)
 
 
-class EnsuresStep(Struct, frozen=True, omit_defaults=True, tag=True):
+class EnsuresStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True):
     """Hold the frozen result to conditions."""
 
     conditions: tuple[Condition, ...]
 
 
-class CommandsStep(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
+class CommandsStep(VerifyStep, Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     """Run commands that a model wrote, without a shell: only programs of `allow`, each named plainly.
 
     With a `source` the commands are what it says, and are known once the stage is resolved.
@@ -207,9 +125,6 @@ class CommandsStep(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     allow: tuple[str, ...]
     commands: tuple[str, ...] = ()
     source: SliceInput | None = None
-
-
-VerifyStep: TypeAlias = CheckStep | ShellStep | PytestStep | EnsuresStep | CommandsStep
 
 
 class Verify(Struct, frozen=True, omit_defaults=True):
@@ -331,19 +246,9 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     promote: str | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> str:
         """Give the kind of its step, as the language names it."""
-        match self.step:
-            case LLMStep():
-                return "llm"
-            case ShellStep():
-                return "shell"
-            case PytestStep():
-                return "pytest"
-            case RenderStep():
-                return "render"
-            case _ as never:
-                assert_never(never)
+        return self.step.kind
 
     @property
     def family(self) -> str:
@@ -353,8 +258,8 @@ class Stage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=True):
     @property
     def author_files(self) -> dict[tuple[str, str], str]:
         """Return the paths of the author's files that the stage reads, by the key that names each."""
-        owners = {self.kind: self.step, "retry": self.retry}
-        paths = {(part, key): getattr(owners[part], key) for part, key in AUTHOR_FILES if part in owners}
+        paths = {(self.kind, key): getattr(self.step, key) for key in self.step.author_keys}
+        paths["retry", "prompt"] = self.retry.prompt
         return {place: path for place, path in paths.items() if path is not None}
 
 
@@ -378,24 +283,27 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
-    to the promotion group `promote`, if there is one.
+    to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does, `plugins`
+    are those of the pipeline.
     """
 
     name: str
     foreach: Foreach
     body: Mapping[str, Json]
-    kind: Kind
+    kind: str
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     promote: str | None = None
+    starts_processes: bool = False
+    plugins: tuple[str, ...] = ()
 
 
 class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A stage that its `if`, as it is written, switches off. It is no part of the graph; `writes` is what it would."""
 
     name: str
-    kind: Kind
+    kind: str
     condition: str = ""
     writes: tuple[str, ...] = ()
     promote: str | None = None
@@ -435,7 +343,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
                 llm = stage.body.get("llm")
                 place = llm.get("transcripts") if isinstance(llm, Mapping) else None
             else:
-                place = stage.step.transcripts if isinstance(stage.step, LLMStep) else None
+                place = getattr(stage.step, "transcripts", None)
             if isinstance(place, str):
                 found.add(place)
         return tuple(sorted(found))

@@ -13,7 +13,7 @@ from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
 from orch23.model.llm import Provider, Request
 from orch23.model.nearest import nearest
-from orch23.model.pipeline import LLMStep, OnTruncated
+from orch23.steps.llm.spec import LLMStep, OnTruncated
 
 
 class Case(Struct, frozen=True):

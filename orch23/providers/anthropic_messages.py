@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from orch23.model.address import is_loopback, normal_url, plain_model, url_fault
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Message, Provider, Request, Response, StopReason, Usage
-from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean
-from orch23.providers.address import is_loopback, normal_url, plain_model, url_fault
 from orch23.providers.anthropic_faults import context_full, garbled, hold_to_stream, refusal
 from orch23.providers.anthropic_rehearsal import rehearse
 from orch23.providers.calls import Calls, Sockets
@@ -36,6 +35,7 @@ from orch23.providers.replies import text_at, tokens
 from orch23.providers.reply_limits import MAX_ANSWER_CHARACTERS, UNCOMPRESSED, limit_reply
 from orch23.providers.trust import Trust
 from orch23.providers.wire import wire_schema
+from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, Timeout

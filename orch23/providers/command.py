@@ -19,11 +19,11 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_json
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.llm import Provider, Request, Response
-from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, ProgramCall, ProgramEnd, ProjectFiles, Setting
 from orch23.providers.consent import not_granted
 from orch23.providers.faults import plain
+from orch23.steps.llm.spec import LLMStep
 
 MAX_ANSWER_BYTES = 4 * 1_048_576
 MAX_NOISE_BYTES = 16 << 20

@@ -1,12 +1,12 @@
 """Say what the user has to consent to before a provider is asked, and that it is missing."""
 
+from orch23.model.address import origin
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
 from orch23.providers.adapter import Setting
-from orch23.providers.address import origin
 from orch23.providers.registry import consent
+from orch23.steps.llm.spec import LLMStep
 
 
 def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:

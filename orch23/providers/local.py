@@ -20,13 +20,13 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.model.llm import Provider, Request, Response, StopReason, Usage
-from orch23.model.pipeline import LLMStep
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers import codes, local_model
 from orch23.providers.adapter import Adapter, Asking, Setting, did_you_mean, seed_of
 from orch23.providers.calls import Calls, Sockets
 from orch23.providers.faults import shown
 from orch23.providers.replies import at, count
+from orch23.steps.llm.spec import LLMStep
 
 DEFAULT_SEED = 1
 DEFAULT_TEMPERATURE = 0.0

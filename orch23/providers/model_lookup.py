@@ -6,12 +6,12 @@ from msgspec import Struct
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
-from orch23.model.pipeline import LLMStep
 from orch23.providers import anthropic_messages, openai_client
 from orch23.providers.calls import Calls
 from orch23.providers.faults import TransportError, no_answer_of_api, refused, unreachable
 from orch23.providers.registry import ADAPTERS
 from orch23.providers.trust import Trust
+from orch23.steps.llm.spec import LLMStep
 
 TIMEOUT_S = 20.0
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from orch23.model.address import plain_model
 from orch23.model.digest import Json
 from orch23.model.llm import Request, Response, StopReason
 from orch23.providers import codes
 from orch23.providers.adapter import seed_of
-from orch23.providers.address import plain_model
 from orch23.providers.event_stream import joined
 from orch23.providers.faults import TransportError, cut, reply_too_long, strange_stop, timed_out
 from orch23.providers.openai_client import Line, client_name, strange_reply, usage_of

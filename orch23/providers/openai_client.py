@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from orch23.model.address import is_loopback
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.llm import Usage
 from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers import codes
-from orch23.providers.address import is_loopback
 from orch23.providers.calls import Calls, Sockets
 from orch23.providers.faults import (
     ODD,

@@ -9,13 +9,13 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from orch23.model.address import plain_model
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import ProviderError
 from orch23.model.event import CallSubmitted, Event, Warned
 from orch23.model.llm import Request, Response, StopReason, Usage
 from orch23.providers import codes
-from orch23.providers.address import plain_model
 from orch23.providers.calls import Calls
 from orch23.providers.faults import TransportError, strange_stop, timed_out
 from orch23.providers.openai_client import (

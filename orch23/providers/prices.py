@@ -9,9 +9,10 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
-from orch23.model.pipeline import LLMStep, Pipeline, Price
+from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
 from orch23.providers.registry import ADAPTERS
+from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices

@@ -10,9 +10,9 @@ from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.llm import Provider
 from orch23.model.on_demand import OnDemand
-from orch23.model.pipeline import LLMStep, OnTruncated
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, ProjectFiles, Setting, did_you_mean
+from orch23.steps.llm.spec import LLMStep, OnTruncated
 
 _SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api"
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())

@@ -9,9 +9,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import ProviderError
 from orch23.model.llm import Provider, Request, Response
-from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
 from orch23.providers.adapter import BY_HAND, Adapter, Answers, Asking, Case, Setting
+from orch23.steps.llm.spec import LLMStep
 
 
 class Scripted(Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from orch23.providers.address import is_loopback
+from orch23.model.address import is_loopback
 
 if TYPE_CHECKING:
     import ssl

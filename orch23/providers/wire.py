@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from orch23.model.digest import Json
-from orch23.model.pipeline import LLMStep
+from orch23.steps.llm.spec import LLMStep
 
 MAX_NODES = 2_000
 MAX_DEPTH = 32

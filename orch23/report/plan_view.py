@@ -10,8 +10,9 @@ from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Mayb
 from orch23.model.diagnostic import Location
 from orch23.model.estimate import NOTHING, Calls, Estimate
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import ForeachStage, Kind, LLMStep, Stage
+from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
+from orch23.steps.llm.spec import LLMStep
 
 
 class PlanLine(Struct, frozen=True, kw_only=True):
@@ -21,7 +22,7 @@ class PlanLine(Struct, frozen=True, kw_only=True):
     """
 
     stage: str
-    kind: Kind
+    kind: str
     decision: Decision
     estimate: Estimate = NOTHING
     outputs: tuple[str, ...] = ()

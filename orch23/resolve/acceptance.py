@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23.model.fields import Problems, shown
 from orch23.model.paths import is_glob
-from orch23.model.pipeline import CommandsStep, PytestStep, ShellStep, SliceInput, Stage
+from orch23.model.pipeline import CommandsStep, SliceInput, Stage
 from orch23.model.shell_signs import shell_signs
 from orch23.model.strict_json import parse
-from orch23.resolve.fields import Problems, shown
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.shell.spec import ShellStep
 
 if TYPE_CHECKING:
     from orch23.resolve.document import CommandsDocument

@@ -11,7 +11,7 @@ from jsonschema.validators import extend
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.resolve.fields import shown
+from orch23.model.fields import shown
 from orch23.resolve.nearest import did_you_mean
 
 _KINDS = {

@@ -2,95 +2,39 @@
 
 A document is what a user writes, after its expressions are evaluated. The JSON schema, the reference page, the lists of
 known keys and the reader follow from these classes. What needs more than the document itself (paths, names of other
-stages, the item of a foreach) is checked by the readers beside this module.
+stages, the item of a foreach) is checked by the readers beside this module. Each kind of step declares its own key.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import fields
+from msgspec import UNSET, Meta, UnsetType, defstruct
 
 from orch23.model.exit_numbers import LEAST, MOST
+from orch23.model.language import (
+    END,
+    LITERAL,
+    NAME,
+    Amount,
+    Condition,
+    ConditionKind,
+    Count,
+    Document,
+    Duration,
+    Name,
+    OneOf,
+    Path,
+    Paths,
+    Rate,
+    Size,
+    Text,
+    language_of,
+)
 from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_RETRIES, FailureKind
-
-MOST_TRUNCATED: Final = 3
-MOST_FACTOR: Final = 8
-_MOST_SECONDS: Final = 1_000_000_000
-_MOST_DOLLARS: Final = 1_000_000_000_000
-_END: Final = r"$(?!\n)"  # `$` of Python also matches before a line break at the end
-_NAME: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + _END
-_LITERAL: Final = {"x-literal": True}  # known before anything is rendered: no expression
-
-
-class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One mapping of the language. Keys that are not declared are refused."""
-
-    exactly_one: ClassVar[tuple[str, ...]] = ()
-    """Fields of which exactly one must be given."""
-    later: ClassVar[tuple[str, ...]] = ()
-    """Keys that a later version will have."""
-
-
-class OneOf(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mapping that has exactly one of some keys."""
-
-    def __post_init__(self) -> None:
-        """Refuse none and more than one.
-
-        Raises:
-            ValueError: which msgspec turns into a ValidationError.
-
-        """
-        if sum(getattr(self, name) is not UNSET for name in self.exactly_one) != 1:
-            message = f"exactly one of {', '.join(self.exactly_one)} is needed"
-            raise ValueError(message)
-
-
-# ---- scalars ----------------------------------------------------------------------------------
-
-Text: TypeAlias = Annotated[str, Meta(pattern=r"\S")]
-Word: TypeAlias = Annotated[str | int | float, Meta(description="One argument: a string or a number.")]
-Path: TypeAlias = Annotated[str, Meta(min_length=1, description="A path relative to the root of the project.")]
-Paths: TypeAlias = Path | Annotated[tuple[Path, ...], Meta(description="Several paths.")]
-Program: TypeAlias = Annotated[tuple[Word, ...], Meta(min_length=1)]
-Condition: TypeAlias = bool | str
-ConditionKind: TypeAlias = Literal["file_exists", "file_absent"]
-Name: TypeAlias = Annotated[str, Meta(pattern=_NAME, extra_json_schema=_LITERAL)]
-
-Duration: TypeAlias = Annotated[
-    Annotated[int, Meta(gt=0, le=_MOST_SECONDS)]
-    | Annotated[float, Meta(gt=0, le=_MOST_SECONDS)]
-    | Annotated[
-        str,
-        Meta(
-            pattern=r"^(?=[0-9])(?:[0-9]{1,9}(?:\.[0-9]+)?|(?:[0-9]{1,5}h)?(?:[0-9]{1,7}m)?(?:[0-9]{1,9}(?:\.[0-9]+)?s)?)"
-            + _END
-        ),
-    ],
-    Meta(extra_json_schema={"x-code": "E815", "x-form": "write 300s, 45m, 2h, 1h30m or a number of seconds"}),
-]
-Count: TypeAlias = Annotated[
-    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern="^[0-9]+[kM]?" + _END)],
-    Meta(extra_json_schema={"x-code": "E815", "x-form": "write 4000, 4k or 2M"}),
-]
-Size: TypeAlias = Annotated[
-    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,6})? ?(?:[KMGT]i?)?B?" + _END)],
-    Meta(extra_json_schema={"x-code": "E815", "x-form": "write 512MiB, 4GiB or a number of bytes"}),
-]
-Amount: TypeAlias = Annotated[
-    Annotated[int, Meta(gt=0, le=_MOST_DOLLARS)]
-    | Annotated[float, Meta(gt=0, le=_MOST_DOLLARS)]
-    | Annotated[str, Meta(pattern=r"^(?=.*[1-9])[0-9]{1,12}(?:\.[0-9]{1,12})?" + _END)],
-    Meta(extra_json_schema={"x-code": "E815", "x-form": "write US dollars, more than 0: 2.50, or '2.50'"}),
-]
-Rate: TypeAlias = Annotated[
-    Annotated[int, Meta(ge=0, le=_MOST_DOLLARS)]
-    | Annotated[float, Meta(ge=0, le=_MOST_DOLLARS)]
-    | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,12})?" + _END)],
-    Meta(extra_json_schema={"x-code": "E815", "x-form": "write US dollars for a million tokens: 2.50, or '2.50'"}),
-]
-
+from orch23.steps.pytest.language import Pytest
+from orch23.steps.registry import kinds_of
+from orch23.steps.shell.language import Shell
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -148,205 +92,6 @@ class ConditionDocument(Document, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 Conditions: TypeAlias = ConditionsDocument | Annotated[tuple[ConditionDocument, ...], Meta(description="One by one.")]
-
-
-# ---- steps ------------------------------------------------------------------------------------
-
-Shell: TypeAlias = (
-    Annotated[str, Meta(min_length=1, description="A text for bash.")] | Annotated[Program, Meta(description="argv.")]
-)
-
-
-class PytestDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With options."""
-
-    args: Annotated[tuple[Word, ...], Meta(description="Further arguments.")] = ()
-    paths: Annotated[
-        tuple[Path, ...], Meta(description="Files, directories or test ids to run, relative to `cwd`.")
-    ] = ()
-    config: Annotated[
-        Text | UnsetType, Meta(description="A configuration file to use instead of orch23's own empty one.")
-    ] = UNSET
-    plugins: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A plugin's module name.")], ...],
-        Meta(description="Plugins to load; no others are."),
-    ] = ()
-    pythonpath: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A directory.")], ...] | UnsetType,
-        Meta(description="Directories for imports, relative to `cwd`. Default: `cwd` itself."),
-    ] = UNSET
-    expect: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A test id.")], ...],
-        Meta(
-            description="Ids of tests that must have run and passed. Default: all test functions found in the staged "
-            "test files."
-        ),
-    ] = ()
-    trust: Annotated[
-        tuple[Path, ...],
-        Meta(
-            description="Literal files that are trusted: `conftest.py` and configuration files although a model, or a "
-            "stage after one, makes them; modules although they hide one of a library."
-        ),
-    ] = ()
-    report: Annotated[Text | UnsetType, Meta(description="A JSON report to write. It is an output of the stage.")] = (
-        UNSET
-    )
-    must_fail: Annotated[
-        bool,
-        Meta(description="Every test must be collected, and fail: for new tests, run without the code that they test."),
-    ] = False
-
-
-Pytest: TypeAlias = PytestDocument | Annotated[tuple[Word, ...], Meta(description="Arguments only.")]
-
-
-class RenderDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With its template."""
-
-    template: Annotated[Text, Meta(description="A Jinja2 file.")]
-
-
-Render: TypeAlias = Annotated[Text, Meta(description="The template.")] | RenderDocument
-
-
-class ContextDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model is shown beside the inputs."""
-
-    own_outputs: Annotated[bool, Meta(description="Show the stage's last accepted result. Never part of the key.")] = (
-        False
-    )
-    max_files: Annotated[Count, Meta(description="The most files in one request.")] = 10
-    max_bytes: Annotated[Count, Meta(description="The most bytes of files in one request.")] = "200k"
-
-
-class BriefDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the text of a failure is cut for the next attempt."""
-
-    limit: Annotated[Count, Meta(description="Texts up to this length are not cut.")] = 4000
-    head: Annotated[Count, Meta(description="Characters kept of the beginning.")] = 2500
-    tail: Annotated[Count, Meta(description="Characters kept of the end.")] = 1000
-
-
-class OnTruncatedDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What follows an answer that was cut off at `max_tokens`."""
-
-    retries: Annotated[
-        int,
-        Meta(ge=0, le=MOST_TRUNCATED, description=f"Further requests within the attempt, 0 to {MOST_TRUNCATED}."),
-    ] = 0
-    factor: Annotated[
-        int,
-        Meta(ge=2, le=MOST_FACTOR, description=f"How many times more `max_tokens` each has, 2 to {MOST_FACTOR}."),
-    ] = 2
-
-
-class LLMDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ask a model."""
-
-    later = ("samples",)
-
-    provider: Annotated[
-        Text | UnsetType, Meta(description="Who answers: `anthropic`, `openai`, `local`, `command` or `scripted`.")
-    ] = UNSET
-    model: Annotated[Text | UnsetType, Meta(description="The model's name, as the provider calls it.")] = UNSET
-    prompt: Annotated[
-        Text | UnsetType,
-        Meta(
-            description="A Jinja2 file that renders the request. It sees "
-            "`vars item inputs own previous brief attempt schema`."
-        ),
-    ] = UNSET
-    system: Annotated[Text | UnsetType, Meta(description="A Jinja2 file that renders the system text.")] = UNSET
-    returns: Annotated[
-        Literal["files", "json", "text", "code"],
-        Meta(
-            description="The shape of the answer: whole files, JSON, text, or the first fenced block of code. The last "
-            "three make exactly one output."
-        ),
-    ] = "files"
-    schema: Annotated[Text | UnsetType, Meta(description="A JSON schema (draft 7) for `returns: json`.")] = UNSET
-    max_tokens: Annotated[Count, Meta(description="The most tokens of one answer.")] = 32_000
-    on_truncated: Annotated[
-        OnTruncatedDocument | UnsetType,
-        Meta(
-            description="What follows an answer that was cut off at `max_tokens`. Default: what the provider is known "
-            "to need. Never part of the key."
-        ),
-    ] = UNSET
-    effort: Annotated[
-        Text | UnsetType, Meta(description="How hard the model should think, in the provider's words.")
-    ] = UNSET
-    thinking: Annotated[
-        Text | UnsetType, Meta(description="How the model may think aloud, in the provider's words.")
-    ] = UNSET
-    timeout: Annotated[Duration, Meta(description="How long one request may take.")] = "600s"
-    mode: Annotated[
-        Literal["cached", "record", "replay"],
-        Meta(description="cached: use a recorded answer, else ask. record: always ask. replay: never ask."),
-    ] = "cached"
-    transcripts: Annotated[
-        Text | UnsetType, Meta(description="A directory, fit for committing, where answers are recorded.")
-    ] = UNSET
-    context: Annotated[ContextDocument | UnsetType, Meta(description="What the model is shown beside the inputs.")] = (
-        UNSET
-    )
-    brief: Annotated[
-        BriefDocument | UnsetType, Meta(description="How the text of a failure is cut for the next attempt.")
-    ] = UNSET
-    structured_output: Annotated[
-        bool,
-        Meta(
-            description="Whether the form of the answer is sent to the provider as a schema, so that the server holds "
-            "the model to it. Switch it off for a model or a gateway that refuses requests with one; the answer is "
-            "judged as strictly either way."
-        ),
-    ] = True
-    secrets: Annotated[
-        Literal["refuse", "redact"],
-        Meta(
-            description="What is done with a request that holds a secret of this machine. refuse: nothing is sent. "
-            "redact: it is sent without."
-        ),
-    ] = "refuse"
-    base_url: Annotated[
-        Text | UnsetType,
-        Meta(description="The address of a compatible server.", extra_json_schema={"format": "uri"}),
-    ] = UNSET
-    endpoint_alias: Annotated[
-        Text | UnsetType,
-        Meta(description="A name that stands for the address in keys, so that a moved server changes nothing."),
-    ] = UNSET
-    api: Annotated[
-        Literal["responses", "chat"] | UnsetType,
-        Meta(
-            description="The interface that is spoken, where the provider has several. Default: `chat` with a "
-            "`base_url`, else `responses`."
-        ),
-    ] = UNSET
-    command: Annotated[Program | UnsetType, Meta(description="The program to ask, for `provider: command`.")] = UNSET
-    read: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A file or a folder.")], ...],
-        Meta(
-            description="Files and folders that the program of `command` may read, besides itself, its arguments that "
-            "are files of the project, and the system: paths of the project, which it gets as copies, or absolute "
-            "paths and `~/...`."
-        ),
-    ] = ()
-    pass_env: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="A name.")], ...],
-        Meta(
-            description="Names of environment variables that the program of `command` gets, such as its key. It gets "
-            "no others of yours."
-        ),
-    ] = ()
-    network: Annotated[bool, Meta(description="Let the program of `command` use the network.")] = False
-    answers: Annotated[Text | UnsetType, Meta(description="A YAML file of answers, for `provider: scripted`.")] = UNSET
-    seed: Annotated[int | UnsetType, Meta(description="The seed of sampling, where the provider has one.")] = UNSET
-    temperature: Annotated[
-        Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] | UnsetType,
-        Meta(description="The temperature of sampling, where the provider has one."),
-    ] = UNSET
 
 
 # ---- verification -----------------------------------------------------------------------------
@@ -541,9 +286,9 @@ class ForeachDocument(
     name: Annotated[
         str,
         Meta(
-            pattern=r"^(?!vars$)[A-Za-z_][A-Za-z0-9_]*" + _END,
+            pattern=r"^(?!vars$)[A-Za-z_][A-Za-z0-9_]*" + END,
             description="What expressions call the item.",
-            extra_json_schema=_LITERAL,
+            extra_json_schema=LITERAL,
         ),
     ] = "item"
     order: Annotated[
@@ -667,21 +412,13 @@ class DefaultsDocument(CommonDocument, frozen=True, kw_only=True, forbid_unknown
 
     later = ("matrix", "approve", "pinned", "samples")
 
-    llm: Annotated[LLMDocument | UnsetType, Meta(description="Defaults of llm stages.")] = UNSET
-    pytest: Annotated[PytestDocument | UnsetType, Meta(description="Defaults of pytest stages.")] = UNSET
-
 
 class StageDocument(CommonDocument, OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if"}):
-    """A unit of work: exactly one of `llm`, `shell`, `pytest`, `render`, and what it reads and makes."""
+    """A unit of work, but for what it does: `stage_form` adds the keys of kinds of steps."""
 
-    exactly_one = ("llm", "shell", "pytest", "render")
     later = ("matrix", "approve", "pinned", "samples")
 
     desc: Annotated[str, Meta(description="What the stage is for. Never part of the key.")] = ""
-    llm: Annotated[LLMDocument | UnsetType, Meta(description="Ask a model for files, JSON, text or code.")] = UNSET
-    shell: Annotated[Shell | UnsetType, Meta(description="Run a program.")] = UNSET
-    pytest: Annotated[Pytest | UnsetType, Meta(description="Run tests.")] = UNSET
-    render: Annotated[Render | UnsetType, Meta(description="Render a Jinja2 file to the stage's one output.")] = UNSET
     foreach: Annotated[
         ForeachDocument | UnsetType,
         Meta(description="Make one stage an item of a list. Exactly one of `from` and `in`."),
@@ -750,7 +487,7 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         Mapping[
             Annotated[
                 str,
-                Meta(pattern=_NAME, description="a kind of step, or a name made of letters, digits and . _ -"),
+                Meta(pattern=NAME, description="a kind of step, or a name made of letters, digits and . _ -"),
             ],
             Annotated[int, Meta(ge=1, description="How many stages at once, 1 or more.")],
         ]
@@ -765,7 +502,7 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
             Annotated[
                 str,
                 Meta(
-                    pattern="^E[0-9]{1,3}" + _END,
+                    pattern="^E[0-9]{1,3}" + END,
                     description="a diagnostic code or its beginning: E and 1 to 3 digits",
                 ),
             ],
@@ -778,22 +515,33 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         ),
     ] = UNSET
     plugins: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, description="The name of an installed distribution.")], ...],
+        tuple[
+            Annotated[
+                str,
+                Meta(min_length=1, description="The name of an installed distribution.", extra_json_schema=LITERAL),
+            ],
+            ...,
+        ],
         Meta(
+            extra_json_schema=LITERAL,
             description="Installed distributions whose checks (entry points of the group `orch23.checks`) this "
-            "pipeline can name. Their names and versions are part of the keys of the stages that use them."
+            "pipeline can name. Their names and versions are part of the keys of the stages that use them.",
         ),
     ] = ()
 
 
+_StageName: TypeAlias = Annotated[
+    str,
+    Meta(pattern=NAME, description="a name is made of letters, digits and . _ - (at most 64, not dots alone)"),
+]
+
+
 class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline of orch23, version 1."""
+    """A pipeline of orch23, version 1."""  # `pipeline_form` adds the keys of kinds of steps
 
     later = ("include",)
 
-    version: Annotated[
-        Literal[1], Meta(description="The version of the pipeline language.", extra_json_schema=_LITERAL)
-    ]
+    version: Annotated[Literal[1], Meta(description="The version of the pipeline language.", extra_json_schema=LITERAL)]
     name: Annotated[Name | UnsetType, Meta(description="What the pipeline is called. Default: the file's name.")] = (
         UNSET
     )
@@ -802,7 +550,7 @@ class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unkno
             Annotated[
                 str,
                 Meta(
-                    pattern="^[A-Za-z_][A-Za-z0-9_]*" + _END,
+                    pattern="^[A-Za-z_][A-Za-z0-9_]*" + END,
                     description="a name is made of letters, digits and _",
                 ),
             ],
@@ -815,24 +563,66 @@ class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unkno
         DefaultsDocument | UnsetType,
         Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
     ] = UNSET
-    stages: Annotated[
-        Mapping[
-            Annotated[
-                str,
-                Meta(
-                    pattern=_NAME,
-                    description="a name is made of letters, digits and . _ - (at most 64, not dots alone)",
-                ),
-            ],
-            StageDocument,
-        ],
-        Meta(min_length=1, description="The stages, by name."),
+    stages: Annotated[Mapping[_StageName, StageDocument], Meta(min_length=1, description="The stages, by name.")]
+
+
+# ---- kinds of steps ---------------------------------------------------------------------------
+
+
+_annotated: Any = Annotated
+_mapping: Any = Mapping
+
+
+@cache
+def whole_form(plugins: tuple[str, ...] = ()) -> type[PipelineDocument]:
+    """Return the class of all pipelines that have these plugins."""
+    names = tuple(kinds_of(plugins))
+    return pipeline_form(plugins, names, names)
+
+
+@cache
+def pipeline_form(
+    plugins: tuple[str, ...], names: tuple[str, ...], defaults: tuple[str, ...]
+) -> type[PipelineDocument]:
+    """Return the class of pipelines whose stages are of these kinds, with defaults for those."""
+    stages = _annotated[
+        _mapping[_StageName, stage_form(plugins, names)], Meta(min_length=1, description="The stages, by name.")
     ]
+    usual = _annotated[
+        _defaults_form(plugins, defaults) | UnsetType,
+        Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
+    ]
+    fields = [("defaults", usual, UNSET), ("stages", stages)]
+    return _derived("PipelineDocument", fields, PipelineDocument, {"__doc__": PipelineDocument.__doc__})
 
 
-def keys_of(kind: type[Document]) -> tuple[str, ...]:
-    """Return the keys of a class: its own first, then those it inherits."""
-    names = {field.name: field.encode_name for field in fields(kind)}
-    bases = [base for base in kind.__mro__[1:] if issubclass(base, Document)]
-    inherited = {name for base in bases for name in base.__struct_fields__}
-    return tuple(names[name] for name in sorted(names, key=lambda name: name in inherited))
+@cache
+def stage_form(plugins: tuple[str, ...], names: tuple[str, ...]) -> type[StageDocument]:
+    """Return the class of stages that do something of these kinds."""
+    keys = ", ".join(f"`{name}`" for name in names)
+    fields = [
+        (name, _annotated[one.form | UnsetType, Meta(description=one.description)], UNSET)
+        for name in names
+        for one in (language_of(kinds_of(plugins)[name]),)
+    ]
+    doc = f"A unit of work: exactly one of {keys}, and what it reads and makes."
+    return _derived("StageDocument", fields, StageDocument, {"exactly_one": names, "__doc__": doc})
+
+
+@cache
+def _defaults_form(plugins: tuple[str, ...], names: tuple[str, ...]) -> type[DefaultsDocument]:
+    fields = [
+        (name, _annotated[one.defaults | UnsetType, Meta(description=f"Defaults of {name} stages.")], UNSET)
+        for name in names
+        for one in (language_of(kinds_of(plugins)[name]),)
+        if one.defaults is not None
+    ]
+    return _derived("DefaultsDocument", fields, DefaultsDocument, {"__doc__": DefaultsDocument.__doc__})
+
+
+def _derived(name: str, fields: list[Any], base: type[Any], namespace: dict[str, Any]) -> type[Any]:
+    """Return a class of the language with more keys than its base."""
+    whole = {"__module__": __name__, **namespace}
+    return defstruct(
+        name, fields, bases=(base,), namespace=whole, frozen=True, kw_only=True, forbid_unknown_fields=True
+    )

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from orch23.model.fields import Problems, given
 from orch23.model.paths import is_glob, match_any, meets, normal, split_slice
 from orch23.model.pipeline import GlobInput, Input, ListInput, PathInput, SliceInput
 from orch23.resolve.document import InputDocument
-from orch23.resolve.fields import Problems, given
 from orch23.resolve.wild import MARK
 
 

@@ -6,11 +6,11 @@ from typing import Final
 from msgspec import Struct
 
 from orch23.model.digest import Json
+from orch23.model.fields import Problem, normal_path
 from orch23.model.paths import is_glob, match_any, unsafe_reason
 from orch23.model.private import private_reason
 from orch23.model.protected import protected_reason
 from orch23.resolve.expressions import has_expression
-from orch23.resolve.fields import Problem, normal_path
 from orch23.resolve.item_arguments import pytest_fault, template_fault, value_fault
 
 _READ: Final = "read"

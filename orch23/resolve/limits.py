@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from msgspec import UNSET, UnsetType
 
+from orch23.model.fields import Problems, given
 from orch23.model.pipeline import Price, StopConditions
 from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 from orch23.resolve.document import (
@@ -14,7 +15,6 @@ from orch23.resolve.document import (
     SettingsDocument,
     StopConditionsDocument,
 )
-from orch23.resolve.fields import Problems, given
 
 
 def read_run_limits(settings: SettingsDocument, at: Problems) -> StopConditions:

@@ -2,8 +2,8 @@
 
 import re
 
+from orch23.model.fields import Problem, Problems, shown
 from orch23.model.pipeline import Foreach
-from orch23.resolve.fields import Problem, Problems, shown
 from orch23.resolve.wild import Value
 
 EACH, TOGETHER = "each", "together"

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_json
 from orch23.model.llm import Brief, Message, Request
-from orch23.model.pipeline import AUTHOR_FILES, LLMStep, RenderStep, Stage
+from orch23.model.pipeline import Stage
 from orch23.model.strict_json import StrictJsonError, parse
+from orch23.steps.llm.spec import LLMStep
 
 ReadText: TypeAlias = Callable[[], str]
 MAX_PREVIOUS = 20_000
@@ -116,16 +117,16 @@ def texts_digest(step: LLMStep, given: tuple[GivenInput, ...], sources: Sources,
     With an equal digest and equal other aspects of the manifest, the prompt is the same. It can be compared where bytes
     of an input are lost, so that the prompt itself cannot be rendered.
     """
-    paths = [getattr(step, key) for part, key in AUTHOR_FILES if part == "llm"]
+    paths = [getattr(step, key) for key in step.author_keys]
     files = [sources.text(path)[0] if path else None for path in paths]
     return digest_json([*files, dict(variables), [[one.path, one.slice, one.base] for one in given]])
 
 
 def render_template(
-    stage: Stage, step: RenderStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+    stage: Stage, template: str, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
 ) -> tuple[str | None, tuple[Diagnostic, ...]]:
-    """Return the text of a render stage's output, or what is wrong."""
-    return _render(step.template, _names(stage, given, variables, schema=None), sources)
+    """Return the text that a template of a stage makes, or what is wrong."""
+    return _render(template, _names(stage, given, variables, schema=None), sources)
 
 
 def make_request(

@@ -3,15 +3,17 @@
 msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from orch23.model.digest import Json
-from orch23.resolve.document import Document, PipelineDocument
-from orch23.resolve.fields import Problem
+from orch23.model.fields import Problem
+from orch23.model.language import Document
+from orch23.resolve.document import PipelineDocument, pipeline_form
+from orch23.steps.registry import kinds_of
 
 if TYPE_CHECKING:
     from orch23.resolve.complaints import Complaint
@@ -24,23 +26,37 @@ _DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report i
 _Document = TypeVar("_Document", bound=Document)
 
 
-def conforms(tree: Json) -> bool:
+def conforms(tree: Json, plugins: tuple[str, ...] = ()) -> bool:
     """Return whether a parsed pipeline has the form of one. Expressions are taken for values of the right type."""
-    if _converted(tree, PipelineDocument) is not None:
+    form = _form_of(tree, plugins)
+    if _converted(tree, form) is not None:
         return True
     from orch23.resolve.stand_ins import without_expressions  # noqa: PLC0415 - few pipelines need it
 
-    return _converted(without_expressions(tree, PipelineDocument), PipelineDocument) is not None
+    return _converted(without_expressions(tree, form), form) is not None
 
 
-def form_errors(tree: Json) -> "tuple[Complaint, ...]":
+def _form_of(tree: Json, plugins: tuple[str, ...]) -> type[PipelineDocument]:
+    """Return the class of a pipeline, with the kinds of steps that occur in it; others are not loaded."""
+    whole = tree if isinstance(tree, Mapping) else {}
+    stages, defaults = whole.get("stages"), whole.get("defaults")
+    bodies = stages.values() if isinstance(stages, Mapping) else ()
+    keys = {key for body in bodies if isinstance(body, Mapping) for key in body}
+    kinds = kinds_of(plugins)
+    usual = defaults if isinstance(defaults, Mapping) else ()
+    return pipeline_form(
+        plugins, tuple(name for name in kinds if name in keys), tuple(name for name in kinds if name in usual)
+    )
+
+
+def form_errors(tree: Json, plugins: tuple[str, ...] = ()) -> "tuple[Complaint, ...]":
     """Return what is wrong with the form of a parsed pipeline, whose expressions are not evaluated yet."""
-    if conforms(tree):
+    if conforms(tree, plugins):
         return ()
     from orch23.resolve.complaints import Complaint, own_complaints  # noqa: PLC0415 - jsonschema, where it is needed
     from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
 
-    return own_complaints(tree, relaxed_schema()) or (Complaint("", None, "E811", *_DISAGREE),)
+    return own_complaints(tree, relaxed_schema(plugins)) or (Complaint("", None, "E811", *_DISAGREE),)
 
 
 def read_document(

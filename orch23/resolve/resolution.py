@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, Json, digest_bytes, digest_json
+from orch23.model.facts import Facts
 from orch23.model.manifest import ACTION_FORMAT, Manifest, core_of, key_of
 from orch23.model.paths import match_any
 from orch23.model.pipeline import (
@@ -20,40 +21,23 @@ from orch23.model.pipeline import (
     GlobInput,
     Input,
     ListInput,
-    LLMStep,
     PathInput,
-    PytestStep,
-    RenderStep,
-    ShellStep,
     SliceInput,
     Stage,
-    Step,
-    VerifyStep,
 )
 from orch23.model.private import private_reason
+from orch23.model.step import ProcessStep, VerifyStep
 from orch23.resolve import prompts
 from orch23.resolve.acceptance import steps_of, with_commands
 from orch23.resolve.partial_files import compose
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.slices import Slice, SliceError, YamlReader, take
 from orch23.resolve.tree import Tree
+from orch23.steps.llm.spec import LLMStep
 
 _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 
 _SHOWN_INPUTS = 10  # of those that are too many; the rest is counted
-
-
-class Facts(Struct, frozen=True, kw_only=True):
-    """What is true of the machine and of the providers, looked up before resolving."""
-
-    python: str = ""
-    pytest: str = ""
-    interpreter: str = ""
-    tools: Mapping[str, str] = field(default_factory=dict)
-    endpoint: str = ""
-    api: str = ""
-    params: Mapping[str, Json] = field(default_factory=dict)
-    checks: Mapping[str, int | str] = field(default_factory=dict)
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -128,16 +112,16 @@ def resolve_stage(
     stage: Stage, tree: Tree, facts: Facts, sources: Sources, *, variables: Mapping[str, Json], read_yaml: YamlReader
 ) -> Resolved:
     """Return the stage with its manifest. What is wrong with its inputs is in `broken`, and then it must not run."""
-    asks = isinstance(stage.step, LLMStep)
-    shows = asks or isinstance(stage.step, RenderStep)
+    step = stage.step
+    asks = step.asks_model
+    shows = asks or bool(step.renders)
     inputs = _gather(stage.inputs, _Shown(tree) if asks else tree, read_yaml, prefix="", given=shows)
     verify = _gather(stage.verify.inputs, tree, read_yaml, prefix="verify.", given=False)
     base = dict(sorted(tree.versions().items())) if stage.chain else {}
     if asks:
         base = {path: entry for path, entry in base.items() if path in stage.outputs or not private_reason(path)}
     given = [*inputs.given, *_given_base(base, inputs.files, tree)]
-    runs = isinstance(stage.step, ShellStep | PytestStep)
-    parts, keys = _parts(inputs.slices if runs else {}, inputs.files, prefix="")
+    parts, keys = _parts(inputs.slices if step.starts_processes else {}, inputs.files, prefix="")
     both = _joined(inputs.slices, verify.slices) if _is_verified_on_files(stage) else {}
     verify_parts, verify_keys = _parts(both, {**inputs.files, **verify.files}, prefix="verify.")
     stage, refused = with_commands(stage, {(one.path, one.slice): one.text for one in verify.given if one.slice})
@@ -148,29 +132,25 @@ def resolve_stage(
     broken = [*inputs.broken, *verify.broken, *refused]
     rendered = None
     texts = ""
-    match stage.step:
-        case LLMStep() as step:
-            prompt, system, problems = prompts.key_texts(stage, step, tuple(given), sources, variables)
-            aspects["prompt"] = digest_bytes(prompt.encode()).sha256
-            aspects["system"] = digest_bytes(system.encode()).sha256
-            texts = prompts.texts_digest(step, tuple(given), sources, variables)
-            broken += problems
-            broken += _context_limits(stage.name, step, given)
-            if step.schema is not None:
-                text, problem = sources.text(step.schema)
-                aspects["schema"] = digest_bytes((text or "").encode()).sha256
-                broken += [problem] if problem else []
-            if step.answers is not None:
-                aspects["answers"] = _answers_aspect(stage, step.answers, sources, read_yaml)
-        case RenderStep() as step:
-            text_or_none, problems = prompts.render_template(stage, step, tuple(given), sources, variables)
-            broken += problems
-            rendered = (text_or_none or "").encode()
-            aspects["prompt"] = digest_bytes(rendered).sha256
-        case ShellStep() | PytestStep():
-            pass
-        case _ as never:
-            assert_never(never)
+    if isinstance(step, LLMStep):
+        prompt, system, problems = prompts.key_texts(stage, step, tuple(given), sources, variables)
+        aspects["prompt"] = digest_bytes(prompt.encode()).sha256
+        aspects["system"] = digest_bytes(system.encode()).sha256
+        texts = prompts.texts_digest(step, tuple(given), sources, variables)
+        broken += problems
+        broken += _context_limits(stage.name, step, given)
+        if step.schema is not None:
+            text, problem = sources.text(step.schema)
+            aspects["schema"] = digest_bytes((text or "").encode()).sha256
+            broken += [problem] if problem else []
+        if step.answers is not None:
+            aspects["answers"] = _answers_aspect(stage, step.answers, sources, read_yaml)
+    elif step.renders:
+        template = getattr(step, step.renders)
+        text_or_none, problems = prompts.render_template(stage, template, tuple(given), sources, variables)
+        broken += problems
+        rendered = (text_or_none or "").encode()
+        aspects["prompt"] = digest_bytes(rendered).sha256
     manifest = dict(sorted((a, v) for a, v in aspects.items() if v is not None))
     return Resolved(
         stage=stage,
@@ -205,8 +185,8 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "item": stage.item.value if stage.item else None,
         "salt": stage.salt,
     }
-    aspects |= _step_aspects(stage.step, facts)
-    if isinstance(stage.step, LLMStep) and stage.retry.escalate:
+    aspects |= stage.step.aspects(facts)
+    if stage.retry.escalate:
         aspects["model"] = stage.retry.escalate[0]  # that is who is asked first; llm.model is never
     aspects |= {f"env:{name}": value for name, value in stage.env.items()}
     aspects |= {f"tool:{name}": identity for name, identity in facts.tools.items()}
@@ -216,87 +196,37 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         processes = processes_of(stage)
         if processes:
             aspects["verify.python"] = facts.python
-        if any(isinstance(step, PytestStep) for step in processes):
+        if any(step.kind == "pytest" for step in processes):
             aspects["verify.pytest"] = facts.pytest
     if stage.ensures:
         aspects["ensures"] = [f"{c.kind}:{c.path}" for c in stage.ensures]
     return aspects
 
 
-def processes_of(stage: Stage) -> tuple[ShellStep | PytestStep, ...]:
+def processes_of(stage: Stage) -> tuple[ProcessStep, ...]:
     """Return the processes of a stage's verification, with those that commands stand for."""
-    found: list[ShellStep | PytestStep] = []
+    found: list[ProcessStep] = []
     for step in stage.verify.steps:
-        if isinstance(step, ShellStep | PytestStep):
+        if isinstance(step, ProcessStep):
             found.append(step)
         elif isinstance(step, CommandsStep):
             found += steps_of(step)
     return tuple(found)
 
 
-def _step_aspects(step: Step, facts: Facts) -> dict[str, Json]:
-    match step:
-        case LLMStep():
-            return {
-                "kind": "llm",
-                "provider": step.provider,
-                "model": step.model,
-                "endpoint": facts.endpoint,
-                "api": facts.api or None,
-                "params": dict(facts.params),
-                "returns": step.returns,
-                "context": [step.max_files, step.max_bytes],
-            }
-        case ShellStep():
-            command: Json = step.command if isinstance(step.command, str) else list(step.command)
-            return {"kind": "shell", "command": command, "python": facts.python}
-        case PytestStep():
-            return {
-                "kind": "pytest",
-                "command": _pytest_aspect(step),
-                "python": facts.python,
-                "pytest": facts.pytest,
-            }
-        case RenderStep():
-            return {"kind": "render"}
-        case _ as never:
-            assert_never(never)
-
-
-def _pytest_aspect(step: PytestStep) -> Json:
-    return {
-        "args": list(step.args),
-        "paths": list(step.paths),
-        "config": step.config,
-        "plugins": list(step.plugins),
-        "pythonpath": list(step.pythonpath),
-        "expect": list(step.expect),
-        "trust": list(step.trust),
-        "report": step.report,
-        **({"must_fail": True} if step.must_fail else {}),  # keys of before there was this one stay as they are
-    }
-
-
-def _command_aspect(step: ShellStep | PytestStep) -> Json:
-    if isinstance(step, PytestStep):
-        return ["pytest", *step.args, *step.paths]
-    return step.command if isinstance(step.command, str) else list(step.command)
-
-
 def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
     match step:
         case CheckStep():
             return {"check": step.name, "with": dict(step.options), "revision": facts.checks.get(step.name)}
-        case ShellStep():
-            return {"shell": step.command if isinstance(step.command, str) else list(step.command)}
-        case PytestStep():
-            return {"pytest": _pytest_aspect(step)}
+        case ProcessStep():
+            return {step.kind: step.declared}
         case EnsuresStep():
             return {"ensures": [f"{c.kind}:{c.path}" for c in step.conditions]}
         case CommandsStep():
-            return {"commands": [_command_aspect(one) for one in steps_of(step)]}
-        case _ as never:
-            assert_never(never)
+            return {"commands": [one.words for one in steps_of(step)]}
+        case _:
+            message = f"BUG: {step} verifies nothing"
+            raise TypeError(message)
 
 
 def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, prefix: str, given: bool) -> _Gathered:

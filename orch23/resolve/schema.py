@@ -11,7 +11,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 
 import msgspec
 
-from orch23.resolve.document import Document, PipelineDocument, keys_of
+from orch23.model.language import Document, keys_of
+from orch23.resolve.document import whole_form
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -23,56 +24,66 @@ _BELOW: Final = ("items", "additionalProperties")
 
 
 @functools.cache
-def schema() -> Schema:
-    """Return the schema of pipelines whose expressions are evaluated, draft 7. It is shared: do not change it."""
+def schema(plugins: tuple[str, ...] = ()) -> Schema:
+    """Return the schema of pipelines whose expressions are evaluated, draft 7. It is shared: do not change it.
+
+    `plugins` add kinds of steps to it.
+    """
+    found = _definitions(whole_form(plugins))
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "orch23 pipeline",
-        **_definitions()["pipeline"],
-        "definitions": {name: node for name, node in _definitions().items() if name != "pipeline"},
+        **found["pipeline"],
+        "definitions": {name: node for name, node in found.items() if name != "pipeline"},
     }
 
 
 @functools.cache
-def published_schema() -> Schema:
+def published_schema(plugins: tuple[str, ...] = ()) -> Schema:
     """Return the schema of pipeline files for editors: where a scalar or list may be, an expression may be too."""
-    whole = schema()
+    whole = schema(plugins)
     out = _relaxed(whole, whole, _or_expression)
     out["definitions"] = {name: _relaxed(node, whole, _or_expression) for name, node in whole["definitions"].items()}
     return out
 
 
 @functools.cache
-def relaxed_schema() -> Schema:
+def relaxed_schema(plugins: tuple[str, ...] = ()) -> Schema:
     """Return the same rules without references, in the form that messages are made from.
 
     `if` and `else` say of a value that is no expression what it should be, and nothing of expressions.
     """
-    return _relaxed(_inlined(schema(), schema()), schema(), _unless_expression)
+    whole = schema(plugins)
+    return _relaxed(_inlined(whole, whole), whole, _unless_expression)
 
 
 @functools.cache
 def schema_of(kind: type[Document]) -> Schema:
     """Return the schema of one class, without references, for values whose expressions are evaluated."""
-    return _inlined(_definitions().get(_name(kind)) or _definitions(kind)[_name(kind)], schema())
+    found = _definitions(kind)
+    return _inlined(found[_name(kind)], {"definitions": found})
 
 
 # ---- from msgspec's draft to draft 7 ----------------------------------------------------------
 
 
 @functools.cache
-def _definitions(root: type[Document] = PipelineDocument) -> Mapping[str, Schema]:
-    """Return the schema of every class, by its name in the schema."""
+def _definitions(root: type[Document]) -> Mapping[str, Schema]:
+    """Return the schema of a class and of every class below it, by their names in the schema."""
     _, components = msgspec.json.schema_components([root], ref_template="#/definitions/{name}")
-    classes = {one.__name__: one for one in _classes(Document)}
+    classes = {one.__name__: one for one in _classes(root)}
     found = {_name(classes[name]): _of_class(classes[name], node) for name, node in components.items()}
     return dict(sorted(found.items()))
 
 
-def _classes(owner: type[Document]) -> Iterator[type[Document]]:
-    for one in owner.__subclasses__():
-        yield one
-        yield from _classes(one)
+def _classes(hint: Any) -> Iterator[type[Document]]:
+    """Give the classes that a type is, or is made of."""
+    if isinstance(hint, type) and issubclass(hint, Document):
+        yield hint
+        for below in get_type_hints(hint, include_extras=True).values():
+            yield from _classes(below)
+    for part in get_args(hint):
+        yield from _classes(part)
 
 
 def _name(kind: type) -> str:

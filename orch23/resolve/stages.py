@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
+from orch23.model.fields import Problem, Problems, given, normal_path
 from orch23.model.paths import match, match_any
 from orch23.model.pipeline import (
     DEFAULT_RETRY_WHEN,
@@ -18,29 +19,30 @@ from orch23.model.pipeline import (
     Fence,
     ForeachStage,
     Item,
-    LLMStep,
     PathInput,
-    PytestStep,
-    RenderStep,
     Retry,
     SkippedStage,
     SliceInput,
     Stage,
-    Step,
 )
 from orch23.model.protected import sealed_reason
-from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument
+from orch23.model.step import Step
+from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, stage_form
 from orch23.resolve.expressions import render_watched
-from orch23.resolve.fields import Problem, Problems, given, normal_path
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.limits import read_stage_limits, read_step_limits
 from orch23.resolve.promotion import kept_alone, label, read_group
 from orch23.resolve.reading import beside, read_document
 from orch23.resolve.steps import read_conditions, read_step, read_verify
+from orch23.steps.registry import kinds_of
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
 _STEERING = re.compile(r"LD_.*|PYTEST_.*|GIT_.*|PYTHONSTARTUP|PYTHONHOME|SSH_AUTH_SOCK|BASH_ENV|ENV|PATH|HOME|TMPDIR")
+
+
+class _NoStep(Step, Struct, frozen=True):
+    """Stands for what a stage does where that is missing or broken."""
 
 
 class Built(Struct, frozen=True):
@@ -61,24 +63,29 @@ def make_stage(
     item: Item | None = None,
     chain: ChainLink | None = None,
     unknown: Container[str] = (),
+    plugins: tuple[str, ...] = (),
 ) -> Built:
     """Check and convert the body of one stage, defaults merged and expressions evaluated.
 
     A single llm stage without a `chain` is a chain of one. An item is named `stage@key`; problems name the stage.
-    Nodes whose value depends on an item are `unknown`: nothing is said about their types.
+    Nodes whose value depends on an item are `unknown`: nothing is said about their types. `plugins` are those of the
+    pipeline.
     """
     at = Problems(f"stages/{name.partition('@')[0]}")
-    document, wrong = read_document(body, StageDocument, at.path, unknown)
+    kinds = tuple(kinds_of(plugins))
+    named = tuple(kind for kind in kinds if kind in body)
+    form = stage_form(plugins, named if len(named) == 1 else kinds)
+    document, wrong = read_document(body, form, at.path, unknown)
     if document is None:
         return Built(None, tuple(wrong))
-    step = read_step(document, at)
+    step = read_step(document, plugins, at)
     inputs = read_inputs(document.inputs, at.below("inputs"))
     outputs = _outputs(document.outputs, step, at)
     fence = _fence(document, outputs, at)
     group = read_group(document.promote, at)
     stage = Stage(
         name=name,
-        step=step if step is not None else RenderStep(""),  # never seen: without a step there is an error
+        step=step if step is not None else _NoStep(),  # never seen: without a step there is an error
         desc=document.desc,
         needs=document.needs,
         inputs=inputs,
@@ -104,7 +111,7 @@ def make_stage(
         promote=group,
         item=item,
         stop=read_stage_limits(document.stop_conditions, at.below("stop_conditions")),
-        chain=chain if chain is not None or not isinstance(step, LLMStep) else ChainLink(chain=name, index=0),
+        chain=chain if chain is not None or step is None or not step.asks_model else ChainLink(chain=name, index=0),
     )
     holds = at.condition("if", document.if_)
     if not wrong:
@@ -183,7 +190,8 @@ def _render_item(
         problems += item_faults(body, rendered.watched, f"stages/{stage.name}")
     if problems:
         return Built(None, tuple(_unmoved(problems, rendered.moved)))
-    built = make_stage(f"{stage.name}@{key}", body, item=Item(key=key, name=name, value=value), chain=link)
+    item = Item(key=key, name=name, value=value)
+    built = make_stage(f"{stage.name}@{key}", body, item=item, chain=link, plugins=stage.plugins)
     errors = tuple(problem for problem in built.problems if problem.severity is Severity.ERROR)
     alone = kept_alone(label(stage.foreach, stage.promote), body.get("on_failure"), f"stages/{stage.name}")
     if alone is not None:
@@ -211,7 +219,7 @@ def written_at(path: str, moved: Mapping[str, str]) -> str:
 
 
 def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str, ...]:
-    """Return the outputs; the report of a pytest stage is one of them without being listed."""
+    """Return the outputs; what a step itself names is one of them without being listed."""
     found: dict[str, None] = {}
     for number, text in enumerate(texts):
         path = at.path_at(f"outputs/{number}", text, "place")
@@ -220,8 +228,7 @@ def _outputs(texts: Sequence[str], step: Step | None, at: Problems) -> tuple[str
         if path in found:
             at.add(f"outputs/{number}", "E853", f"the output `{path}` is listed twice", "remove one")
         found[path] = None
-    if isinstance(step, PytestStep) and step.report is not None:
-        found[step.report] = None
+    found |= dict.fromkeys(step.named_outputs if step is not None else ())
     return tuple(found)
 
 
@@ -256,20 +263,8 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
                 message = f"the output `{path}` is under `protect` (`{pattern}`)"
                 at.add(place, "E852", message, "remove one of the two")
                 break
-    single = len(outputs) == 1 and not outputs[0].endswith("/")
-    hint = f"it has {len(outputs)}; name exactly one literal file under `outputs`"
-    match step:
-        case RenderStep() if not single:
-            at.add("outputs" if outputs else "", "E855", "a render stage makes exactly one file", hint)
-        case LLMStep(returns="files"):
-            if not fence.write:
-                way = "add `outputs`, or `allowed_paths.write`"
-                at.add("", "E855", "an llm stage that returns files has nowhere to write", way)
-        case LLMStep(returns=returns) if not single:
-            message = f"an llm stage with `returns: {returns}` makes exactly one file"
-            at.add("outputs" if outputs else "", "E855", message, hint)
-        case _:
-            pass
+    if step is not None:
+        step.check_outputs(outputs, fence.write, at)
 
 
 def _check_sealed(document: StageDocument, outputs: tuple[str, ...], fence: Fence, at: Problems) -> None:
@@ -285,7 +280,7 @@ def _check_sealed(document: StageDocument, outputs: tuple[str, ...], fence: Fenc
 
 def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> None:
     """Report a stage that reads what it writes; an llm stage may: its inputs are the versions before it."""
-    if isinstance(stage.step, LLMStep):
+    if stage.step.asks_model:
         return
     for value in stage.inputs:
         if isinstance(value, PathInput | SliceInput):
@@ -323,7 +318,7 @@ def _retry(value: int | RetryDocument, step: Step | None, at: Problems) -> Retry
         return Retry(max=_clamped("retry", value, at))
     below = at.below("retry")
     for key, is_given in (("prompt", value.prompt is not UNSET), ("escalate", bool(value.escalate))):
-        if is_given and step is not None and not isinstance(step, LLMStep):
+        if is_given and step is not None and not step.asks_model:
             below.add(key, "E856", f"`retry.{key}` is for llm stages", "remove it")
     return Retry(
         max=_clamped("max", value.max, below),

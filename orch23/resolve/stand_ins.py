@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, inspect
 
 from orch23.model.digest import Json
-from orch23.resolve.document import Document
+from orch23.model.language import Document
 from orch23.resolve.wild import MARK
 
 _Kind: TypeAlias = Any  # a type of msgspec.inspect; their base class has no fields

@@ -3,34 +3,34 @@
 from collections.abc import Collection, Iterator
 
 from orch23.model.paths import is_glob, normal, static_prefix
-from orch23.model.pipeline import PytestStep, ShellStep, Stage
+from orch23.model.pipeline import Stage
+from orch23.model.step import ProcessStep
 
 _ELSEWHERE = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis", ".coverage"})
 """Caches that are redirected below TMPDIR, or that are not written at all. A `__pycache__` that the code under test
 may write would let it replace the compiled form of a test."""
 
-_OF_PYTEST = ".pytest_cache"
 _CODE = (".py", ".pyc", ".so")
 
 
 def writable_paths(
-    stage: Stage, step: ShellStep | PytestStep, inputs: Collection[str], *, verifies: bool
+    stage: Stage, step: ProcessStep, inputs: Collection[str], *, verifies: bool
 ) -> tuple[str, ...] | None:
     """Return what a step may write besides TMPDIR and HOME: a folder ends with `/`, everything else is a file.
 
-    None where it may write its whole tree: a shell step that makes outputs. A pytest step may write the outputs of its
+    None where it may write its whole tree: a step that makes outputs. One that judges may write the outputs of its
     stage where it is the stage's own step and not one of `verify`.
     """
-    if isinstance(step, ShellStep) and not verifies:
+    if not (step.judges or verifies):
         return None
     found = set(_scratch(stage, step, inputs))
-    if isinstance(step, PytestStep) and not verifies:
-        patterns = {*stage.outputs, *stage.fence.write} - {step.report}
+    if not verifies:
+        patterns = {*stage.outputs, *stage.fence.write} - {*step.named_outputs}
         found |= {path for one in patterns if (path := _output(one, inputs))}
     return tuple(sorted(found))
 
 
-def _scratch(stage: Stage, step: ShellStep | PytestStep, inputs: Collection[str]) -> Iterator[str]:
+def _scratch(stage: Stage, step: ProcessStep, inputs: Collection[str]) -> Iterator[str]:
     """Give what `scratch` names literally. A name without a `/` is meant where the step works.
 
     Nothing that is, holds or lies in a staged file of Python: `scratch` may say what an item says.
@@ -38,7 +38,7 @@ def _scratch(stage: Stage, step: ShellStep | PytestStep, inputs: Collection[str]
     for pattern in stage.scratch:
         bare = pattern.removesuffix("**").rstrip("/").removeprefix("./")
         name = bare.rpartition("/")[2]
-        if name in _ELSEWHERE or (name == _OF_PYTEST and isinstance(step, PytestStep)):
+        if name in _ELSEWHERE or name in step.caches:
             continue
         if is_glob(bare):
             path = static_prefix(bare)

@@ -61,7 +61,13 @@ class Compiled:
 def _version(folders: Iterable[str]) -> bytes:
     """Return what is another one if the code in some folders is: another code may make other values."""
     stamps = []
-    for folder in folders:
-        with os.scandir(_PROGRAM / folder) as entries:
-            stamps += [(one.path, (found := one.stat()).st_mtime_ns, found.st_size) for one in entries if one.is_file()]
+    left = [str(_PROGRAM / folder) for folder in folders]
+    while left:
+        with os.scandir(left.pop()) as entries:
+            for one in entries:
+                if not one.is_dir():
+                    found = one.stat()
+                    stamps.append((one.path, found.st_mtime_ns, found.st_size))
+                elif one.name != "__pycache__":
+                    left.append(one.path)
     return hashlib.sha256(repr(sorted(stamps)).encode("utf-8", "surrogateescape")).digest()

@@ -262,8 +262,8 @@ def open_store(root: Path, meter: Meter = silent, contents: ContentStore | None 
         sources=Sources(used, workspace, meter),
         promoter=Promoter(root, place / "promote.json", used, meter),
         index=index,
-        pipelines=Compiled(index, "pipelines", ("load", "model", "resolve", "checks")),
-        plans=Compiled(index, "plans", ("plan", "model")),
+        pipelines=Compiled(index, "pipelines", ("load", "model", "resolve", "checks", "steps")),
+        plans=Compiled(index, "plans", ("plan", "model", "steps")),
         is_strange=is_strange,
     )
 

@@ -1,6 +1,7 @@
 """Pipelines, prompts and data with one mistake each."""
 
 import json
+import sys
 from collections.abc import Mapping
 
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
@@ -112,6 +113,22 @@ def var_that_is_not_declared(project: Project) -> set[str]:
     """Set a var that the pipeline does not have."""
     project.write({"pipeline.yaml": S + OK})
     return shown(project.run("plan", "--set", "nobody=1"))
+
+
+@TRIGGERS.of("E845")
+def plugin_that_cannot_be_loaded(project: Project) -> set[str]:
+    """Name a plugin whose check is in a module that is not there."""
+    site = project.root.parent / "site"
+    info = site / "acme_broken-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[orch23.checks]\nbroken = acme_nowhere:CHECK\n")
+    project.write({"pipeline.yaml": "plugins: [acme-broken]\n" + S + OK + "    verify: [{check: broken}]\n"})
+    sys.path.insert(0, str(site))
+    try:
+        return shown(project.run("plan"))
+    finally:
+        sys.path.remove(str(site))
 
 
 @TRIGGERS.of("E860")

@@ -9,10 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 from orch23.model.llm import Message, Request
-from orch23.model.pipeline import LLMStep
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.faults import TransportError
 from orch23.providers.registry import make
+from orch23.steps.llm.spec import LLMStep
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
 from tests.catalogue.server import Reply, Replying, chat, document, error, replying
 from tests.doubles import CONSENT

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orch23.engine.plugins import CHECKS_GROUP, Checks, checks_of
+from orch23.checks.registry import GROUP as CHECKS_GROUP
+from orch23.checks.registry import checks_of, revision_of
+from orch23.model.errors import ConfigurationError
+from orch23.model.plugins import not_installed
 from tests.project import Project, decisions
 
 CODE = """\
@@ -117,17 +120,18 @@ def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path, monkeypatch: pyt
     with zipfile.ZipFile(wheel(tmp_path, "2.0")) as archive:
         archive.extractall(tmp_path / "site")
     monkeypatch.syspath_prepend(tmp_path / "site")
-    checks = Checks(("acme-checks", "no-such-distribution"))
-    assert checks.missing == ("no-such-distribution",)
+    names = ("acme-checks", "no-such-distribution")
+    checks = checks_of(names)
+    assert not_installed(names) == ("no-such-distribution",)
     assert "no_word" in checks
     assert "json_schema" in checks
     assert "other" not in checks
     assert [name for name in checks if name not in checks_of(())] == ["no_word", "odd"]
-    assert (checks["no_word"].name, checks.revision("no_word")) == ("no_word", "acme-checks 2.0, revision 3")
-    assert checks.revision("json_schema") == 1
+    assert (checks["no_word"].name, revision_of(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
+    assert revision_of(checks, "json_schema") == 1
     with pytest.raises(KeyError):
         checks["other"]
-    with pytest.raises(TypeError, match="odd of a plugin is no check"):
+    with pytest.raises(ConfigurationError, match=r"`odd` of acme-checks 2.0 \(entry points orch23.checks\) is none: 5"):
         checks["odd"]
 
 

@@ -12,9 +12,10 @@ from orch23.execute.reporter import reporter_files
 from orch23.execute.rooms import Rooms
 from orch23.model.action import Action, ActionResult, Completed
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.pipeline import DEFAULT_SCRATCH, PytestStep, Stage
-from orch23.resolve.commands import pytest_command
+from orch23.model.pipeline import DEFAULT_SCRATCH, Stage
 from orch23.resolve.writable import writable_paths
+from orch23.steps.pytest.command import pytest_command
+from orch23.steps.pytest.spec import PytestStep
 from tests.doubles import memory
 
 

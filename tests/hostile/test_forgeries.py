@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.pipeline import PytestStep
+from orch23.steps.pytest.spec import PytestStep
 from tests.hostile.forgeries import ALWAYS_TRIED, CONFINED, FORGERIES, GREEN, NOT_SEEN
 from tests.hostile.judging import Judge
 from tests.sandbox.probe import launcher

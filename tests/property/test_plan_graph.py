@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.paths import meets
-from orch23.model.pipeline import ChainLink, Fence, GlobInput, Input, ListInput, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import ChainLink, Fence, GlobInput, Input, ListInput, PathInput, Pipeline, Stage
 from orch23.plan.graph import build_plan
 from orch23.plan.select import Selection
 from orch23.plan.writers import Writers
+from orch23.steps.shell.spec import ShellStep
 
 PATHS = ("a", "b", "d/a", "d/b", "d/e/a")
 PATTERNS = (*PATHS, "d/", "d/*", "d/**", "**/a", "d/e/", "*")

@@ -9,7 +9,8 @@ import pytest
 from orch23.decide import proposal_codes as codes
 from orch23.decide.proposal import judge_answer
 from orch23.model.llm import Judgement, Proposal, Refused
-from orch23.model.pipeline import Fence, LLMStep
+from orch23.model.pipeline import Fence
+from orch23.steps.llm.spec import LLMStep
 from tests.corpus.reading import ANSWERS, HIDDEN, Answer, answers, workspace
 
 FENCE = Fence(("ws/src/", "ws/docs/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old_*.py",))

@@ -13,7 +13,8 @@ from orch23.decide.proposal import judge_answer
 from orch23.decide.protected import admits, is_protected
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Proposal, Refused
-from orch23.model.pipeline import Fence, LLMStep
+from orch23.model.pipeline import Fence
+from orch23.steps.llm.spec import LLMStep
 
 FENCE = Fence(("ws/src/", "ws/README.md"), protect=("ws/src/locked.py",), delete=("ws/src/old*.py",))
 

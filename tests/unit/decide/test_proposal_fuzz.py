@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from orch23.decide.proposal import judge_answer
 from orch23.model.llm import Judgement, Proposal, Refused
-from orch23.model.pipeline import Fence, LLMStep
+from orch23.model.pipeline import Fence
+from orch23.steps.llm.spec import LLMStep
 
 BASE: Mapping[str, str] = {
     "ws/src/a.py": "def f():\n    return 1\n",

@@ -11,19 +11,11 @@ from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Mayb
 from orch23.model.digest import Json
 from orch23.model.estimate import Calls
 from orch23.model.llm import Exchange, Message, Request, Usage
-from orch23.model.pipeline import (
-    Foreach,
-    ForeachStage,
-    LLMStep,
-    OnTruncated,
-    Price,
-    Retry,
-    ShellStep,
-    Stage,
-    StopConditions,
-)
+from orch23.model.pipeline import Foreach, ForeachStage, Price, Retry, Stage, StopConditions
 from orch23.model.record import Record
 from orch23.providers.prices import Prices, Tariff, worst_case
+from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.shell.spec import ShellStep
 from orch23.store.past import Past
 
 ZERO = Decimal(0)

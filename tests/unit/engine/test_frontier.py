@@ -1,9 +1,10 @@
 """What is ready, in the order of the plan, whatever is told how often."""
 
 from orch23.engine.frontier import Frontier
-from orch23.model.pipeline import Fence, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Fence, PathInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import build_plan
+from orch23.steps.shell.spec import ShellStep
 
 
 def plan_of(*stages: Stage) -> Plan:

@@ -20,10 +20,12 @@ from orch23.engine.guarding import (
 )
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_bytes
+from orch23.model.facts import Facts
 from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
-from orch23.model.pipeline import LLMStep, Retry, Stage
+from orch23.model.pipeline import Retry, Stage
 from orch23.resolve.prompts import GivenInput, Round, make_request
-from orch23.resolve.resolution import Facts, Resolved
+from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
 
 KEY = "abcd-1234-efgh-5678"
 SECRETS = Secrets({"MY_KEY": KEY})

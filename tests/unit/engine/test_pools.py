@@ -1,7 +1,9 @@
 """Who is let in when: jobs, pools, and the stages that only wait."""
 
 from orch23.engine.pools import Pools
-from orch23.model.pipeline import LLMStep, ShellStep, Stage
+from orch23.model.pipeline import Stage
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.shell.spec import ShellStep
 
 LLM = LLMStep(provider="command", model="m", prompt="p")
 SHELL = ShellStep(command=("true",))

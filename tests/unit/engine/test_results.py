@@ -15,10 +15,11 @@ from orch23.engine.walk import Walk
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
 from orch23.model.event import Event, StageFinished, StageHeld
-from orch23.model.pipeline import Fence, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Fence, PathInput, Pipeline, Stage
 from orch23.model.record import Record
 from orch23.model.stage_status import TRANSITIONS, StageStatus, moved
 from orch23.plan.graph import build_plan
+from orch23.steps.shell.spec import ShellStep
 from orch23.store.promote import Promoted
 from tests.doubles import FakeClock
 

@@ -8,11 +8,12 @@ from orch23.engine.appraise import Appraised, Appraiser
 from orch23.engine.walk import Walk
 from orch23.model.decision import Decision, Edited, Fresh, Run
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.pipeline import Fence, Foreach, ForeachStage, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Fence, Foreach, ForeachStage, PathInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.plan.graph import build_plan
 from orch23.plan.select import EVERYTHING, Selection
+from orch23.steps.shell.spec import ShellStep
 
 
 def stage(name: str, *reads: str) -> Stage:

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from orch23.engine.world import StageTree, World
 from orch23.model.digest import FileEntry, digest_bytes, git_blob_id
 from orch23.model.errors import MissingBytesError
-from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage
 from orch23.model.record import LockFile, Record
 from orch23.plan.graph import build_plan
+from orch23.steps.shell.spec import ShellStep
 from orch23.store.opening import open_store
 
 

@@ -18,7 +18,8 @@ from orch23.execute.interpreters import (
 )
 from orch23.model.action import Interpreter
 from orch23.model.errors import ConfigurationError, ExitCode
-from orch23.model.pipeline import ShellStep, Stage
+from orch23.model.pipeline import Stage
+from orch23.steps.shell.spec import ShellStep
 
 
 def program(path: Path) -> Path:

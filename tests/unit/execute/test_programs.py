@@ -22,11 +22,11 @@ from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConsentError, ProviderError, SafetyError
 from orch23.model.llm import Message, Request
-from orch23.model.pipeline import LLMStep
 from orch23.providers import codes
 from orch23.providers.adapter import Setting
 from orch23.providers.command import MAX_ANSWER_BYTES, Command, program_of
 from orch23.providers.faults import redacting
+from orch23.steps.llm.spec import LLMStep
 from orch23.store.contents import Contents
 from orch23.store.sources import Sources
 from orch23.store.workspace import Workspace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orch23.model.pipeline import PytestStep
+from orch23.steps.pytest.spec import PytestStep
 from tests.hostile.judging import Judge
 
 pytestmark = pytest.mark.slow  # pytest runs

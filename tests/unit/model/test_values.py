@@ -15,9 +15,11 @@ from orch23.model.digest import Digest, FileEntry, Json, digest_bytes
 from orch23.model.event import KINDS, EventData
 from orch23.model.llm import Brief, Message, Proposal, ProposedWrite, Request
 from orch23.model.manifest import Reason, core_of, identity_of, is_verify, key_of
-from orch23.model.pipeline import Foreach, ForeachStage, LLMStep, PathInput, Pipeline, ShellStep, Stage, Verify
+from orch23.model.pipeline import Foreach, ForeachStage, PathInput, Pipeline, Stage, Verify
 from orch23.model.record import LockFile, Record
 from orch23.model.step_limits import StepLimits
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.shell.spec import ShellStep
 
 ENTRY = FileEntry(digest_bytes(b"x"))
 OTHER = FileEntry(digest_bytes(b"y"))

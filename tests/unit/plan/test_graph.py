@@ -15,7 +15,6 @@ from orch23.model.pipeline import (
     ListInput,
     PathInput,
     Pipeline,
-    ShellStep,
     SkippedStage,
     SliceInput,
     Stage,
@@ -25,6 +24,7 @@ from orch23.plan.graph import build_plan, extend, unknown_needs
 from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.plan.reads import may_read, reads_of
 from orch23.plan.writers import writes_of
+from orch23.steps.shell.spec import ShellStep
 
 
 def stage(name, reads=(), writes=(), **more):

@@ -11,7 +11,6 @@ from orch23.model.pipeline import (
     ListInput,
     PathInput,
     Pipeline,
-    ShellStep,
     SkippedStage,
     SliceInput,
     Stage,
@@ -19,6 +18,7 @@ from orch23.model.pipeline import (
 )
 from orch23.plan.graph import build_plan
 from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
+from orch23.steps.shell.spec import ShellStep
 
 STEP = ShellStep(("x",))
 

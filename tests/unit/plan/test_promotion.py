@@ -1,8 +1,9 @@
 """Promotion groups: who waits for all of a group, and which groups can never be promoted at once."""
 
 from orch23.model.diagnostic import Location
-from orch23.model.pipeline import Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, Stage
 from orch23.plan.graph import build_plan, extend
+from orch23.steps.shell.spec import ShellStep
 
 
 def stage(name, reads=(), promote=None, needs=()):

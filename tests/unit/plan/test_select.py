@@ -4,19 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.errors import NotFoundError
-from orch23.model.pipeline import (
-    Fence,
-    Foreach,
-    ForeachStage,
-    Item,
-    PathInput,
-    Pipeline,
-    ShellStep,
-    SkippedStage,
-    Stage,
-)
+from orch23.model.pipeline import Fence, Foreach, ForeachStage, Item, PathInput, Pipeline, SkippedStage, Stage
 from orch23.plan.graph import build_plan, extend
 from orch23.plan.select import EVERYTHING, Selection
+from orch23.steps.shell.spec import ShellStep
 
 
 def stage(name, reads=(), writes=(), **more):

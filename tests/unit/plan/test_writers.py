@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.model.paths import meets
-from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, ShellStep, Stage
+from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, Stage
 from orch23.plan.writers import Writers, WrittenPaths, writes_of
+from orch23.steps.shell.spec import ShellStep
 
 PATTERNS = st.sampled_from(
     ("a", "./a", "a/b", "a/", "a/**", "a/*", "a/*.py", "a/b.py", "*", "**", "**/b.py", "b/*/c", "b/x/c", "?", "b/**/c")

@@ -15,7 +15,6 @@ import pytest
 
 from orch23.model.errors import ConfigurationError, ExitCode, ProviderError
 from orch23.model.llm import Message, Request, Response, Usage
-from orch23.model.pipeline import LLMStep
 from orch23.providers import codes, registry
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.anthropic_messages import API_VERSION, KEY, LEAST_CACHED, AnthropicMessages, body
@@ -25,6 +24,7 @@ from orch23.providers.faults import TransportError
 from orch23.providers.rehearsal import Rehearsal
 from orch23.providers.transport import Transport
 from orch23.providers.wire import FILES
+from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 from tests.loopback import (
     NoReply,
@@ -576,7 +576,7 @@ def test_who_is_asked_rehearses_meanwhile() -> None:
 
 def test_nothing_heavy_is_imported_until_someone_is_asked() -> None:
     script = (
-        "import sys; from orch23.providers import registry; from orch23.model.pipeline import LLMStep; "
+        "import sys; from orch23.providers import registry; from orch23.steps.llm.spec import LLMStep; "
         "step = LLMStep(provider='anthropic', model='m', prompt='p', base_url='http://x', effort='low'); "
         "registry.check(step, {}), registry.ready(step, {}), registry.parameters(step), registry.endpoint(step); "
         "registry.wire_schema(step, None); "

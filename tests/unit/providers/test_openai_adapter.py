@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.llm import Message, Request
-from orch23.model.pipeline import LLMStep, OnTruncated
 from orch23.providers import codes, registry
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.openai_adapter import ADAPTER
@@ -22,6 +21,7 @@ from orch23.providers.openai_responses import Responses
 from orch23.providers.openai_responses import request_body as responses_body
 from orch23.providers.openai_schema import answer_format, is_strict
 from orch23.providers.wire import FILES
+from orch23.steps.llm.spec import LLMStep, OnTruncated
 from tests.doubles import CONSENT
 
 STEP = LLMStep(provider="openai", model="m", prompt="p")
@@ -151,7 +151,7 @@ def test_a_missing_library_has_a_way_out(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nothing_of_the_library_is_imported_before_somebody_is_asked() -> None:
     program = (
         "import sys; from pathlib import Path; import orch23.cli.main; from orch23.providers import registry as r\n"
-        "from orch23.model.pipeline import LLMStep; from orch23.providers.adapter import Asking, Setting\n"
+        "from orch23.steps.llm.spec import LLMStep; from orch23.providers.adapter import Asking, Setting\n"
         "s = LLMStep(provider='openai', model='m', prompt='p')\n"
         "r.check(s, {}), r.ready(s, {}), r.parameters(s), r.endpoint(s), r.wire_schema(s, None)\n"
         "t = Setting(environ={}, root=Path(), read_answers=dict, notice=print, is_granted=bool, files=None)\n"

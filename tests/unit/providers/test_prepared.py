@@ -6,9 +6,9 @@ import pytest
 
 from orch23.model.errors import ConfigurationError
 from orch23.model.llm import Message, Request
-from orch23.model.pipeline import LLMStep
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.prepared import Prepared
+from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT, FakeProvider
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from orch23.model.llm import Message, Request, Usage
-from orch23.model.pipeline import LLMStep, Pipeline, Price
+from orch23.model.pipeline import Pipeline, Price
 from orch23.providers.prices import FREE, Prices, Tariff, plain, unpriced, worst_case
+from orch23.steps.llm.spec import LLMStep
 
 MILLION = 1_000_000
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from orch23.model.pipeline import LLMStep
 from orch23.providers import codes, registry
 from orch23.providers.adapter import Asking, Case, Setting
 from orch23.providers.anthropic_messages import AnthropicMessages
@@ -15,6 +14,7 @@ from orch23.providers.local import Local
 from orch23.providers.openai_responses import Responses
 from orch23.providers.registry import ADAPTERS
 from orch23.providers.scripted import Scripted
+from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 
 STEPS = {

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from orch23.decide.proposal import judge_answer
 from orch23.model.digest import canonical_json, digest_bytes
 from orch23.model.llm import Proposal, Refused
-from orch23.model.pipeline import Fence, LLMStep
+from orch23.model.pipeline import Fence
 from orch23.providers.wire import FILES, MAX_NODES, reduced, wire_schema
+from orch23.steps.llm.spec import LLMStep
 
 TEXT = {"type": "string"}
 FIXED = {"additionalProperties": False}

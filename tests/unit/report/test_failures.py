@@ -4,11 +4,12 @@ from typing import Any
 
 from orch23.model.diagnostic import Location
 from orch23.model.event import StageFinished
-from orch23.model.pipeline import Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Pipeline, Stage
 from orch23.model.typed import decode
 from orch23.report.failures import failure_text
 from orch23.report.marks import PLAIN
 from orch23.report.stage_line import Ended
+from orch23.steps.shell.spec import ShellStep
 
 PIPELINE = Pipeline(
     name="demo",

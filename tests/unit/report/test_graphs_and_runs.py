@@ -3,13 +3,14 @@
 import json
 
 from orch23.model.event import event_from
-from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Stage
 from orch23.model.plan import Edge, Plan
 from orch23.report.graph_dot import graph_dot
 from orch23.report.graph_json import graph_json
 from orch23.report.graph_mermaid import graph_mermaid
 from orch23.report.graph_text import graph_text
 from orch23.report.runs_text import RunLine, log_line, runs_text
+from orch23.steps.shell.spec import ShellStep
 
 NODES: dict[str, Stage | ForeachStage] = {
     "a": Stage(name="a", step=ShellStep("x")),

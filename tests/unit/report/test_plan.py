@@ -15,24 +15,17 @@ from orch23.model.diagnostic import Location
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.estimate import NOTHING, Calls, Estimate
 from orch23.model.manifest import Reason
-from orch23.model.pipeline import (
-    Foreach,
-    ForeachStage,
-    LLMStep,
-    Pipeline,
-    PytestStep,
-    RenderStep,
-    Retry,
-    ShellStep,
-    Stage,
-    StopConditions,
-)
+from orch23.model.pipeline import Foreach, ForeachStage, Pipeline, Retry, Stage, StopConditions
 from orch23.model.plan import Plan
 from orch23.model.record import Record
 from orch23.report.marks import ASCII, PLAIN, Style
 from orch23.report.plan_json import plan_json
 from orch23.report.plan_text import plan_text, status_text
 from orch23.report.plan_view import PlanLine, PlanView, models_of, plan_view
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.render.spec import RenderStep
+from orch23.steps.shell.spec import ShellStep
 
 LLM = LLMStep(provider="scripted", model="small", prompt="p")
 RECORD = Record(stage="b", key="k", manifest={}, outputs={"b.txt": FileEntry(Digest("0" * 64, 1))})

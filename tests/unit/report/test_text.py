@@ -5,9 +5,11 @@ from typing import Any
 
 from orch23.model.diagnostic import Location
 from orch23.model.event import Event, event_from
-from orch23.model.pipeline import LLMStep, Pipeline, ShellStep, Stage
+from orch23.model.pipeline import Pipeline, Stage
 from orch23.report.marks import ASCII, PLAIN, Style
 from orch23.report.text import TextScreen
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.shell.spec import ShellStep
 
 PIPELINE = Pipeline(
     name="demo",

@@ -2,11 +2,13 @@
 
 import pytest
 
-from orch23.model.pipeline import CommandsStep, PytestStep, ShellStep, SliceInput, Stage, Verify
+from orch23.model.fields import Problems
+from orch23.model.pipeline import CommandsStep, SliceInput, Stage, Verify
 from orch23.resolve.acceptance import LONGEST_COMMAND, MOST_COMMANDS, read_commands, step_of, steps_of, with_commands
 from orch23.resolve.document import CommandsDocument
-from orch23.resolve.fields import Problems
 from orch23.resolve.reading import beside, read_document
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.shell.spec import ShellStep
 
 ALLOW = ("python", "pytest", "ruff")
 

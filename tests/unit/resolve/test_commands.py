@@ -1,7 +1,10 @@
 """The argv of steps."""
 
-from orch23.model.pipeline import PytestStep, ShellStep
-from orch23.resolve.commands import display_command, pytest_command, shell_command
+from orch23.resolve.commands import display_command
+from orch23.steps.pytest.command import pytest_command
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.shell.run import shell_command
+from orch23.steps.shell.spec import ShellStep
 
 
 def test_a_list_is_argv_and_a_string_is_bash_with_every_error_fatal() -> None:

@@ -6,33 +6,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from orch23.model.pipeline import (
-    AUTHOR_FILES,
-    Foreach,
-    LLMStep,
-    OnTruncated,
-    PytestStep,
-    Retry,
-    ShellStep,
-    Stage,
-    StopConditions,
-)
+from orch23.model.fields import Problems
+from orch23.model.language import Document, keys_of
+from orch23.model.pipeline import Foreach, Retry, Stage, StopConditions
 from orch23.model.step_limits import DEFAULT_LIMITS
 from orch23.resolve.complaints import own_complaints
 from orch23.resolve.document import (
-    Document,
     ForeachDocument,
     LimitsDocument,
     PipelineDocument,
     PriceDocument,
     SettingsDocument,
-    keys_of,
+    whole_form,
 )
-from orch23.resolve.fields import Problems
 from orch23.resolve.limits import read_run_limits, read_step_limits
 from orch23.resolve.reading import Nodes, conforms, form_errors
 from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
 from orch23.resolve.stages import Built, make_stage
+from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.registry import kinds_of
+from orch23.steps.shell.spec import ShellStep
 from tests.documents import COMMON, EXPRESSIONS, LLM, ODD, PYTEST, WHOLE, broken_documents
 
 THOUSAND = 1_000
@@ -42,7 +36,7 @@ DRIVES = 4
 
 def fits(document: Any) -> bool:
     try:
-        msgspec.convert(document, PipelineDocument)
+        msgspec.convert(document, whole_form())
     except msgspec.ValidationError:
         return False
     return True
@@ -50,7 +44,7 @@ def fits(document: Any) -> bool:
 
 def test_the_document_that_has_every_key_is_good() -> None:
     assert fits(WHOLE)
-    assert own_complaints(WHOLE, schema_of(PipelineDocument)) == ()
+    assert own_complaints(WHOLE, schema_of(whole_form())) == ()
     assert keys_below(WHOLE) >= {key for kind in kinds(Document) for key in keys_of(kind)}
 
 
@@ -66,7 +60,7 @@ def keys_below(value: Any) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(DRIVES))
 def test_msgspec_and_the_schema_take_the_same_documents(seed: int) -> None:
-    rules, good = schema_of(PipelineDocument), 0
+    rules, good = schema_of(whole_form()), 0
     for document in broken_documents(seed, THOUSAND // DRIVES):
         found = own_complaints(document, rules)
         assert fits(document) == (found == ()), (found, document)
@@ -114,7 +108,7 @@ def test_documents_with_expressions_are_the_same_to_all_three(seed: int) -> None
 def test_in_the_corners_both_are_as_strict(key: str, value: Any) -> None:
     document = {"version": 1, "stages": {"s": {"shell": "x"}}, key: value}
     assert not fits(document)
-    assert own_complaints(document, schema_of(PipelineDocument))
+    assert own_complaints(document, schema_of(whole_form()))
 
 
 def test_what_a_document_does_not_say_has_the_default_of_the_value() -> None:
@@ -171,7 +165,9 @@ def test_a_key_that_became_null_is_absent_but_not_where_it_decides() -> None:
 
 def test_the_author_files_of_a_stage_are_keys_of_its_document() -> None:
     properties = schema()["definitions"]["stage"]["properties"]
-    for part, key in AUTHOR_FILES:
+    kinds_there = kinds_of(())
+    of_steps = [(name, key) for name in kinds_there for key in kinds_there[name].author_keys]
+    for part, key in (*of_steps, ("retry", "prompt")):
         below = resolved(properties[part], schema())
         branches = [resolved(branch, schema()) for branch in below.get("oneOf", (below,))]
         assert any(key in branch.get("properties", ()) for branch in branches), (part, key)
@@ -219,7 +215,8 @@ def test_every_key_that_is_declared_is_read(body: dict[str, Any]) -> None:
 
 def test_bodies_that_are_tried_have_every_key_of_a_stage() -> None:
     tried = set().union(*map(keys_below, BODIES))
-    owners = [kind for kind in kinds(Document) if kind not in (PipelineDocument, SettingsDocument, PriceDocument)]
+    of_the_file = (PipelineDocument, SettingsDocument, PriceDocument)
+    owners = [kind for kind in kinds(Document) if not (kind in of_the_file or issubclass(kind, PipelineDocument))]
     declared_keys = {key for kind in owners if kind is not ForeachDocument for key in keys_of(kind)}
     assert declared_keys - tried == {"foreach", "if", "shell", "max_failed_stages"}
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from orch23.model.fields import Problems
 from orch23.model.pipeline import GlobInput, ListInput, PathInput, SliceInput
 from orch23.resolve.document import VerifyDocument
-from orch23.resolve.fields import Problems
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.reading import beside, read_document
 from orch23.resolve.wild import MARK

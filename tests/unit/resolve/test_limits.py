@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.exit_numbers import LEAST, MOST
+from orch23.model.fields import Problems
 from orch23.model.pipeline import Price, StopConditions
 from orch23.resolve.document import CommonDocument, SettingsDocument
-from orch23.resolve.fields import Problems
 from orch23.resolve.limits import read_prices, read_run_limits, read_stage_limits
 from orch23.resolve.reading import beside, read_document
 

@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from orch23.cli.wiring import read_yaml
 from orch23.model.digest import FileEntry, digest_bytes
-from orch23.model.pipeline import CheckStep, LLMStep, PathInput, PytestStep, ShellStep, SliceInput, Stage, Step, Verify
+from orch23.model.facts import Facts
+from orch23.model.pipeline import CheckStep, PathInput, SliceInput, Stage, Verify
+from orch23.model.step import Step
 from orch23.resolve.partial_files import compose
-from orch23.resolve.resolution import Facts, resolve_stage
+from orch23.resolve.resolution import resolve_stage
 from orch23.resolve.slices import SliceError, take
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.shell.spec import ShellStep
 
 DATA = {
     "tasks": [{"id": "T0", "n": 1}, {"id": "T1", "n": 2, "to": {"k": 3}}, {"id": 2, "n": 4}],

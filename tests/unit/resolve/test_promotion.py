@@ -2,8 +2,8 @@
 
 import pytest
 
+from orch23.model.fields import Problems
 from orch23.model.pipeline import Foreach
-from orch23.resolve.fields import Problems
 from orch23.resolve.promotion import clashing_groups, kept_alone, label, read_group, read_item_group
 
 

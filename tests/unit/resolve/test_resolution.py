@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
+from orch23.model.facts import Facts
 from orch23.model.manifest import core_of, is_verify, key_of
 from orch23.model.paths import match
 from orch23.model.pipeline import (
@@ -18,18 +19,18 @@ from orch23.model.pipeline import (
     GlobInput,
     Item,
     ListInput,
-    LLMStep,
     PathInput,
-    PytestStep,
-    RenderStep,
     Retry,
-    ShellStep,
     SliceInput,
     Stage,
     Verify,
 )
 from orch23.model.step_limits import StepLimits
-from orch23.resolve.resolution import Facts, resolve_stage
+from orch23.resolve.resolution import resolve_stage
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.render.spec import RenderStep
+from orch23.steps.shell.spec import ShellStep
 
 
 class Files(Struct):

@@ -4,8 +4,9 @@ import pytest
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Brief, Request
-from orch23.model.pipeline import Item, LLMStep, Retry, Stage
+from orch23.model.pipeline import Item, Retry, Stage
 from orch23.resolve.prompts import GivenInput, Round, make_request
+from orch23.steps.llm.spec import LLMStep
 
 PROMPT = """\
 Do it.

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from orch23.model.diagnostic import Severity
 from orch23.model.digest import Json
+from orch23.model.fields import normal_path, path_fault, seconds_of
 from orch23.model.pipeline import (
     BriefLimits,
     ChainLink,
@@ -17,18 +18,17 @@ from orch23.model.pipeline import (
     ForeachStage,
     GlobInput,
     ListInput,
-    LLMStep,
     PathInput,
-    PytestStep,
-    RenderStep,
     Retry,
-    ShellStep,
     SliceInput,
     Verify,
 )
 from orch23.model.step_limits import StepLimits
-from orch23.resolve.fields import normal_path, path_fault, seconds_of
 from orch23.resolve.stages import make_stage, render_foreach
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.render.spec import RenderStep
+from orch23.steps.shell.spec import ShellStep
 
 LLM = {"provider": "local", "model": "m", "prompt": "p.j2"}
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from orch23.model.pipeline import DEFAULT_SCRATCH, Fence, PytestStep, ShellStep, Stage
+from orch23.model.pipeline import DEFAULT_SCRATCH, Fence, Stage
 from orch23.resolve.writable import writable_paths
+from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.shell.spec import ShellStep
 
 FILES = ("app/src/a.py", "app/tests/test_a.py", "app/data/in.txt")
 SHELL, TESTS = ShellStep("true"), PytestStep()

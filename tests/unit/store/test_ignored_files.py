@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orch23.model.digest import digest_bytes
-from orch23.model.pipeline import ShellStep, Stage
+from orch23.model.pipeline import Stage
 from orch23.plan.writers import Outputs
+from orch23.steps.shell.spec import ShellStep
 from orch23.store.workspace import Workspace, reads_into
 
 

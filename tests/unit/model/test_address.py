@@ -1,6 +1,6 @@
 import pytest
 
-from orch23.providers.address import is_loopback, normal_url, plain_model, url_fault
+from orch23.model.address import is_loopback, normal_url, plain_model, url_fault
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""What the language of pipelines is made of: documents and scalars, which the kinds of steps and the file share.
+
+A document is what a user writes, after its expressions are evaluated. The JSON schema, the reference page, the lists of
+known keys and the reader follow from its class.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct
+from msgspec.structs import fields
+
+from orch23.model.fields import Problems
+from orch23.model.plugins import load
+from orch23.model.step import Step
+
+_MOST_SECONDS: Final = 1_000_000_000
+_MOST_DOLLARS: Final = 1_000_000_000_000
+END: Final = r"$(?!\n)"
+"""The end of a text: `$` of Python also matches before a line break there."""
+NAME: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END
+"""What stages and pools may be called."""
+LITERAL: Final = {"x-literal": True}
+"""Said of a node that is known before anything is rendered: no expression."""
+
+
+class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One mapping of the language. Keys that are not declared are refused."""
+
+    exactly_one: ClassVar[tuple[str, ...]] = ()
+    """Fields of which exactly one must be given."""
+    later: ClassVar[tuple[str, ...]] = ()
+    """Keys that a later version will have."""
+
+
+class OneOf(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping that has exactly one of some keys."""
+
+    def __post_init__(self) -> None:
+        """Refuse none and more than one.
+
+        Raises:
+            ValueError: which msgspec turns into a ValidationError.
+
+        """
+        if sum(getattr(self, name) is not UNSET for name in self.exactly_one) != 1:
+            message = f"exactly one of {', '.join(self.exactly_one)} is needed"
+            raise ValueError(message)
+
+
+# ---- scalars ----------------------------------------------------------------------------------
+
+Text: TypeAlias = Annotated[str, Meta(pattern=r"\S")]
+Word: TypeAlias = Annotated[str | int | float, Meta(description="One argument: a string or a number.")]
+Path: TypeAlias = Annotated[str, Meta(min_length=1, description="A path relative to the root of the project.")]
+Paths: TypeAlias = Path | Annotated[tuple[Path, ...], Meta(description="Several paths.")]
+Program: TypeAlias = Annotated[tuple[Word, ...], Meta(min_length=1)]
+Condition: TypeAlias = bool | str
+ConditionKind: TypeAlias = Literal["file_exists", "file_absent"]
+Name: TypeAlias = Annotated[str, Meta(pattern=NAME, extra_json_schema=LITERAL)]
+
+Duration: TypeAlias = Annotated[
+    Annotated[int, Meta(gt=0, le=_MOST_SECONDS)]
+    | Annotated[float, Meta(gt=0, le=_MOST_SECONDS)]
+    | Annotated[
+        str,
+        Meta(
+            pattern=r"^(?=[0-9])(?:[0-9]{1,9}(?:\.[0-9]+)?|(?:[0-9]{1,5}h)?(?:[0-9]{1,7}m)?(?:[0-9]{1,9}(?:\.[0-9]+)?s)?)"
+            + END
+        ),
+    ],
+    Meta(extra_json_schema={"x-code": "E815", "x-form": "write 300s, 45m, 2h, 1h30m or a number of seconds"}),
+]
+Count: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern="^[0-9]+[kM]?" + END)],
+    Meta(extra_json_schema={"x-code": "E815", "x-form": "write 4000, 4k or 2M"}),
+]
+Size: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,6})? ?(?:[KMGT]i?)?B?" + END)],
+    Meta(extra_json_schema={"x-code": "E815", "x-form": "write 512MiB, 4GiB or a number of bytes"}),
+]
+Amount: TypeAlias = Annotated[
+    Annotated[int, Meta(gt=0, le=_MOST_DOLLARS)]
+    | Annotated[float, Meta(gt=0, le=_MOST_DOLLARS)]
+    | Annotated[str, Meta(pattern=r"^(?=.*[1-9])[0-9]{1,12}(?:\.[0-9]{1,12})?" + END)],
+    Meta(extra_json_schema={"x-code": "E815", "x-form": "write US dollars, more than 0: 2.50, or '2.50'"}),
+]
+Rate: TypeAlias = Annotated[
+    Annotated[int, Meta(ge=0, le=_MOST_DOLLARS)]
+    | Annotated[float, Meta(ge=0, le=_MOST_DOLLARS)]
+    | Annotated[str, Meta(pattern=r"^[0-9]{1,12}(?:\.[0-9]{1,12})?" + END)],
+    Meta(extra_json_schema={"x-code": "E815", "x-form": "write US dollars for a million tokens: 2.50, or '2.50'"}),
+]
+
+
+# ---- kinds of steps ---------------------------------------------------------------------------
+
+
+class Language(Struct, frozen=True, kw_only=True, eq=False):
+    """How a kind of step is written under its key.
+
+    `form` is the type of the value, `read` makes the step of it and reports what is wrong at the stage. A value that
+    is no mapping stands for one that has it under the key `short`. `defaults` is the form under `defaults`, if there
+    may be any.
+    """
+
+    form: Any
+    description: str
+    read: Callable[[Any, Problems], Step | None]
+    short: str = ""
+    defaults: type[Document] | None = None
+
+
+def language_of(kind: type[Step]) -> Language:
+    """Return how a kind of step is written."""
+    found: Language = load(kind.language)
+    return found
+
+
+def keys_of(kind: type[Document]) -> tuple[str, ...]:
+    """Return the keys of a class: its own first, then those of each class above it."""
+    names = {field.name: field.encode_name for field in fields(kind)}
+    owners = [base for base in kind.__mro__ if issubclass(base, Document)]
+    depth = {name: number for number, base in enumerate(owners) for name in base.__struct_fields__}
+    return tuple(names[name] for name in sorted(names, key=lambda name: depth[name]))

@@ -1,0 +1,94 @@
+"""What a stage does: the base of every kind of step. A kind is a folder of `orch23/steps`, and a line of its registry.
+
+Each class is a frozen Struct. Its other parts are named as `module:attribute`, and loaded where they are needed: a plan
+that is stored needs no language, a plan that is shown runs nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from orch23.model.digest import Json
+from orch23.model.facts import Facts
+from orch23.model.plugins import load
+
+if TYPE_CHECKING:
+    from orch23.model.fields import Problems
+
+
+class Step:
+    """What a stage does. `kind` is its key in the language.
+
+    `language` is how it is written, a `model.language.Language`; `run` how an attempt runs it, an `engine.attempt.Run`;
+    `show` a function that names it in one line. `author_keys` are fields that name a file which its author wrote and
+    which the step itself reads, `output_keys` fields that name an output. `renders` is the field that names a template
+    to render: its text is part of the key. `is_cheap` says that a crash may cost a result that took no time.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str] = ""
+    language: ClassVar[str] = ""
+    run: ClassVar[str] = ""
+    show: ClassVar[str] = ""
+    author_keys: ClassVar[tuple[str, ...]] = ()
+    output_keys: ClassVar[tuple[str, ...]] = ()
+    renders: ClassVar[str] = ""
+    asks_model: ClassVar[bool] = False
+    starts_processes: ClassVar[bool] = False
+    is_cheap: ClassVar[bool] = False
+
+    def aspects(self, facts: Facts) -> Mapping[str, Json]:
+        """Return what of the step its result depends on, by aspect: a part of the manifest. `kind` is one of them."""
+        raise NotImplementedError
+
+    def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
+        """Report what is wrong with the outputs of a stage, and what else it may write."""
+
+    @property
+    def named_outputs(self) -> tuple[str, ...]:
+        """Give the outputs that the step names itself."""
+        named = (getattr(self, key) for key in self.output_keys)
+        return tuple(path for path in named if path is not None)
+
+
+class VerifyStep:
+    """A step of `verify`."""
+
+    __slots__ = ()
+
+
+class ProcessStep(Step, VerifyStep):
+    """A step that is a program. One that `judges` writes its stage's outputs and nothing else of its tree.
+
+    `caches` are names of folders that its program is kept from writing.
+    """
+
+    __slots__ = ()
+    starts_processes: ClassVar[bool] = True
+    judges: ClassVar[bool] = False
+    caches: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def declared(self) -> Json:
+        """Give what is declared of the program: the aspect `command`."""
+        raise NotImplementedError
+
+    @property
+    def words(self) -> Json:
+        """Give the program with its arguments, as one that a model wrote is part of the key."""
+        raise NotImplementedError
+
+
+def shown(step: Step) -> str:
+    """Return what a step does, in one line."""
+    show: Callable[[Step], str] = load(step.show)
+    return show(step)
+
+
+def one_literal(outputs: tuple[str, ...]) -> bool:
+    """Say whether outputs are one file."""
+    return len(outputs) == 1 and not outputs[0].endswith("/")
+
+
+def name_one(outputs: tuple[str, ...]) -> str:
+    """Return the way out for a stage that has to make one file."""
+    return f"it has {len(outputs)}; name exactly one literal file under `outputs`"

@@ -1,0 +1,162 @@
+"""How an llm step runs: the prompt is rendered, a model is asked or a recording is found, and the answer is judged."""
+
+import contextlib
+from collections.abc import Callable
+
+from orch23.decide.proposal import judge_answer
+from orch23.decide.proposal_codes import DELETE
+from orch23.engine.attempt import Attempts, Run
+from orch23.engine.conversation import Answered, RecordedConversation
+from orch23.engine.failure import refusal
+from orch23.engine.guarding import author_files, guard_proposal, watched
+from orch23.engine.question import Questions, model_of
+from orch23.engine.running import Files
+from orch23.engine.telling import Telling
+from orch23.engine.turn import Pass, Turn
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry, digest_json
+from orch23.model.errors import MissingBytesError, ProviderError
+from orch23.model.event import FilesProposed
+from orch23.model.llm import Proposal, Request
+from orch23.providers.codes import TIMED_OUT
+from orch23.resolve.prompts import MAX_PREVIOUS, GivenInput, Round
+from orch23.steps.llm.spec import LLMStep
+
+
+class _Asking(Run):
+    """Asks a model."""
+
+    def forbidden(self, attempts: Attempts, step: LLMStep) -> tuple[Diagnostic, ...]:
+        """Return which secrets the first request would send."""
+        with contextlib.suppress(MissingBytesError):  # whoever takes the inputs in will say so
+            this = _round(attempts, step, Turn(attempt=1, start=attempts.resolved.base))
+            params = attempts.converse(attempts.resolved, 1, set()).params
+            request, wrong = _questions(attempts).request(attempts.resolved, step, this, params)
+            return wrong if request is not None else ()
+        return ()
+
+    def attempt(self, attempts: Attempts, step: LLMStep, turn: Turn) -> Pass:
+        """Ask, and take what the answer proposes if it is within the stage's write scope."""
+        start, laid = turn.start, turn.laid
+        stage = attempts.resolved.stage
+        this = _round(attempts, step, turn)
+        conversation = attempts.converse(attempts.resolved, turn.attempt, attempts.asked)
+        request, problems = _questions(attempts).request(attempts.resolved, step, this, conversation.params)
+        if request is None or problems:
+            return Pass(start, laid, refusal("preflight", problems, retryable=False))
+        try:
+            answered = _complete(attempts, step, conversation, conversation.choose(request), this)
+        except ProviderError as error:
+            if all(diagnostic.code == TIMED_OUT for diagnostic in error.diagnostics):
+                return Pass(start, laid, refusal("timeout", error.diagnostics), turn.previous)
+            raise
+        fingerprint, response = answered.request.fingerprint(), answered.response
+        base = {path: _shown(attempts, path, entry) for path, entry in {**attempts.resolved.files, **start}.items()}
+        judged = judge_answer(
+            response.text,
+            response.stop,
+            step=step,
+            cwd=stage.cwd,
+            fence=stage.fence,
+            outputs=stage.outputs,
+            base=base,
+            validate=(lambda value: attempts.validate(step.schema or "", value)) if step.schema else None,
+            hidden=attempts.hidden,
+            protected=attempts.protected,
+        )
+        if not isinstance(judged, Proposal):
+            refused = refusal(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
+            conversation.settle(fingerprint, judged.outcome, refused.brief.diagnostics)
+            return Pass(start, laid, refused, response.text, digest_json(ascii(response.text)))
+        stray = [_undeletable(path) for path in judged.deletes if path not in start]
+        if stray:
+            refused = refusal("write_scope_violation", stray)
+            conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
+            return Pass(start, laid, refused, response.text, judged.digest())
+        marked = guard_proposal(attempts.secrets, judged, base)
+        if marked:
+            refused = refusal("llm_output_invalid", marked)
+            conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
+            return Pass(start, laid, refused, response.text)
+        conversation.settle(fingerprint, "accepted", ())
+        tree = {path: entry for path, entry in start.items() if path not in judged.deletes}
+        for write in judged.writes:
+            tree[write.path] = FileEntry(attempts.contents.put(write.content.encode("utf-8")))
+        files = tuple(sorted(write.path for write in judged.writes))
+        attempts.tell(FilesProposed(files=files), f"{len(files)} files proposed")
+        written = frozenset(write.path for write in judged.writes)
+        return Pass(tree, (*laid, fingerprint), None, response.text, judged.digest(), written=written)
+
+
+def _questions(attempts: Attempts) -> Questions:
+    return Questions(attempts.secrets, attempts.sources, attempts.variables)
+
+
+def _complete(
+    attempts: Attempts, step: LLMStep, conversation: RecordedConversation, request: Request, this: Round
+) -> Answered:
+    telling = Telling(
+        stage=attempts.resolved.stage.name,
+        files=author_files(attempts.resolved.stage, this),
+        this=this,
+        mode=conversation.mode,
+        sources=attempts.sources,
+        notice=attempts.notice,
+        keep=attempts.keep,
+        is_recorded=conversation.is_recorded,
+        lines=attempts.live.of_answer(this.attempt),
+        spent=attempts.spent,
+    )
+    try:
+        return conversation.complete(request, step.timeout_s, telling)
+    finally:
+        attempts.spent = telling.spent
+
+
+def _round(attempts: Attempts, step: LLMStep, turn: Turn) -> Round:
+    """Return what an attempt adds to the prompt; it knows afterwards what the prompt has read of it.
+
+    What is too long to be shown whole loses its secrets first: nobody would know the half of one that is cut.
+    """
+    previous = turn.previous
+    if previous is not None and len(previous) > MAX_PREVIOUS:
+        previous = attempts.secrets.redact(previous)
+    return watched(
+        Round(
+            attempt=turn.attempt,
+            previous=previous,
+            brief=turn.failure.brief if turn.failure else None,
+            own=attempts.own if step.own_outputs else (),
+            given=_given(attempts, turn.start),
+            model=model_of(attempts.resolved, step, turn.attempt),
+        )
+    )
+
+
+def _given(attempts: Attempts, start: Files) -> tuple[GivenInput, ...]:
+    """Return the inputs of a prompt, with the stage's own files as this attempt finds them."""
+    declared = tuple(one for one in attempts.resolved.given if not one.base)
+    inputs = {one.path for one in declared if not one.slice}
+    own = tuple(
+        GivenInput(path, "", entry.digest.sha256, _reader(attempts, path, entry), base=True)
+        for path, entry in sorted(start.items())
+        if path not in inputs
+    )
+    return (*declared, *own)
+
+
+def _shown(attempts: Attempts, path: str, entry: FileEntry) -> str:
+    """Return a file as answers are judged against it: bytes that are no UTF-8 are kept as lone surrogates."""
+    return attempts.tree.read(path, entry).decode("utf-8", errors="surrogateescape")
+
+
+def _undeletable(path: str) -> Diagnostic:
+    """Complain of a delete that nothing could record: a result takes away versions of its outputs, and no input."""
+    return Diagnostic(DELETE, "cannot be deleted: it is an input", subject=path, hint="leave it out of `deletes`")
+
+
+def _reader(attempts: Attempts, path: str, entry: FileEntry) -> Callable[[], str]:
+    return lambda: attempts.tree.read(path, entry).decode("utf-8", errors="replace")
+
+
+RUN = _Asking()

@@ -1,0 +1,91 @@
+"""What an llm step is."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from msgspec import Struct
+
+from orch23.model.digest import Json
+from orch23.model.facts import Facts
+from orch23.model.pipeline import BriefLimits
+from orch23.model.step import Step, name_one, one_literal
+
+if TYPE_CHECKING:
+    from orch23.model.fields import Problems
+
+
+class OnTruncated(Struct, frozen=True, omit_defaults=True):
+    """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
+
+    retries: int = 0
+    factor: int = 2
+
+
+class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=True):
+    """Ask a model. `returns` names the envelope of its answer; paths in it are relative to the stage's cwd.
+
+    `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
+    `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent. `read`
+    are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names
+    of the caller's environment variables that it gets.
+    """
+
+    kind: ClassVar[str] = "llm"
+    language: ClassVar[str] = "orch23.steps.llm.language:LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.llm.run:RUN"
+    show: ClassVar[str] = "orch23.steps.llm.show:show"
+    author_keys: ClassVar[tuple[str, ...]] = ("prompt", "system", "schema")
+    asks_model: ClassVar[bool] = True
+
+    provider: str
+    model: str
+    prompt: str
+    system: str | None = None
+    returns: Literal["files", "json", "text", "code"] = "files"
+    schema: str | None = None
+    max_tokens: int = 32000
+    effort: str | None = None
+    thinking: str | None = None
+    timeout_s: float = 600.0
+    mode: Literal["cached", "record", "replay"] = "cached"
+    transcripts: str | None = None
+    own_outputs: bool = False
+    max_files: int = 10
+    max_bytes: int = 200_000
+    brief: BriefLimits = BriefLimits()
+    base_url: str | None = None
+    endpoint_alias: str | None = None
+    command: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+    pass_env: tuple[str, ...] = ()
+    network: bool = False
+    answers: str | None = None
+    seed: int | None = None
+    temperature: float | None = None
+    api: Literal["responses", "chat"] | None = None
+    on_truncated: OnTruncated | None = None
+    secrets: Literal["refuse", "redact"] = "refuse"
+    structured_output: bool = True
+
+    def aspects(self, facts: Facts) -> Mapping[str, Json]:
+        """Return who is asked and for what; the texts that are sent are added where prompts are rendered."""
+        return {
+            "kind": self.kind,
+            "provider": self.provider,
+            "model": self.model,
+            "endpoint": facts.endpoint,
+            "api": facts.api or None,
+            "params": dict(facts.params),
+            "returns": self.returns,
+            "context": [self.max_files, self.max_bytes],
+        }
+
+    def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
+        """Report a stage whose answer has nowhere to go, or more than one place."""
+        if self.returns == "files":
+            if not writes:
+                way = "add `outputs`, or `allowed_paths.write`"
+                at.add("", "E855", "an llm stage that returns files has nowhere to write", way)
+        elif not one_literal(outputs):
+            message = f"an llm stage with `returns: {self.returns}` makes exactly one file"
+            at.add("outputs" if outputs else "", "E855", message, name_one(outputs))

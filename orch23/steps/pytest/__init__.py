@@ -1,0 +1,1 @@
+"""The kind `pytest`: run tests."""

@@ -1,0 +1,52 @@
+"""The kinds of steps there are: one line each. The class of a kind is loaded when a pipeline uses it."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct, convert
+
+from orch23.model.on_demand import OnDemand
+from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep
+from orch23.model.plugins import Registry, load
+from orch23.model.step import Step
+
+KINDS: Final[Mapping[str, str]] = {
+    "llm": "orch23.steps.llm.spec:LLMStep",
+    "shell": "orch23.steps.shell.spec:ShellStep",
+    "pytest": "orch23.steps.pytest.spec:PytestStep",
+    "render": "orch23.steps.render.spec:RenderStep",
+}
+GROUP: Final = "orch23.steps"
+Kinds: TypeAlias = Registry[type[Step]]
+
+_OWN: Final = OnDemand[type[Step]](KINDS, lambda kind: load(KINDS[kind]))
+_OF_VERIFY: Final = {one.__name__: one for one in (CheckStep, CommandsStep, EnsuresStep)}
+
+
+@cache
+def kinds_of(plugins: tuple[str, ...]) -> Kinds:
+    """Return the kinds of steps that a pipeline with these plugins can use."""
+    return Registry(_OWN, GROUP, plugins, _fits)
+
+
+def stored(form: Any, value: Any) -> Any:
+    """Return a step that was stored: what msgspec asks of a type that it does not know.
+
+    Raises:
+        ValueError: it is of a kind that is not orch23's own.
+
+    """
+    tag = str(value.get("type")) if isinstance(value, dict) else ""
+    kind = _OWN.get(tag) or _OF_VERIFY.get(tag)
+    if kind is None:
+        message = f"no {form.__name__} of orch23 is called {tag}"
+        raise ValueError(message)
+    return convert(value, kind)
+
+
+def _fits(found: object, name: str) -> bool:
+    """Say whether a plugin has a kind of step under its name: a Struct that is stored under it as well."""
+    if not (isinstance(found, type) and issubclass(found, Step) and issubclass(found, Struct)):
+        return False
+    return found.kind == name == found.__struct_config__.tag

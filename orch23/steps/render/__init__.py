@@ -1,0 +1,1 @@
+"""The kind `render`: render a template."""

@@ -1,0 +1,35 @@
+"""How a render step is written."""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from orch23.model.fields import Problems
+from orch23.model.language import Document, Language, Text
+from orch23.steps.render.spec import RenderStep
+
+
+class RenderDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With its template."""
+
+    template: Annotated[Text, Meta(description="A Jinja2 file.")]
+
+
+Render: TypeAlias = Annotated[Text, Meta(description="The template.")] | RenderDocument
+
+
+def read_render(value: Render, at: Problems) -> RenderStep | None:
+    """Return the step of a template, or None with the problem."""
+    if isinstance(value, RenderDocument):
+        path = at.below("render").file("template", value.template)
+    else:
+        path = at.file("render", value)
+    return None if path is None else RenderStep(path)
+
+
+LANGUAGE = Language(
+    form=Render,
+    description="Render a Jinja2 file to the stage's one output.",
+    read=read_render,
+    short="template",
+)

@@ -1,0 +1,1 @@
+"""The kind `shell`: run a program."""

@@ -1,0 +1,30 @@
+"""How a shell step is written."""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from orch23.model.fields import Problems
+from orch23.model.language import Language, Program
+from orch23.steps.shell.spec import ShellStep
+
+Shell: TypeAlias = (
+    Annotated[str, Meta(min_length=1, description="A text for bash.")] | Annotated[Program, Meta(description="argv.")]
+)
+
+
+def read_shell(value: Shell, at: Problems) -> ShellStep | None:
+    """Return the step of a command, or None with the problem."""
+    if isinstance(value, str):
+        if not value.strip() or "\x00" in value:
+            what = "holds a NUL character, which no command can" if value.strip() else "is empty"
+            at.add("shell", "E812", f"`shell` {what}", "write a command")
+            return None
+        return ShellStep(value)
+    if value[0] == "":
+        at.add("shell", "E812", "`shell` names no program", "write it as the first item: [python, -V]")
+        return None
+    return ShellStep(at.words("shell", value))
+
+
+LANGUAGE = Language(form=Shell, description="Run a program.", read=read_shell)

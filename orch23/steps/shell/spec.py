@@ -1,0 +1,36 @@
+"""What a shell step is."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from msgspec import Struct
+
+from orch23.model.digest import Json
+from orch23.model.facts import Facts
+from orch23.model.step import ProcessStep
+
+
+class ShellStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="shell"):
+    """Run a program: a tuple is argv without a shell, a string is `bash -euo pipefail -c`."""
+
+    kind: ClassVar[str] = "shell"
+    language: ClassVar[str] = "orch23.steps.shell.language:LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.shell.run:RUN"
+    show: ClassVar[str] = "orch23.steps.shell.show:show"
+    is_cheap: ClassVar[bool] = True
+
+    command: tuple[str, ...] | str
+
+    @property
+    def declared(self) -> Json:
+        """Give the command as it is written."""
+        return self.command if isinstance(self.command, str) else list(self.command)
+
+    @property
+    def words(self) -> Json:
+        """Give the same."""
+        return self.declared
+
+    def aspects(self, facts: Facts) -> Mapping[str, Json]:
+        """Return the command, and the version of the interpreter that `python` means in it."""
+        return {"kind": self.kind, "command": self.declared, "python": facts.python}
