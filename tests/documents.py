@@ -65,6 +65,12 @@ PYTEST: dict[str, Any] = {
     "report": "r.json",
     "must_fail": True,
 }
+FETCH: dict[str, Any] = {
+    "url": "https://example.org/a.zip",
+    "sha256": "0a" * 32,
+    "redirects": ["https://cdn.example.org"],
+    "max_size": "20MiB",
+}
 WHOLE: dict[str, Any] = {
     "version": 1,
     "name": "whole",
@@ -113,6 +119,7 @@ WHOLE: dict[str, Any] = {
         "args": {"pytest": ["-q", 1.5]},
         "page": {"render": "t.md", "outputs": ["p.md"]},
         "full": {"render": {"template": "t.md"}, "outputs": ["q.md"]},
+        "zip": {"fetch": FETCH, "outputs": ["a.zip"]},
         "each": {
             "foreach": {"from": "l.json#/a", "key": "id", "as": "one", "order": "sequential", "needs": "n"},
             "shell": "x",

@@ -11,13 +11,15 @@ from orch23.load.codes import CODES as LOAD
 from orch23.plan.codes import CODES as PLAN
 from orch23.providers.codes import CODES as PROVIDERS
 from orch23.resolve.codes import CODES as RESOLVE
+from orch23.steps.registry import all_codes as codes_of_steps
 from orch23.store.codes import CODES as STORE
 from orch23.templates.codes import CODES as TEMPLATES
 
 CHECKS = all_codes()
+STEPS = codes_of_steps()
 TABLES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "proposals of a model": PROPOSALS,
-    "running and verifying": {**ENGINE, **EXECUTE, **CHECKS},
+    "running and verifying": {**ENGINE, **EXECUTE, **CHECKS, **STEPS},
     "providers": PROVIDERS,
     "the command line": CLI,
     "templates": TEMPLATES,
@@ -25,7 +27,7 @@ TABLES: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "the pipeline": {**LOAD, **RESOLVE, **PLAN},
 }
 ROOMS: tuple[Mapping[str, tuple[str, str]], ...] = (
-    *(CHECKS, CLI, PROPOSALS, ENGINE, EXECUTE),
+    *(CHECKS, STEPS, CLI, PROPOSALS, ENGINE, EXECUTE),
     *(LOAD, PLAN, PROVIDERS, RESOLVE, STORE, TEMPLATES),
 )
 

@@ -31,6 +31,7 @@ from orch23.engine.declared import declared_by_pipeline
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
 from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
+from orch23.engine.outside import Outside
 from orch23.engine.preview import Preview, check_claims, preview
 from orch23.engine.readiness import Readiness, llm_steps
 from orch23.engine.session import Machinery, Session, open_session, sound_part
@@ -378,6 +379,13 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             submitted=session.history.submitted,
         )
         stack.callback(setting.close)
+        outside = Outside(
+            partial=store.partial,
+            environ=project.settings.environ,
+            offline=request.offline,
+            is_granted=consent.is_granted,
+            trust_command=trust_command(project.settings),
+        )
         ledger = Ledger(
             limits=run_limits(pipeline, request.budget),
             limits_of=lambda name: stage_limits(session, name),
@@ -408,6 +416,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             keep=lambda stage, attempt, name, text: artifacts.keep(stage, attempt, name, secrets.redact(text)),
             secrets=secrets,
             pace=ledger.pace,
+            outside=outside,
             live=request.live,
         )
         build = Build(
@@ -419,7 +428,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             observer=observer,
             clock=monotonic,
             options=BuildOptions(selection=request.selection, jobs=jobs, keep_going=request.keep_going),
-            break_off=setting.close,
+            break_off=partial(_close, setting, outside),
         )
 
         def look() -> Preview:
@@ -429,6 +438,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             pipeline=pipeline,
             conversations=conversations,
             sources=sources,
+            contents=store.contents,
             budget=request.budget,
             ask=lambda grants: consent.grants.path is not None and request.ask(grants) and consent.give(grants),
         ).check(session.world.plan, look)
@@ -477,12 +487,15 @@ def trust_command(settings: Settings) -> str:
 
 
 def needed_grants(project: Project) -> tuple[Grant, ...]:
-    """Return all that the llm steps of a pipeline need the user's consent for, as its plan is now."""
+    """Return all that the steps of a pipeline need the user's consent for, as its plan is now."""
     settings = project.settings
     nothing_yet = Consent(settings.root, Grants(None), Workspace(settings.root, None))
-    steps = llm_steps(open_reading(project).world.plan)
+    plan = open_reading(project).world.plan
+    steps = llm_steps(plan)
     found = dict.fromkeys(nothing_yet.lacking(step, settings.environ) for step in steps)
-    return tuple(grant for grant in found if grant is not None)
+    nodes = plan.nodes.values()
+    of_others = dict.fromkeys(grant for node in nodes if isinstance(node, Stage) for grant in node.step.grants)
+    return (*(grant for grant in found if grant is not None), *of_others)
 
 
 def program_launcher(sandbox: Sandbox) -> Launcher:
@@ -568,6 +581,12 @@ def run_build(
         build.observer.notice(run_finished(build.ledger.finished(ended)))
         on_end(build)
         return result.exit_number
+
+
+def _close(setting: Setting, outside: Outside) -> None:
+    """Break off what is asked and fetched."""
+    setting.close()
+    outside.close()
 
 
 def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:

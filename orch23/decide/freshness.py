@@ -165,7 +165,8 @@ def _reason(aspect: str, old: Json, new: Json) -> Reason:
     if prefix in ("input", "slice"):
         code: ReasonCode = "input_added" if old is None else "input_removed" if new is None else "input_changed"
         return Reason(code, subject, old, new)
-    return Reason(_BY_ASPECT[prefix], subject or prefix, old, new)
+    by_kind: ReasonCode = "command_changed"  # what a kind of step has of its own
+    return Reason(_BY_ASPECT.get(prefix, by_kind), subject or prefix, old, new)
 
 
 def _why(known: Known) -> tuple[Reason, ...]:

@@ -14,11 +14,13 @@ from orch23.engine.conversation import RecordedConversation
 from orch23.engine.failure import Failure, fit, likeness, refusal
 from orch23.engine.guarding import guard_manifest
 from orch23.engine.live import Live
+from orch23.engine.outside import Outside
 from orch23.engine.running import Files, Runner
 from orch23.engine.spending import NOTHING, Spent
 from orch23.engine.telling import Keep
 from orch23.engine.turn import Pass, Turn
 from orch23.engine.verification import Notice, Verifier
+from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.event import AttemptFinished, AttemptStarted, Event, EventData
@@ -77,6 +79,7 @@ class Attempts(Struct, kw_only=True):
     keep: Keep
     pace: Callable[[str], None]
     live: Live
+    outside: Outside
     own: tuple[GivenInput, ...] = ()
     hidden: frozenset[str] = frozenset()
     protected: tuple[str, ...] = ()
@@ -211,8 +214,27 @@ class Attempts(Struct, kw_only=True):
         self.notice(Event(data, message, self.resolved.stage.name))
 
 
+class Needs(Struct, frozen=True):
+    """What a step would need of the user if it ran now.
+
+    `grants` are what the user has to consent to; `barred` is the complaint where nothing beyond this machine may be
+    reached, if it would reach that.
+    """
+
+    grants: tuple[Grant, ...] = ()
+    barred: Diagnostic | None = None
+
+
+NEEDS_NOTHING = Needs()
+
+
 class Run:
     """How a kind of step runs. One value serves all stages, in several threads at once."""
+
+    def needs(self, step: Any, contents: ContentStore) -> Needs:
+        """Return what a step that has `grants` needs, looked up before the first stage starts."""
+        del step, contents
+        return NEEDS_NOTHING
 
     def attempt(self, attempts: Attempts, step: Any, turn: Turn) -> Pass:
         """Run a step once.

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.engine.appraise import Appraised
+from orch23.engine.attempt import Needs, run_of
 from orch23.engine.conversation import Conversations, walk
 from orch23.engine.preview import Preview
 from orch23.engine.question import Questions, model_of
@@ -22,6 +23,7 @@ from orch23.model.errors import ConfigurationError, ConsentError, MissingBytesEr
 from orch23.model.llm import Request
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
+from orch23.model.ports import ContentStore
 from orch23.providers import codes
 from orch23.providers.consent import needed, not_granted
 from orch23.providers.prices import unpriced
@@ -42,6 +44,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     conversations: Conversations
     sources: Sources
+    contents: ContentStore
     budget: Decimal | None = None
     ask: Callable[[Sequence[Grant]], bool] = lambda _grants: False
 
@@ -57,38 +60,62 @@ class Readiness(Struct, frozen=True, kw_only=True):
             ProviderError: with every stage that would ask beyond this machine, offline.
 
         """
-        if self.conversations.replay:
-            return
-        wanted = self._ungranted(llm_steps(plan))
-        if not wanted and not any(self._is_suspect(step) for step in llm_steps(plan)):
+        others = [node for node in plan.nodes.values() if isinstance(node, Stage) and self._may_be_refused(node)]
+        of_others = (grant for stage in others for grant in self._not_granted(stage.step.grants))
+        asked = () if self.conversations.replay else tuple(llm_steps(plan))
+        wanted = dict.fromkeys((*self._ungranted(asked), *of_others))
+        if not (wanted or others) and not any(map(self._is_suspect, asked)):
             return
         seen = look()
         asking = [
             (appraised.resolved, missing)
             for appraised in seen.appraised.values()
-            if isinstance(appraised.decision, Run) and (missing := self._missing(appraised)) is not None
+            if asked and isinstance(appraised.decision, Run) and (missing := self._missing(appraised)) is not None
         ]
         found = [(resolved.stage, one) for resolved, missing in asking for one in self._complaints(resolved, missing)]
-        if not found:
-            self._check_consent(seen, wanted, [resolved.stage for resolved, _ in asking])
+        needs = [(stage, self._needs(stage)) for stage in others if isinstance(seen.decisions.get(stage.name), Run)]
+        barred = [(stage, one.barred) for stage, one in needs if one.barred and self.conversations.offline]
+        if not (found or barred):
+            lacking = [(stage, one) for stage, need in needs for one in self._not_granted(need.grants)]
+            self._check_consent(seen, wanted, [resolved.stage for resolved, _ in asking], lacking)
             return
-        kind = ProviderError if all(one.code == codes.OFFLINE for _, one in found) else ConfigurationError
-        raise kind(*_by_complaint(found, self.pipeline))
+        is_offline = all(one.code == codes.OFFLINE for _, one in found)
+        kind = ProviderError if is_offline else ConfigurationError
+        raise kind(*_by_complaint([*found, *barred], self.pipeline))
 
-    def _check_consent(self, seen: Preview, wanted: Collection[Grant], asking: Sequence[Stage]) -> None:
+    def _may_be_refused(self, stage: Stage) -> bool:
+        """Say whether a step that is no model could be refused, without looking at what the store has."""
+        grants = stage.step.grants
+        return bool(grants) and (self.conversations.offline or bool(self._not_granted(grants)))
+
+    def _needs(self, stage: Stage) -> Needs:
+        return run_of(stage.step).needs(stage.step, self.contents)
+
+    def _not_granted(self, grants: Iterable[Grant]) -> list[Grant]:
+        return [grant for grant in grants if not self.conversations.setting.is_granted(grant)]
+
+    def _check_consent(
+        self, seen: Preview, wanted: Collection[Grant], asking: Sequence[Stage], others: Sequence[tuple[Stage, Grant]]
+    ) -> None:
         """Refuse a build whose stages would surely ask without consent, unless the user consents now.
 
         The user is asked about all at once, and also where a stage only may ask: then no is no reason to stop.
         """
         lacking = [(stage, grant) for stage in asking for grant in self._ungranted(_step_of(stage))]
+        lacking += others
         may_ask = any(
-            isinstance(decision, Maybe | Expand) and self._ungranted(_step_of(seen.plan.nodes[name]))
+            isinstance(decision, Maybe | Expand) and self._lacks(seen.plan.nodes[name])
             for name, decision in seen.decisions.items()
         )
         if (lacking or may_ask) and not self.ask(tuple(wanted)) and lacking:
             command = self.conversations.setting.trust_command
             found = [(stage, not_granted(grant, command)) for stage, grant in lacking]
             raise ConsentError(*_by_complaint(found, self.pipeline))
+
+    def _lacks(self, node: Stage | ForeachStage) -> bool:
+        """Say whether a stage that may run has not got all consent it would need."""
+        own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
+        return bool(own or self._ungranted(_step_of(node)))
 
     def _ungranted(self, steps: Iterable[LLMStep]) -> Collection[Grant]:
         """Return what these steps need and the user has not consented to. A program that is not there needs nothing."""
@@ -205,11 +232,13 @@ def _is_unmet(resolved: Resolved) -> bool:
 def _by_complaint(found: list[tuple[Stage, Diagnostic]], pipeline: Pipeline) -> Iterator[Diagnostic]:
     """Give each complaint once, at the first stage that it is of, with the others beside it."""
     stages: dict[Diagnostic, dict[str, None]] = {}
+    keys = {one: ("llm", "provider") if stage.step.asks_model else (stage.kind,) for stage, one in found}
     for stage, one in found:
         stages.setdefault(one, {})[stage.family] = None
     for one, names in stages.items():
+        key = keys[one]
         first, *others = names
-        places = {name: pipeline.locate("stages", name, "llm", "provider") for name in names}
+        places = {name: pipeline.locate("stages", name, *key) for name in names}
         related = tuple(Related(f"`{name}` would ask too", places[name]) for name in others)
         yield replace(one, location=one.location or places[first], subject=first, related=related)
 

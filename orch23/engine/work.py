@@ -13,6 +13,7 @@ from orch23.engine.expansion import expanded, items_of, source_producers
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
 from orch23.engine.live import Live
+from orch23.engine.outside import Outside
 from orch23.engine.running import Files, Runner
 from orch23.engine.session import Session
 from orch23.engine.telling import Keep
@@ -61,6 +62,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     observer: Observer
     keep: Keep
     pace: Callable[[str], None]
+    outside: Outside
     secrets: Secrets = field(default_factory=Secrets)
     live: bool = False
 
@@ -239,6 +241,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             keep=self.keep,
             pace=self.pace,
             live=live,
+            outside=self.outside,
             own=self._own(previous, tree),
             hidden=self._hidden(resolved),
             protected=own_files(session.pipeline),

@@ -55,7 +55,7 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E814": (
         "exactly one of several keys is needed",
-        "A stage is exactly one of `llm`, `shell`, `pytest` and `render`; a verify step exactly one of `check`, "
+        "A stage is exactly one of `llm`, `shell`, `pytest`, `render` and `fetch`; a verify step exactly one of `check`, "
         "`shell`, "
         "`pytest` and `ensures`; a foreach has `from` or `in`. Keep one; make two stages where two are needed.",
     ),

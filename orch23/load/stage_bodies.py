@@ -273,7 +273,9 @@ def _node(
         body=body,
         kind=kind,
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
-        reads=wild_patterns([*_list(tree.get("inputs")), *_verified(verify), *_files(tree, kind, step)]),
+        reads=wild_patterns(
+            [*_list(tree.get("inputs")), *_verified(verify), *_files(tree, kind, step), *step.inputs_of(body_of_step)]
+        ),
         writes=wild_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
         promote=group,
         starts_processes=step.starts_processes,

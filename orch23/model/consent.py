@@ -1,4 +1,4 @@
-"""What a pipeline needs the user's consent for: to run a program, or to send prompts and a key to a server."""
+"""What a pipeline needs consent for: to run a program, to send prompts and a key to a server, to download."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     and not kept.
     """
 
-    kind: Literal["program", "server"]
+    kind: Literal["program", "server", "download"]
     name: str
     keys: tuple[str, ...] = ()
     sha256: str = ""
@@ -37,6 +37,11 @@ class Grant(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Describe it in one line, for a message."""
-        what = f"run `{self.detail or self.name}`" if self.kind == "program" else f"send prompts to {self.name}"
+        whats = {
+            "program": f"run `{self.detail or self.name}`",
+            "server": f"send prompts to {self.name}",
+            "download": f"download from {self.name}",
+        }
+        what = whats[self.kind]
         given = ", ".join((*self.keys, *(("the network",) if self.network else ()), *self.reads))
         return f"{what} with {given}" if given else what

@@ -7,6 +7,7 @@ that is stored needs no language, a plan that is shown runs nothing.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from orch23.model.consent import Grant
 from orch23.model.digest import Json
 from orch23.model.facts import Facts
 from orch23.model.plugins import load
@@ -19,9 +20,10 @@ class Step:
     """What a stage does. `kind` is its key in the language.
 
     `language` is how it is written, a `model.language.Language`; `run` how an attempt runs it, an `engine.attempt.Run`;
-    `show` a function that names it in one line. `author_keys` are fields that name a file which its author wrote and
-    which the step itself reads, `output_keys` fields that name an output. `renders` is the field that names a template
-    to render: its text is part of the key. `is_cheap` says that a crash may cost a result that took no time.
+    `show` a function that names it in one line; `codes` its diagnostics, if it has any. `author_keys` are fields that
+    name a file which its author wrote and which the step itself reads, `output_keys` fields that name an output.
+    `renders` is the field that names a template to render: its text is part of the key. `is_cheap` says that a crash
+    may cost a result that took no time.
     """
 
     __slots__ = ()
@@ -32,6 +34,7 @@ class Step:
     author_keys: ClassVar[tuple[str, ...]] = ()
     output_keys: ClassVar[tuple[str, ...]] = ()
     renders: ClassVar[str] = ""
+    codes: ClassVar[str] = ""
     asks_model: ClassVar[bool] = False
     starts_processes: ClassVar[bool] = False
     is_cheap: ClassVar[bool] = False
@@ -42,6 +45,22 @@ class Step:
 
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report what is wrong with the outputs of a stage, and what else it may write."""
+
+    @property
+    def named_inputs(self) -> tuple[str, ...]:
+        """Give the files of the project that the step names itself; they are inputs of its stage."""
+        return ()
+
+    @classmethod
+    def inputs_of(cls, body: Json) -> tuple[str, ...]:
+        """Return the same of a step as it is written, in a foreach that has no items yet."""
+        del body
+        return ()
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """Give all that the user may have to consent to before the step runs."""
+        return ()
 
     @property
     def named_outputs(self) -> tuple[str, ...]:

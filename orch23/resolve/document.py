@@ -493,8 +493,8 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         ]
         | UnsetType,
         Meta(
-            description="How many stages of a kind (`llm`, `shell`, `pytest`, `render`), or of a name that stages give "
-            "under `pools`, may run at once. Never part of the key."
+            description="How many stages of a kind of step (`llm`, `shell`), or of a name that stages give under "
+            "`pools`, may run at once. Never part of the key."
         ),
     ] = UNSET
     exit_codes: Annotated[

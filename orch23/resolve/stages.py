@@ -73,13 +73,14 @@ def make_stage(
     """
     at = Problems(f"stages/{name.partition('@')[0]}")
     kinds = tuple(kinds_of(plugins))
-    named = tuple(kind for kind in kinds if kind in body)
-    form = stage_form(plugins, named if len(named) == 1 else kinds)
+    written = tuple(kind for kind in kinds if kind in body)
+    form = stage_form(plugins, written if len(written) == 1 else kinds)
     document, wrong = read_document(body, form, at.path, unknown)
     if document is None:
         return Built(None, tuple(wrong))
     step = read_step(document, plugins, at)
-    inputs = read_inputs(document.inputs, at.below("inputs"))
+    named = tuple(map(PathInput, step.named_inputs)) if step is not None else ()
+    inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
     outputs = _outputs(document.outputs, step, at)
     fence = _fence(document, outputs, at)
     group = read_group(document.promote, at)

@@ -6,7 +6,7 @@ So a document can be converted, and the rest of it checked, before every value i
 import functools
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct, inspect
 
@@ -145,6 +145,15 @@ def _stand_in(value: Json, kind: _Kind) -> Json:
                 return MARK
             case _:
                 pass
+    return _example(kind, value)
+
+
+def _example(kind: _Kind, value: Json) -> Json:
+    """Return the example that a type gives of itself, else the value."""
+    while isinstance(kind, inspect.Metadata):
+        for example in (kind.extra_json_schema or {}).get("examples", ()):
+            return cast("Json", example)
+        kind = kind.type
     return value
 
 

@@ -16,6 +16,7 @@ KINDS: Final[Mapping[str, str]] = {
     "shell": "orch23.steps.shell.spec:ShellStep",
     "pytest": "orch23.steps.pytest.spec:PytestStep",
     "render": "orch23.steps.render.spec:RenderStep",
+    "fetch": "orch23.steps.fetch.spec:FetchStep",
 }
 GROUP: Final = "orch23.steps"
 Kinds: TypeAlias = Registry[type[Step]]
@@ -43,6 +44,12 @@ def stored(form: Any, value: Any) -> Any:
         message = f"no {form.__name__} of orch23 is called {tag}"
         raise ValueError(message)
     return convert(value, kind)
+
+
+def all_codes() -> Mapping[str, tuple[str, str]]:
+    """Return the diagnostics of all kinds of steps. Loads them all."""
+    places = [kind.codes for kind in _OWN.values() if kind.codes]
+    return {code: told for place in places for code, told in load(place).items()}
 
 
 def _fits(found: object, name: str) -> bool:

@@ -83,6 +83,7 @@ class Store(Struct, frozen=True, kw_only=True):
     folder: Path
     logs: Path
     rooms: Path
+    partial: Path
     contents: FileContentStore
     records: ResultIndex
     disk: Disk
@@ -254,6 +255,7 @@ def open_store(root: Path, meter: Meter = silent, contents: ContentStore | None 
         folder=folder,
         logs=root / LOGS,
         rooms=place / "rooms",
+        partial=place / "partial",
         contents=used,
         records=disk.records,
         disk=disk,

@@ -13,7 +13,7 @@ TIER_SHOWN = "sandbox"
 """The tier of the sandbox that the user was last warned about."""
 
 _FILES = ("VERSION", ".gitignore", "index.sqlite", "generation", "promote.json", "writing.json", TIER_SHOWN)
-_FOLDERS = ("cas", "records", "exchanges", "rooms")
+_FOLDERS = ("cas", "records", "exchanges", "rooms", "partial")
 _SHELVED = ("cas", "records", "exchanges")
 
 

@@ -22,7 +22,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class _Grant(Struct, forbid_unknown_fields=True):
-    kind: Literal["program", "server"]
+    kind: Literal["program", "server", "download"]
     name: str
     keys: tuple[str, ...]
     sha256: str

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
+from tests.file_server import serving
 from tests.project import Project, scripted
 
 TRIGGERS = Triggers()
@@ -129,6 +130,47 @@ def plugin_that_cannot_be_loaded(project: Project) -> set[str]:
         return shown(project.run("plan"))
     finally:
         sys.path.remove(str(site))
+
+
+def _fetched(project: Project, url: str, more: str = "", *argv: str) -> set[str]:
+    """Build a stage that fetches an address."""
+    fetch = f"    fetch: {{url: '{url}', sha256: {'0' * 64}{more}}}\n    outputs: [a]\n"
+    project.write({"pipeline.yaml": S + fetch})
+    return shown(project.build(*argv))
+
+
+@TRIGGERS.of("E451")
+def file_that_the_server_does_not_have(project: Project) -> set[str]:
+    """Fetch what is not there."""
+    with serving() as server:
+        return _fetched(project, f"{server.url}/nothing")
+
+
+@TRIGGERS.of("E452")
+def file_of_another_digest(project: Project) -> set[str]:
+    """Fetch another file than the one that is named."""
+    project.write({"b": "b"})
+    return _fetched(project, "file:b")
+
+
+@TRIGGERS.of("E453")
+def file_that_is_too_large(project: Project) -> set[str]:
+    """Fetch more than may be."""
+    with serving() as server:
+        server.files["/b"] = b"b" * 100
+        return _fetched(project, f"{server.url}/b", ", max_size: 10")
+
+
+@TRIGGERS.of("E454")
+def address_of_a_cloud(project: Project) -> set[str]:
+    """Fetch what clouds tell of a machine."""
+    return _fetched(project, "http://169.254.169.254/")
+
+
+@TRIGGERS.of("E455")
+def download_without_a_network(project: Project) -> set[str]:
+    """Fetch offline."""
+    return _fetched(project, "https://host.invalid/", "", "--offline")
 
 
 @TRIGGERS.of("E860")

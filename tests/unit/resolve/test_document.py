@@ -27,7 +27,7 @@ from orch23.steps.llm.spec import LLMStep, OnTruncated
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.registry import kinds_of
 from orch23.steps.shell.spec import ShellStep
-from tests.documents import COMMON, EXPRESSIONS, LLM, ODD, PYTEST, WHOLE, broken_documents
+from tests.documents import COMMON, EXPRESSIONS, FETCH, LLM, ODD, PYTEST, WHOLE, broken_documents
 
 THOUSAND = 1_000
 DRIVES = 4
@@ -200,10 +200,11 @@ BODIES: list[dict[str, Any]] = [
         "render": {"template": "t"},
         "verify": {"inputs": ["t"], "all": True, "steps": CHECKS},
     },
+    {**STAGE, "promote": "each", "fetch": FETCH, "inputs": INPUTS},
 ]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=["llm", "pytest", "render"])
+@pytest.mark.parametrize("body", BODIES, ids=["llm", "pytest", "render", "fetch"])
 def test_every_key_that_is_declared_is_read(body: dict[str, Any]) -> None:
     whole = make_stage("s", body)
     assert whole.problems == ()

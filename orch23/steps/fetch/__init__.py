@@ -1,0 +1,1 @@
+"""The kind `fetch`: bring a file whose digest is known."""

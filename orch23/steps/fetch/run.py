@@ -1,0 +1,95 @@
+"""How a fetch step runs: the bytes are taken from the store, from the project, or from a server."""
+
+import threading
+import time
+from collections import defaultdict
+
+from orch23.engine.attempt import NEEDS_NOTHING, Attempts, Needs, Run
+from orch23.engine.failure import refusal
+from orch23.engine.turn import Pass, Turn
+from orch23.model.address import is_loopback
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry
+from orch23.model.errors import ConsentError, MissingBytesError
+from orch23.model.ports import ContentStore
+from orch23.providers.consent import not_granted
+from orch23.steps.fetch.download import FetchError, chunks_of, download
+from orch23.steps.fetch.spec import FetchStep
+
+
+class _Fetching(Run):
+    """Brings files. Two stages that want the same one download it once."""
+
+    def __init__(self) -> None:
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def needs(self, step: FetchStep, contents: ContentStore) -> Needs:
+        """Return the servers that are asked for a file: none where the store has it."""
+        if not step.url or _stored(step, contents) is not None:
+            return NEEDS_NOTHING
+        return Needs(step.grants, None if is_loopback(step.url) else _offline(step.url))
+
+    def attempt(self, attempts: Attempts, step: FetchStep, turn: Turn) -> Pass:
+        """Return the file as the stage's one output."""
+        began = time.monotonic()
+        try:
+            entry = self._entry(attempts, step)
+        except FetchError as error:
+            kind = "timeout" if error.is_late else "exception"
+            return Pass(turn.start, (), refusal(kind, (error.diagnostic,), retryable=error.is_passing or error.is_late))
+        return Pass({attempts.resolved.stage.outputs[0]: entry}, took_s=time.monotonic() - began)
+
+    def _entry(self, attempts: Attempts, step: FetchStep) -> FileEntry:
+        if step.file:
+            return _of_project(attempts, step)
+        with self._locks[step.sha256]:
+            found = _stored(step, attempts.contents)
+            if found is None:
+                _check_allowed(attempts, step)
+                path = download(step, attempts.outside, attempts.resolved.stage.timeout_s)
+                found = attempts.contents.put_chunks(chunks_of(path))
+                path.unlink(missing_ok=True)
+        return FileEntry(found)
+
+
+def _of_project(attempts: Attempts, step: FetchStep) -> FileEntry:
+    """Return a file of the project, which is an input of the stage."""
+    digest = attempts.resolved.files[step.file].digest
+    if digest.sha256 != step.sha256:
+        hint = "look at the file: if it was changed on purpose, write this digest into `fetch.sha256`"
+        message = f"{step.file} has the SHA-256 {digest.sha256}, not {step.sha256}"
+        raise FetchError(Diagnostic("E452", message, hint=hint))
+    return FileEntry(digest)
+
+
+def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
+    """Return the digest of a file that the store has; it is read, so that damaged bytes are fetched again."""
+    try:
+        size = sum(map(len, contents.get_chunks(Digest(step.sha256, 0))))
+    except MissingBytesError:
+        return None
+    return Digest(step.sha256, size)
+
+
+def _check_allowed(attempts: Attempts, step: FetchStep) -> None:
+    """Refuse what the build is not allowed to reach.
+
+    Raises:
+        FetchError: it is offline.
+        ConsentError: the user has not consented.
+
+    """
+    outside = attempts.outside
+    if outside.offline and not is_loopback(step.url):
+        raise FetchError(_offline(step.url))
+    lacking = [grant for grant in step.grants if not outside.is_granted(grant)]
+    if lacking:
+        raise ConsentError(*(not_granted(grant, outside.trust_command) for grant in lacking))
+
+
+def _offline(url: str) -> Diagnostic:
+    hint = "build without --offline once: what the store has is never fetched again"
+    return Diagnostic("E455", f"{url} is beyond this machine, and the store does not have the file", hint=hint)
+
+
+RUN = _Fetching()

@@ -1,0 +1,75 @@
+"""What a fetch step is."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
+
+from orch23.model.address import origin
+from orch23.model.consent import Grant
+from orch23.model.digest import Json
+from orch23.model.facts import Facts
+from orch23.model.step import Step, name_one, one_literal
+
+if TYPE_CHECKING:
+    from orch23.model.fields import Problems
+
+GIB = 1 << 30
+
+
+class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_only=True):
+    """Bring a file that has this SHA-256 (64 lower-case hex digits) from an address, or from `file` of the project.
+
+    Exactly one of `url` and `file` is not empty. `redirects` are the origins that the address may redirect to, besides
+    its own; `max_bytes` is the most that is read.
+    """
+
+    kind: ClassVar[str] = "fetch"
+    language: ClassVar[str] = "orch23.steps.fetch.language:LANGUAGE"
+    run: ClassVar[str] = "orch23.steps.fetch.run:RUN"
+    show: ClassVar[str] = "orch23.steps.fetch.show:show"
+    codes: ClassVar[str] = "orch23.steps.fetch.codes:CODES"
+
+    sha256: str
+    url: str = ""
+    file: str = ""
+    redirects: tuple[str, ...] = ()
+    max_bytes: int = GIB
+
+    def aspects(self, facts: Facts) -> Mapping[str, Json]:
+        """Return the digest alone: whoever has the bytes, they are the same."""
+        del facts
+        return {"kind": self.kind, "sha256": self.sha256}
+
+    def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
+        """Report more or less than one output."""
+        del writes
+        if not one_literal(outputs):
+            place = "outputs" if outputs else ""
+            at.add(place, "E855", "a fetch stage makes exactly one file", name_one(outputs))
+
+    @property
+    def named_inputs(self) -> tuple[str, ...]:
+        """Give the file of the project."""
+        return (self.file,) if self.file else ()
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        """Give the servers that it may connect to, each a grant of its own."""
+        servers = (self.url, *self.redirects) if self.url else ()
+        return tuple(Grant(kind="download", name=origin(one)) for one in servers)
+
+    @classmethod
+    def inputs_of(cls, body: Json) -> tuple[str, ...]:
+        """Return the file of the project that a step names before its items are known."""
+        url = body.get("url") if isinstance(body, Mapping) else None
+        path = path_of(url) if isinstance(url, str) else None
+        return () if path is None else (path,)
+
+
+def path_of(url: str) -> str | None:
+    """Return the path of the project that an address stands for: `file:PATH`, or one without a scheme; else None."""
+    scheme, sign, rest = url.partition(":")
+    if sign and scheme.lower() == "file":
+        return rest.removeprefix("//") if rest.startswith("//") and not rest.startswith("///") else rest
+    return None if "://" in url else url

@@ -1,0 +1,271 @@
+"""A download is verified by its digest, cached by that alone, resumed, limited, and leads nowhere that it may not."""
+
+import hashlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from orch23.engine.outside import Outside
+from orch23.steps.fetch.download import FetchError, download
+from orch23.steps.fetch.spec import FetchStep
+from tests.file_server import FileServer, serving
+from tests.project import Project
+
+DATA = bytes(range(256)) * 2_000
+SHA = hashlib.sha256(DATA).hexdigest()
+OTHER = "0" * 64
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    with serving() as made:
+        made.files["/data.bin"] = DATA
+        yield made
+
+
+def pipeline(project: Project, url: str, sha256: str = SHA, more: str = "", stage: str = "") -> Project:
+    text = f"version: 1\nstages:\n  get:\n    fetch: {{url: '{url}', sha256: {sha256}{more}}}\n"
+    return project.write({"pipeline.yaml": text + f"    outputs: [vendor/data.bin]\n{stage}"})
+
+
+def test_a_file_is_fetched_once_and_cached_by_its_digest_alone(project: Project, server: FileServer) -> None:
+    pipeline(project, f"{server.url}/data.bin?token=a%20b")
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.files("vendor") == {"vendor/data.bin": DATA}
+    assert project.plan() == {"get": "fresh"}
+    pipeline(project, f"{server.url}/elsewhere")
+    assert project.plan() == {"get": "fresh"}, "the address is no part of the key"
+    project.delete("vendor/data.bin")
+    assert project.build("--offline").code == 0
+    assert project.files("vendor") == {"vendor/data.bin": DATA}
+    assert [path for path, _ in server.asked] == ["/data.bin?token=a%20b"]
+    assert list((project.root / ".orch23/partial").iterdir()) == []
+
+
+def test_two_stages_that_want_the_same_file_download_it_once(project: Project, server: FileServer) -> None:
+    stages = "".join(
+        f"  s{n}: {{fetch: {{url: '{server.url}/data.bin', sha256: {SHA}}}, outputs: [out/{n}]}}\n" for n in range(4)
+    )
+    project.write({"pipeline.yaml": f"version: 1\nstages:\n{stages}"})
+    assert project.build("-j", "4").code == 0
+    assert len(server.asked) == 1
+    assert set(project.files("out").values()) == {DATA}
+
+
+def test_another_file_than_the_named_one_is_not_used(project: Project, server: FileServer) -> None:
+    pipeline(project, f"{server.url}/data.bin", OTHER)
+    outcome = project.build()
+    assert outcome.code == 1
+    assert f"E452]: {server.url}/data.bin has the SHA-256 {SHA}, not {OTHER}" in outcome.err.replace("\n", "")
+    assert project.files("vendor") == {}
+    assert list((project.root / ".orch23/partial").iterdir()) == []
+
+
+def test_what_breaks_off_goes_on_where_it_broke_off(project: Project, server: FileServer) -> None:
+    server.cuts = [100_000, 50_000]
+    pipeline(project, f"{server.url}/data.bin")
+    assert project.build().code == 0
+    assert server.ranges() == ["", "bytes=100000-", "bytes=150000-"]
+    assert server.sent == len(DATA)
+
+
+def test_the_next_build_goes_on_where_the_last_one_ended(project: Project, server: FileServer) -> None:
+    server.cuts = [100_000, 1_000, 1_000]
+    pipeline(project, f"{server.url}/data.bin")
+    outcome = project.build()
+    assert (outcome.code, "E451" in outcome.err) == (1, True), outcome.err
+    assert project.build().code == 0
+    assert server.ranges()[-1] == "bytes=102000-"
+    assert project.files("vendor") == {"vendor/data.bin": DATA}
+
+
+def test_a_server_without_ranges_sends_the_whole_file_again(project: Project, server: FileServer) -> None:
+    server.cuts, server.ignores_ranges, server.hides_length = [100_000], True, False
+    pipeline(project, f"{server.url}/data.bin")
+    assert project.build().code == 0
+    assert project.files("vendor") == {"vendor/data.bin": DATA}
+
+
+def test_a_rest_that_belongs_to_another_file_is_fetched_anew(project: Project, server: FileServer) -> None:
+    server.cuts = [100_000, 1, 1]
+    pipeline(project, f"{server.url}/data.bin")
+    assert project.build().code == 1
+    (part,) = (project.root / ".orch23/partial").iterdir()
+    for found in (b"x" * 1000, b"x" * (len(DATA) + 1)):  # the second is longer than what the server has
+        part.write_bytes(found)
+        assert project.build().code == 0
+        project.delete("vendor/data.bin")
+        project.run("gc", "--max-size", "0")
+        assert project.run("reset").code == 0
+
+
+@pytest.mark.parametrize("hides_length", [False, True])
+def test_a_file_that_is_too_large_is_not_fetched_whole(
+    project: Project, server: FileServer, *, hides_length: bool
+) -> None:
+    server.hides_length = hides_length
+    server.files["/data.bin"] = DATA * 20
+    pipeline(project, f"{server.url}/data.bin", more=", max_size: 100KB")
+    outcome = project.build()
+    assert (outcome.code, "E453" in outcome.err) == (1, True), outcome.err
+
+
+def test_passing_trouble_of_a_server_is_tried_again_and_a_missing_file_is_not(
+    project: Project, server: FileServer
+) -> None:
+    server.statuses = [503]
+    pipeline(project, f"{server.url}/data.bin")
+    assert project.build().code == 0
+    assert len(server.asked) == 2
+    pipeline(project, f"{server.url}/nothing", OTHER)
+    outcome = project.build()
+    assert (outcome.code, "the server says 404" in outcome.err) == (1, True), outcome.err
+    assert len(server.asked) == 3
+
+
+def test_offline_nothing_is_fetched_that_is_not_on_this_machine(project: Project) -> None:
+    pipeline(project, "https://files.invalid/data.bin")
+    outcome = project.build("--offline")
+    assert "error[E455]: get: https://files.invalid/data.bin is beyond this machine" in outcome.err
+    assert " --> pipeline.yaml:4:" in outcome.err
+    assert outcome.code == project.build("--offline").code != 0
+
+
+def test_a_server_needs_consent_as_a_provider_does(project: Project, server: FileServer) -> None:
+    untrusted = {"ORCH23_TRUST": "0"}
+    pipeline(project, f"{server.url}/data.bin")
+    outcome = project.build(env=untrusted)
+    assert "E426" in outcome.err, outcome.err
+    assert f"you have not allowed this project to download from {server.url}" in outcome.err
+    assert server.asked == []
+    told = project.run("trust", env=untrusted)
+    assert f"download from {server.url}" in told.out, told
+    assert project.build(env=untrusted).code == 0
+    project.delete("vendor/data.bin")
+    pipeline(project, "https://files.invalid/data.bin")
+    assert project.build(env=untrusted).code == 0, "nothing is asked for what the store has"
+
+
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "0.0.0.0", "metadata.test"]
+)
+def test_no_link_local_address_is_reached(project: Project, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in ("192.0.2.1", "169.254.169.254")]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_args, **_more: found)
+    pipeline(project, f"http://{host}/latest/meta-data")
+    outcome = project.build()
+    assert (outcome.code, "E454" in outcome.err) == (1, True), outcome.err
+    assert "which no step may reach" in outcome.err
+
+
+def test_a_redirect_leads_only_where_the_pipeline_says(project: Project, server: FileServer) -> None:
+    with serving() as other:
+        other.files["/there"] = DATA
+        server.redirects = {"/here": "/data.bin", "/away": f"{other.url}/there", "/cloud": "http://169.254.169.254/"}
+        server.redirects["/round"] = "/round"
+        pipeline(project, f"{server.url}/away")
+        outcome = project.build()
+        assert (outcome.code, "E454" in outcome.err) == (1, True), outcome.err
+        assert f"redirects: [{other.url}]" in outcome.err.replace("\n", " ")
+        assert other.asked == []
+        pipeline(project, f"{server.url}/cloud", more=", redirects: ['http://169.254.169.254']")
+        assert "which no step may reach" in project.build().err
+        pipeline(project, f"{server.url}/round")
+        assert "more than 5 redirects" in project.build().err
+        pipeline(project, f"{server.url}/away", more=f", redirects: ['{other.url}']")
+        assert project.build().code == 0
+        pipeline(project, f"{server.url}/here")
+        assert project.plan() == {"get": "fresh"}
+
+
+def test_the_proxy_of_the_environment_is_used(project: Project, server: FileServer) -> None:
+    with serving() as proxy:
+        proxy.files["/data.bin"] = DATA
+        pipeline(project, "http://files.invalid/data.bin")
+        env = {"http_proxy": proxy.url.replace("//", "//me:secret@"), "no_proxy": "127.0.0.1"}
+        assert project.build(env=env).code == 0
+        ((target, headers),) = proxy.asked
+        assert target == "http://files.invalid/data.bin"
+        assert headers["proxy-authorization"] == "Basic bWU6c2VjcmV0"
+        project.run("reset")
+        project.delete("vendor/data.bin")
+        pipeline(project, f"{server.url}/data.bin")
+        assert project.build(env=env).code == 0
+        assert (len(proxy.asked), len(server.asked)) == (1, 1), "no_proxy is kept to"
+
+
+def test_a_file_of_the_project_is_an_input(project: Project) -> None:
+    make = "  make: {outputs: [made.bin], shell: 'printf hello > made.bin'}\n"
+    hello = hashlib.sha256(b"hello").hexdigest()
+    pipeline(project, "file:made.bin", hello, stage=make)
+    assert project.build().code == 0
+    assert project.files("vendor") == {"vendor/data.bin": b"hello"}
+    project.replace("pipeline.yaml", "printf hello", "printf other")
+    outcome = project.build()
+    assert (outcome.code, "E452" in outcome.err) == (1, True), outcome.err
+    assert project.files("vendor") == {"vendor/data.bin": b"hello"}
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("file:../secret", "E850"),
+        ("file:///etc/passwd", "E850"),
+        ("/etc/passwd", "E850"),
+        ("nobody.bin", "E822"),
+        ("ftp://host/x", "E812"),
+        ("https://me:secret@host/x", "E812"),
+        ("https:///x", "E812"),
+        ("https://host/x#part", "E812"),
+        ("https://host/a b", "E812"),
+        ("https://[::1/x", "E812"),
+    ],
+)
+def test_what_cannot_be_fetched_is_an_error_at_its_place(project: Project, url: str, code: str) -> None:
+    pipeline(project, url)
+    outcome = project.run("plan")
+    assert outcome.code == 65, outcome.err
+    assert f"error[{code}]" in outcome.err
+    assert " --> pipeline.yaml:4:" in outcome.err or code == "E822"
+
+
+def test_all_mistakes_of_a_fetch_are_told_at_once(project: Project) -> None:
+    text = "version: 1\nstages:\n  a:\n    fetch: {url: 'https://h/x', sha256: abc, size: 3}\n    outputs: [x]\n"
+    project.write({"pipeline.yaml": text})
+    outcome = project.run("plan")
+    assert [line.split("]")[0] for line in outcome.err.splitlines() if line.startswith("error[")] == [
+        "error[E812",
+        "error[E802",
+    ], outcome.err
+    assert "64 hex digits" in outcome.err
+
+
+def test_each_item_of_a_typed_list_is_fetched(project: Project, server: FileServer) -> None:
+    server.files |= {"/a": b"a", "/b": b"b"}
+    each = [{"n": name, "s": hashlib.sha256(name.encode()).hexdigest()} for name in ("a", "b")]
+    fetch = "{url: '" + server.url + "/${{ f.n }}', sha256: '${{ f.s }}'}"
+    text = f"version: 1\nstages:\n  get:\n    foreach: {{in: {each}, key: n, as: f}}\n    fetch: {fetch}\n"
+    project.write({"pipeline.yaml": text + "    outputs: ['v/${{ f.n }}']\n"})
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    assert project.files("v") == {"v/a": b"a", "v/b": b"b"}
+
+
+def test_a_list_in_a_file_may_not_decide_what_is_fetched(project: Project) -> None:
+    fetch = f"{{url: 'https://host/${{{{ f }}}}', sha256: {SHA}}}"
+    text = f"version: 1\nstages:\n  get:\n    foreach: {{from: list.json, as: f}}\n    fetch: {fetch}\n"
+    project.write({"pipeline.yaml": text + "    outputs: ['v/x']\n", "list.json": '["x"]'})
+    outcome = project.run("plan")
+    assert (outcome.code, "E857" in outcome.err) == (65, True), outcome.err
+
+
+def test_a_build_that_is_asked_to_stop_breaks_a_download_off(project: Project) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        outside = Outside(partial=project.root / "partial", environ={}, trust_command="")
+        threading.Timer(0.2, outside.close).start()
+        with pytest.raises(FetchError):
+            download(FetchStep(sha256=SHA, url=url), outside, timeout_s=300)
