@@ -572,7 +572,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-23": (
         M(
             READINESS,
-            "        return self.conversations.offline and ADAPTERS[step.provider].remote(step)",
+            "        return self.conversations.offline and is_remote(step)",
             "        return False",
         ),
         ASKED_AGAIN,
@@ -949,7 +949,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         ASKED_AGAIN,
         M(
             READINESS,
-            "        return self.conversations.offline and ADAPTERS[step.provider].remote(step)",
+            "        return self.conversations.offline and is_remote(step)",
             "        return False",
         ),
     ),

@@ -10,11 +10,10 @@ from orch23.cli.examination import Finding
 from orch23.decide.secrets import secrets_of
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
-from orch23.providers.adapter import Adapter
 from orch23.providers.consent import not_granted
 from orch23.providers.faults import redacting
 from orch23.providers.model_lookup import can_look_up, look_up
-from orch23.providers.registry import ADAPTERS, check, ready
+from orch23.providers.registry import adapter_of, check, ready
 from orch23.resolve.stages import render_foreach
 from orch23.resolve.steps import declared_escalation, declared_llm
 from orch23.steps.llm.spec import LLMStep
@@ -71,7 +70,7 @@ def _amiss(name: str, what: Diagnostic) -> Finding:
 
 def _address(step: LLMStep) -> str:
     """Return whom a step asks, nothing where its address cannot be read: then `check` says what is wrong."""
-    adapter: Adapter | None = ADAPTERS.get(step.provider)
+    adapter = adapter_of(step)
     try:
         return adapter.endpoint(step) if adapter is not None else ""
     except ValueError:  # its text repeats a part of the address, which may be a password

@@ -37,6 +37,7 @@ _BY_ASPECT: Mapping[str, ReasonCode] = {
     "python": "tool_changed",
     "pytest": "tool_changed",
     "tool": "tool_changed",
+    "plugins": "tool_changed",
     "salt": "salt_changed",
     "action_format": "salt_changed",
     "base": "base_changed",

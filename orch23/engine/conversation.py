@@ -22,7 +22,7 @@ from orch23.providers.metered import Meter, Metered
 from orch23.providers.prepared import Prepared
 from orch23.providers.recorded import Mode, Once, Recorded
 from orch23.providers.redacting import Redacting
-from orch23.providers.registry import ADAPTERS, make, on_truncated, request_parameters
+from orch23.providers.registry import is_remote, make, on_truncated, request_parameters
 from orch23.providers.transport import Transport
 from orch23.providers.unasked import Unasked
 from orch23.resolve.resolution import Resolved
@@ -204,7 +204,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         if mode == "replay":
             hint = _REPLAY_HINT if self.replay else _MODE_HINT.format(stage=asking.stage)
             return self._refusing(asking, UNRECORDED, hint)
-        if self.offline and ADAPTERS[asking.step.provider].remote(asking.step):
+        if self.offline and is_remote(asking.step):
             return self._refusing(asking, OFFLINE, _OFFLINE_HINT)
         metered = Metered(inner=make(self.setting, asking), stage=asking.stage, meter=self.meter)
         sleep = self.setting.share(Calls, Calls).wait

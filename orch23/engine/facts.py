@@ -22,9 +22,10 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.facts import Facts
 from orch23.model.pipeline import CheckStep, CommandsStep, Stage
 from orch23.model.step import ProcessStep
-from orch23.providers.registry import api, endpoint, parameters
+from orch23.providers.registry import api, endpoint, folder_of, origin_of, parameters
 from orch23.snapshot.looks import signature
 from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import kinds_of
 
 
 class FactFinder(Struct):
@@ -58,6 +59,7 @@ class FactFinder(Struct):
             endpoint=endpoint(step) if isinstance(step, LLMStep) else "",
             api=api(step) if isinstance(step, LLMStep) else "",
             params=parameters(step) if isinstance(step, LLMStep) else {},
+            plugins=self._plugins_of(stage),
             checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),
         )
 
@@ -87,6 +89,17 @@ class FactFinder(Struct):
         known = sorted(name for name in names if name in checks)
         self._look_at(Path(folder) for name in known if (folder := checks.folder(name)))
         return {name: revision_of(checks, name) for name in known}
+
+    def _plugins_of(self, stage: Stage) -> tuple[str, ...]:
+        """Return name and version of the plugins whose kind of step or provider a stage uses."""
+        if not self.plugins:
+            return ()
+        kinds, step = kinds_of(self.plugins), stage.step
+        found = {kinds.origin(stage.kind): kinds.folder(stage.kind)}
+        if isinstance(step, LLMStep):
+            found[origin_of(step)] = folder_of(step)
+        self._look_at(Path(folder) for folder in found.values() if folder)
+        return tuple(sorted(filter(None, found)))
 
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)

@@ -27,7 +27,7 @@ from orch23.model.ports import ContentStore
 from orch23.providers import codes
 from orch23.providers.consent import needed, not_granted
 from orch23.providers.prices import unpriced
-from orch23.providers.registry import ADAPTERS, ready
+from orch23.providers.registry import adapter_of, is_remote, ready
 from orch23.resolve.prompts import Round, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.steps.llm.spec import LLMStep
@@ -122,7 +122,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
         setting = self.conversations.setting
         found: dict[Grant, None] = {}
         for step in {
-            _asked_of(step): step for step in steps if step.provider in ADAPTERS and step.mode != "replay"
+            _asked_of(step): step for step in steps if adapter_of(step) is not None and step.mode != "replay"
         }.values():
             with contextlib.suppress(ProviderError):
                 grant = needed(step, setting)
@@ -132,7 +132,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
 
     def _is_suspect(self, step: LLMStep) -> bool:
         """Say whether asking a step could be refused, without looking at recordings or at the table of prices."""
-        adapter = ADAPTERS.get(step.provider)
+        adapter = adapter_of(step)
         if adapter is None:
             return False
         setting = self.conversations.setting
@@ -188,7 +188,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
         return runner.missing() if runner is not None and step.command and step.provider == "command" else None
 
     def _is_barred(self, step: LLMStep) -> bool:
-        return self.conversations.offline and ADAPTERS[step.provider].remote(step)
+        return self.conversations.offline and is_remote(step)
 
     def _is_capped(self, stage: Stage | None = None) -> bool:
         """Say whether money is limited: for a stage, or for the run or any stage."""

@@ -43,6 +43,11 @@ class Step:
         """Return what of the step its result depends on, by aspect: a part of the manifest. `kind` is one of them."""
         raise NotImplementedError
 
+    def of_plugins(self, plugins: tuple[str, ...]) -> "Step":
+        """Return the step with the plugins of its pipeline, where these have a say in it."""
+        del plugins
+        return self
+
     def check_outputs(self, outputs: tuple[str, ...], writes: tuple[str, ...], at: "Problems") -> None:
         """Report what is wrong with the outputs of a stage, and what else it may write."""
 

@@ -9,7 +9,7 @@ from orch23.model.errors import ProviderError
 from orch23.providers import anthropic_messages, openai_client
 from orch23.providers.calls import Calls
 from orch23.providers.faults import TransportError, no_answer_of_api, refused, unreachable
-from orch23.providers.registry import ADAPTERS
+from orch23.providers.registry import endpoint
 from orch23.providers.trust import Trust
 from orch23.steps.llm.spec import LLMStep
 
@@ -37,7 +37,7 @@ def look_up(step: LLMStep, environ: Mapping[str, str]) -> Diagnostic | None:
     variable, ask = _WAYS[step.provider]
     key = environ.get(variable, "").strip() or "none"  # a server on this machine may want none
     try:
-        ask(_Question(ADAPTERS[step.provider].endpoint(step), key, step.model))
+        ask(_Question(endpoint(step), key, step.model))
     except TransportError as fault:
         return fault.diagnostic
     except ProviderError as ended:

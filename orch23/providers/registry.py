@@ -1,8 +1,10 @@
 """Know the providers by name: how each is made, what it takes, and what of it is in the key."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
@@ -10,6 +12,7 @@ from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
 from orch23.model.llm import Provider
 from orch23.model.on_demand import OnDemand
+from orch23.model.plugins import Registry
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, ProjectFiles, Setting, did_you_mean
 from orch23.steps.llm.spec import LLMStep, OnTruncated
@@ -32,6 +35,37 @@ def _load(name: str) -> Adapter:
 
 
 ADAPTERS = OnDemand(_MODULES, _load)
+GROUP: Final = "orch23.providers"
+"""The entry points of plugins that are providers."""
+
+
+@cache
+def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
+    return Registry({}, GROUP, plugins, lambda found, _name: isinstance(found, Adapter))
+
+
+def adapter_of(step: LLMStep) -> Adapter | None:
+    """Return the provider that a step names: of orch23, else of the plugins of its pipeline; None if there is none."""
+    found = ADAPTERS.get(step.provider)
+    return found if found is not None else _of_plugins(step.from_plugins).get(step.provider)
+
+
+def origin_of(step: LLMStep) -> str:
+    """Return name and version of the plugin that a step's provider is of; empty for one of orch23."""
+    added = _of_plugins(step.from_plugins)
+    return added.origin(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
+
+
+def folder_of(step: LLMStep) -> str:
+    """Return the folder that tells when that plugin is replaced; empty without one."""
+    return _of_plugins(step.from_plugins).folder(step.provider) if origin_of(step) else ""
+
+
+def _adapter(step: LLMStep) -> Adapter:
+    found = adapter_of(step)
+    if found is None:
+        raise KeyError(step.provider)
+    return found
 
 
 def make(setting: Setting, asking: Asking) -> Provider:
@@ -41,7 +75,7 @@ def make(setting: Setting, asking: Asking) -> Provider:
         KeyError: the provider is unknown; `check` says so before any stage starts.
 
     """
-    return ADAPTERS[asking.step.provider].make(setting, asking)
+    return _adapter(asking.step).make(setting, asking)
 
 
 def request_parameters(setting: Setting, asking: Asking) -> Mapping[str, Json]:
@@ -63,9 +97,9 @@ def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
 
     Keys, libraries and weights are not looked for: recordings may answer in the provider's place. See `ready`.
     """
-    adapter = ADAPTERS.get(step.provider)
+    adapter = adapter_of(step)
     if adapter is None:
-        return (_unknown(step.provider),)
+        return (_unknown(step.provider, step.from_plugins),)
     usual = dict(zip(reversed(LLMStep.__struct_fields__), reversed(LLMStep.__struct_defaults__), strict=False))
     strange = tuple(
         _strange(name, step.provider)
@@ -77,7 +111,7 @@ def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
 
 def ready(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return what keeps a sound step from being asked on this machine now: no key, no library, no weights."""
-    return ADAPTERS[step.provider].ready(step, environ, root)
+    return _adapter(step).ready(step, environ, root)
 
 
 def consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
@@ -87,7 +121,7 @@ def consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Projec
         ProviderError: its program is not there.
 
     """
-    return ADAPTERS[step.provider].consent(step, environ, root, files)
+    return _adapter(step).consent(step, environ, root, files)
 
 
 def unfit_fields(provider: str) -> frozenset[str]:
@@ -105,32 +139,37 @@ def unfit_fields(provider: str) -> frozenset[str]:
 
 def parameters(step: LLMStep) -> Mapping[str, Json]:
     """Return the parameters that go into the stage key and the fingerprint, explicit where they have a default."""
-    found = ADAPTERS[step.provider].parameters(step)
+    found = _adapter(step).parameters(step)
     return found if step.structured_output else {**found, "structured_output": False}
 
 
 def endpoint(step: LLMStep) -> str:
     """Return who is asked, in the form that is hashed: the alias if there is one, never a key or an absolute path."""
-    return step.endpoint_alias or ADAPTERS[step.provider].endpoint(step)
+    return step.endpoint_alias or _adapter(step).endpoint(step)
 
 
 def api(step: LLMStep) -> str:
     """Return the interface that is spoken, with its version."""
-    return ADAPTERS[step.provider].api(step)
+    return _adapter(step).api(step)
+
+
+def is_remote(step: LLMStep) -> bool:
+    """Say whether asking leaves the machine, or may."""
+    return _adapter(step).remote(step)
 
 
 def wire_schema(step: LLMStep, schema: Json) -> Json:
     """Return the reduced schema that is sent, from that of the step's file (None if it has none); None for none."""
-    return ADAPTERS[step.provider].wire(step, schema) if step.structured_output else None
+    return _adapter(step).wire(step, schema) if step.structured_output else None
 
 
 def on_truncated(step: LLMStep) -> OnTruncated:
     """Return what follows an answer that was cut off: what the step says, or else the provider's default."""
-    return step.on_truncated if step.on_truncated is not None else ADAPTERS[step.provider].on_truncated
+    return step.on_truncated if step.on_truncated is not None else _adapter(step).on_truncated
 
 
-def _unknown(name: str) -> Diagnostic:
-    hint = did_you_mean(name, sorted(ADAPTERS))
+def _unknown(name: str, plugins: tuple[str, ...] = ()) -> Diagnostic:
+    hint = did_you_mean(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 
 

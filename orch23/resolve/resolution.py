@@ -184,6 +184,7 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "network": stage.network or None,
         "item": stage.item.value if stage.item else None,
         "salt": stage.salt,
+        "plugins": list(facts.plugins) or None,
     }
     aspects |= stage.step.aspects(facts)
     if stage.retry.escalate:

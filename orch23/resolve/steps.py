@@ -43,7 +43,8 @@ def read_step(stage: StageDocument, plugins: tuple[str, ...], at: Problems) -> S
     for name in stage.exactly_one:
         value = getattr(stage, name)
         if value is not UNSET:
-            return language_of(kinds_of(plugins)[name]).read(value, at)
+            step = language_of(kinds_of(plugins)[name]).read(value, at)
+            return None if step is None else step.of_plugins(plugins)
     return None
 
 
@@ -55,7 +56,7 @@ def declared_llm(node: ForeachStage) -> "LLMStep | None":
     from orch23.steps.llm.language import LLMDocument, read_llm  # noqa: PLC0415 - where a model is asked
 
     document, _ = read_document(body, LLMDocument, "llm")
-    return None if document is None else read_llm(document, Problems(""))
+    return None if document is None else read_llm(document, Problems("")).of_plugins(node.plugins)
 
 
 def declared_escalation(node: ForeachStage) -> tuple[str, ...]:

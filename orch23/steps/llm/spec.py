@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.facts import Facts
@@ -27,7 +28,8 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     `api` chooses between the interfaces of one provider, `on_truncated` is None where the provider's own default holds,
     `secrets` says what is done with a prompt that holds a secret. Without `structured_output` no schema is sent. `read`
     are files and folders that the program `command` may read: relative to the root, or absolute. `pass_env` are names
-    of the caller's environment variables that it gets.
+    of the caller's environment variables that it gets. `from_plugins` are the pipeline's: the provider may be
+    theirs.
     """
 
     kind: ClassVar[str] = "llm"
@@ -66,6 +68,11 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     on_truncated: OnTruncated | None = None
     secrets: Literal["refuse", "redact"] = "refuse"
     structured_output: bool = True
+    from_plugins: tuple[str, ...] = ()
+
+    def of_plugins(self, plugins: tuple[str, ...]) -> "LLMStep":
+        """Return the step with the plugins of its pipeline."""
+        return replace(self, from_plugins=plugins) if plugins else self
 
     def aspects(self, facts: Facts) -> Mapping[str, Json]:
         """Return who is asked and for what; the texts that are sent are added where prompts are rendered."""
