@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from orch23.cli.author_data import check_input_schemas
+from orch23.cli.command import Wanted
 from orch23.cli.console import Console
 from orch23.cli.opening import open_noted, settings_of
-from orch23.cli.options import Wanted
 from orch23.cli.project import split_arguments
 from orch23.engine.session import check_plan
 from orch23.load.loaded import InvalidPipelineError

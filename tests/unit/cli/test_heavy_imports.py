@@ -26,7 +26,11 @@ OF_MODELS = frozenset(
 )
 OF_CHECKS = frozenset(f"orch23.checks.{name}" for name in ("work_orders", "json_schema", "python_syntax"))
 OF_OTHERS = frozenset(
-    f"orch23.cli.{name}" for name in ("explain", "doctor", "template", "init", "catalogue", "affected")
+    f"orch23.cli.{name}"
+    for name in (
+        "catalogue",
+        *(f"{layer}.{name}" for layer in ("commands", "actions") for name in ("explain", "doctor", "template", "init")),
+    )
 )
 OF_BUILDING = frozenset({"yaml", "hashlib", "orch23.cli.wiring", "orch23.model.pipeline", "orch23.report.text"})
 CODE = """
