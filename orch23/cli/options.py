@@ -1,7 +1,7 @@
 """The options that several commands share."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -9,7 +9,6 @@ from orch23.cli.command import action
 from orch23.cli.flags import option
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-Decorator: TypeAlias = Callable[[_Function], _Function]
 
 complete_stage = action("completing", "stages")
 """Complete names of stages, and pipeline files."""

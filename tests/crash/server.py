@@ -17,6 +17,8 @@ from orch23.execute.sandbox.choice import Choice
 
 MODES = ("count", "kill", "half", "fail_once", "fail_on", "power")
 PRELOADED = (
+    "orch23.cli.commands.build",
+    "orch23.cli.commands.plan",
     "orch23.cli.actions.build",
     "orch23.cli.wiring",
     "orch23.cli.actions.plan",

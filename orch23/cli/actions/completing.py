@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from orch23.cli.project import split_arguments
+from orch23.cli.project import SUFFIXES, split_arguments
 from orch23.model.errors import NotFoundError
 from orch23.templates.builtin import builtins
 
-_SUFFIXES = (".yaml", ".yml")
 _MOST_BYTES = 1_048_576
 _SECTION = re.compile(r"^stages:[ \t]*(?:#.*)?\n((?:[ \t]+.*\n|[ \t]*#.*\n|\n)*)", re.MULTILINE)
 _NAME = re.compile(r"^  ([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:", re.MULTILINE)
@@ -26,7 +25,7 @@ def stage_names(text: str) -> list[str]:
 def stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of stages, and pipeline files."""
     here = Path(str(context.find_root().params.get("directory") or "."))
-    named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(_SUFFIXES)]
+    named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(SUFFIXES)]
     try:
         pipeline, _ = split_arguments(tuple(named), here)
     except NotFoundError:
@@ -55,5 +54,5 @@ def _names_in(pipeline: Path) -> list[str]:
 
 def _pipelines(here: Path) -> Iterator[str]:
     for folder in (here, here / "pipelines"):
-        for suffix in _SUFFIXES:
+        for suffix in SUFFIXES:
             yield from sorted(path.relative_to(here).as_posix() for path in folder.glob(f"*{suffix}"))
