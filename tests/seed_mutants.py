@@ -300,10 +300,10 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             'ExitCode.FAILED, "interrupted"',
         ),
     ),
-    "S1-22": (M("orch23/cli/reset.py", "            told += forget(root)\n", ""),),
+    "S1-22": (M("orch23/cli/actions/reset.py", "            told += forget(root)\n", ""),),
     "S1-23": (
         M(
-            "orch23/cli/reset.py",
+            "orch23/cli/actions/reset.py",
             "        told += set_journals_aside(root)\n",
             "        told += set_journals_aside(root)\n        __import__('shutil').rmtree(root / 'logs')\n",
         ),
@@ -756,7 +756,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-36": (
         M(
-            "orch23/cli/main.py",
+            "orch23/cli/failing.py",
             '        path.write_text(text, encoding="utf-8", errors="replace")\n',
             "        path.unlink()\n",
         ),
@@ -973,7 +973,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C6": (
         M(
-            "orch23/cli/clean.py",
+            "orch23/cli/actions/clean.py",
             "        taken = take_back(project, stages, force=force)\n",
             "        taken = take_back(project, (*stages, 'no_such_stage'), force=force)\n",
         ),
@@ -996,7 +996,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "            problems += parsed.diagnostics\n",
         ),
     ),
-    "C13": (M("orch23/cli/reset.py", "            told += forget(root)\n", ""), ASKED_AGAIN),
+    "C13": (M("orch23/cli/actions/reset.py", "            told += forget(root)\n", ""), ASKED_AGAIN),
     "C14": (M("orch23/execute/git.py", "    if prefix is None:\n", "    if False:\n"),),
     "C15": (M(FRESHNESS, "    if known.edited:\n        return _edited(known)\n", ""),),
     "C16": (
@@ -1053,7 +1053,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "C27": (
         M(
-            "orch23/cli/runs.py",
+            "orch23/cli/actions/log.py",
             '        console.answer(path.read_text(encoding="utf-8", errors="replace"))\n',
             '        console.answer(path.read_text(encoding="utf-8", errors="replace").strip())\n',
         ),

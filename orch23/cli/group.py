@@ -12,26 +12,21 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, NotFoundError
 
 PROGRAM = "orch23"
-_PLACES_TEXT = """
-    build.build plan.plan plan.status explain.explain validate.validate graph.graph affected.affected
-    variables.variables schema.schema
-    runs.runs runs.log show.show accept.accept release.release clean.clean reset.reset gc.gc cache.cache
-    trust.trust init.init template.template model.model doctor.doctor help.help_command
+_NAMES_TEXT = """
+    build plan status explain validate graph affected vars schema runs log show accept release clean reset gc cache
+    trust init template model doctor help
 """
-_NAMES = {"variables": "vars", "help_command": "help"}
-_PLACES = {_NAMES.get(place[1], place[1]): place for text in _PLACES_TEXT.split() if (place := text.split("."))}
-"""Each command with its module in this room and what it is called there, the most used first."""
+NAMES = tuple(_NAMES_TEXT.split())
+"""The commands, the most used first. Each is declared in the module of its name in `commands`."""
 
 
 class NoSuchCommandError(click.UsageError):
-    """A word is no command. `near` is the one that was meant, or empty."""
+    """A word is no command."""
 
     def __init__(self, name: str, ctx: click.Context) -> None:
-        """Look for a command of nearly this name."""
-        from orch23.model.nearest import nearest  # noqa: PLC0415 - only for who made a mistake
-
+        """Note the word."""
         super().__init__(f"no such command: `{name}`", ctx)
-        self.near = next(iter(nearest(name, _PLACES)), "")
+        self.name = name
 
 
 class Commands(click.Group):
@@ -40,13 +35,12 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
         del ctx
-        return list(_PLACES)
+        return list(NAMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of a name; there may be none."""
-        if cmd_name in _PLACES and cmd_name not in self.commands:
-            module, called = _PLACES[cmd_name]
-            self.commands[cmd_name] = getattr(import_module(f"orch23.cli.{module}"), called)
+        if cmd_name in NAMES and cmd_name not in self.commands:
+            self.commands[cmd_name] = import_module(f"orch23.cli.commands.{cmd_name}").command
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(

@@ -1,4 +1,4 @@
-"""Show what a template changes in a project, and write it: what `init` and `template update` share."""
+"""Read answers to a template, show what it changes, and write it: what `init` and `template update` share."""
 
 import json
 from collections.abc import Sequence
@@ -20,6 +20,23 @@ from orch23.templates.updating import Outlook, project_marks, templates_of
 
 MARK = len("<<<<<<<")
 SCHEMA = ".orch23/pipeline.schema.json"
+
+
+def read_data(data: tuple[str, ...]) -> dict[str, str]:
+    """Return the answers that `--data` gives.
+
+    Raises:
+        click.UsageError: one of them has no `=`.
+
+    """
+    found = {}
+    for one in data:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            message = f"--data takes NAME=VALUE, not {one!r}"
+            raise click.UsageError(message)
+        found[name] = value
+    return found
 
 
 def lay(console: Console, outlook: Outlook, root: Path, *, dry_run: bool, first: bool) -> bool:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
+from orch23.cli.command import Wanted
 from orch23.cli.console import Console
 from orch23.cli.memory import nothing_collected
-from orch23.cli.options import Wanted
 from orch23.cli.project import find_root, names_pipeline, root_without_pipeline, split_arguments
 from orch23.cli.wiring import Project, Settings, open_part, open_project
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import Orch23Error, UsageError
+from orch23.model.errors import NotFoundError, Orch23Error, UsageError
 from orch23.model.fields import decimal_of
 from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
@@ -127,6 +127,25 @@ def project_root(here: Path, *, named: bool = False) -> Path:
     """Return the root of the project around a folder; `named` says that the command line names a pipeline."""
     start = here.resolve()
     return find_root(start) if named else root_without_pipeline(start)
+
+
+def chosen_run(known: list[str], run: str | None) -> str:
+    """Return the run that is meant: of these ids, newest first, the one named, else the newest.
+
+    Raises:
+        NotFoundError: there is none, or the beginning of an id fits several.
+
+    """
+    found = [one for one in known if run is None or one.startswith(run)]
+    if run in found:
+        return str(run)
+    if not found:
+        message = "there are no runs" if run is None else f"there is no run {run}"
+        raise NotFoundError(Diagnostic("E709", message, hint="`orch23 runs` lists the runs"))
+    if run is not None and len(found) > 1:
+        message = f"{len(found)} runs begin with {run}"
+        raise NotFoundError(Diagnostic("E709", message, hint=f"name one: {', '.join(found[:3])}"))
+    return found[0]
 
 
 def read_sets(sets: Sequence[str]) -> dict[str, str]:

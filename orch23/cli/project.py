@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from orch23.cli.options import plain_names
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
+from orch23.model.pipeline import DEFAULT_FILE
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -58,8 +60,6 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
     for position, argument in enumerate(arguments):
         if _is_file(argument):
             return here / argument, plain_names((*arguments[:position], *arguments[position + 1 :]))
-    from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
-
     default = here / DEFAULT_FILE
     if default.is_file():
         return default, plain_names(arguments)
@@ -77,8 +77,6 @@ def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple
 
 def _default_pipelines(start: Path, root: Path | None) -> Iterator[Path]:
     """Give the pipelines that need not be named, the nearest first, up to the declared root if there is one."""
-    from orch23.model.pipeline import DEFAULT_FILE  # noqa: PLC0415 - heavy
-
     for folder in (start, *start.parents):
         if (folder / DEFAULT_FILE).is_file():
             yield folder / DEFAULT_FILE
@@ -92,11 +90,6 @@ def _is_own(path: Path) -> bool:
         return all(one.stat().st_uid == os.geteuid() for one in (path, path.parent))
     except OSError:
         return False
-
-
-def plain_names(stages: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names of stages in which `name[*]` is `name`: on a command line both mean all items."""
-    return tuple(name.removesuffix("[*]") for name in stages)
 
 
 def _a_pipeline(here: Path) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orch23.cli.costs import costs_of, costs_text, facts_of
+from orch23.cli.opening import chosen_run
 from orch23.cli.outlooks import first_request, way_of
-from orch23.cli.runs import chosen_run
 from orch23.cli.wiring import Project, open_reading
 from orch23.decide.secrets import secrets_of
 from orch23.engine.preview import Preview, preview

@@ -30,13 +30,13 @@ def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s
     """Say in one line what `orch23 gc` would free, where the store is beyond its cap. Only under the build lock."""
     cap: int | None = DEFAULT_CAP_BYTES
     if environ.get(KEEP_VARIABLE):
-        from orch23.cli.keeping import cap_of  # noqa: PLC0415 - heavy
+        from orch23.cli.keeping import cap_of  # noqa: PLC0415 - only where the user sets a cap
 
         cap = cap_of(environ)
     if cap is None or _grown(store, cap, now_s) <= cap:
         return
-    from orch23.cli.locks import lock_needs  # noqa: PLC0415 - heavy
-    from orch23.store.collection import Wish  # noqa: PLC0415 - heavy
+    from orch23.cli.locks import lock_needs  # noqa: PLC0415 - only for a store beyond its cap
+    from orch23.store.collection import Wish  # noqa: PLC0415 - likewise
 
     keys = frozenset(record.key for record in build.session.world.results.values())
     try:
@@ -53,7 +53,7 @@ def tell_of_growth(store: Store, build: Build, environ: Mapping[str, str], now_s
 
 def note_size(folder: Path, now_s: int) -> int:
     """Measure a store, and keep the number for the builds to come."""
-    from orch23.store.collection import stored_bytes  # noqa: PLC0415 - heavy
+    from orch23.store.collection import stored_bytes  # noqa: PLC0415 - once a day
 
     size_bytes = stored_bytes(folder)
     _write(folder, size_bytes, now_s)

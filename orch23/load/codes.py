@@ -56,7 +56,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E814": (
         "exactly one of several keys is needed",
         "A stage is exactly one of `llm`, `shell`, `pytest`, `render` and `fetch`; a verify step exactly one of "
-        "`check`, `shell`, `pytest` and `ensures`; a foreach has `from` or `in`. Keep one; make two stages where two are needed.",
+        "`check`, `shell`, `pytest` and `ensures`; a foreach has `from` or `in`. Keep one; make two stages where two "
+        "are needed.",
     ),
     "E815": (
         "a duration, count or amount that cannot be read",

@@ -17,9 +17,11 @@ from orch23.execute.sandbox.choice import Choice
 
 MODES = ("count", "kill", "half", "fail_once", "fail_on", "power")
 PRELOADED = (
-    "orch23.cli.build",
+    "orch23.cli.commands.build",
+    "orch23.cli.commands.plan",
+    "orch23.cli.actions.build",
     "orch23.cli.wiring",
-    "orch23.cli.plan",
+    "orch23.cli.actions.plan",
     "orch23.cli.opening",
     "orch23.engine.build",
     "jinja2.sandbox",

@@ -99,7 +99,14 @@ class Finder:
             os.kill(os.getpid(), {number})
 sys.meta_path.insert(0, Finder())
 """
-LOADED = ("orch23.snapshot.reply", "orch23.cli.main", "click", "orch23.cli.build", "yaml", "orch23.engine.build")
+LOADED = (
+    "orch23.snapshot.reply",
+    "orch23.cli.main",
+    "click",
+    "orch23.cli.actions.build",
+    "yaml",
+    "orch23.engine.build",
+)
 
 
 @pytest.mark.parametrize("name", LOADED)

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from orch23.cli.build import _build_part
+from orch23.cli.actions.build import _build_part
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ConsentError, Orch23Error
 
@@ -13,8 +13,8 @@ from orch23.model.errors import ConfigurationError, ConsentError, Orch23Error
 def built(stopped: Orch23Error) -> int | None:
     nothing: Any = None
     with (
-        patch("orch23.cli.opening.open_edited", return_value=(nothing, nothing)),
-        patch("orch23.cli.build._run", side_effect=stopped),
+        patch("orch23.cli.actions.build.open_edited", return_value=(nothing, nothing)),
+        patch("orch23.cli.actions.build._run", side_effect=stopped),
     ):
         return _build_part(nothing, nothing, nothing, lambda **_: nothing, nothing)
 

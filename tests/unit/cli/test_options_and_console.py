@@ -9,9 +9,11 @@ import click
 import pytest
 
 from orch23.cli import main
+from orch23.cli.actions.completing import stage_names
+from orch23.cli.command import Wanted
 from orch23.cli.console import Console, lossy, wants_color
 from orch23.cli.opening import read_sets, selection_of
-from orch23.cli.options import Wanted, complete_stage, stage_names
+from orch23.cli.options import complete_stage
 from orch23.cli.project import find_root, is_marked, root_without_pipeline, split_arguments
 from orch23.model.errors import ExitCode, NotFoundError, UsageError
 from orch23.plan.select import EVERYTHING, Selection
@@ -217,7 +219,7 @@ def test_a_fault_while_another_is_reported_is_a_line_too(
     def fail(_start: Path) -> Path:
         raise fault
 
-    monkeypatch.setattr(main, "find_root", fail)
+    monkeypatch.setattr("orch23.cli.failing.find_root", fail)
     assert main.main(["help", "E999"]) == code
     said = capsys.readouterr().err
     assert "Traceback" not in said

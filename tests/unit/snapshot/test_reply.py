@@ -2,7 +2,7 @@
 
 import pytest
 
-from orch23.cli.build import build
+from orch23.cli.commands.build import command
 from orch23.snapshot.reply import FLAGS, VALUED, question
 
 DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live"}
@@ -77,7 +77,7 @@ def test_what_is_not_known_is_decided(line: str) -> None:
 
 def test_every_option_of_build_is_known_or_decided() -> None:
     """An option that is added has to be put into one of the lists: without thought it is in none, and is decided."""
-    options = {name: one for one in build.params for name in one.opts if name.startswith("-")}
+    options = {name: one for one in command.params for name in one.opts if name.startswith("-")}
     groups = [FLAGS, VALUED, DECIDED, WITHOUT_PART]
     assert set(options) == set().union(*groups)
     assert sum(map(len, groups)) == len(options)

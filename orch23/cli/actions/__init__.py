@@ -1,0 +1,1 @@
+"""What does a command: one function for each, loaded when the command runs."""

@@ -1,0 +1,167 @@
+"""The action of `build`."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from time import monotonic
+
+from msgspec.structs import replace
+
+from orch23.cli.command import Wanted
+from orch23.cli.consent import asked_consent
+from orch23.cli.console import Console, lossy
+from orch23.cli.interrupts import interrupting
+from orch23.cli.opening import check_forced, open_edited, open_wanted, read_budget, selection_of
+from orch23.cli.resting import Rest
+from orch23.cli.wiring import BuildRequest, Project, run_build
+from orch23.engine.build import Build
+from orch23.engine.dependency_index import OutdatedIndexError
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConsentError, Orch23Error, UsageError
+from orch23.model.own_files import LOGS
+from orch23.plan.graph import build_plan
+from orch23.report.formats import Format, View
+from orch23.report.registry import FORMATS
+from orch23.snapshot.reply import Unrest
+
+
+def run(  # noqa: PLR0913 - a command has as many parameters as options
+    console: Console,
+    *,
+    wanted: Wanted,
+    dry_run: bool,
+    jobs: int | None,
+    keep_going: bool,
+    quiet: bool,
+    verbose: bool,
+    live: bool,
+    replay: bool,
+    offline: bool,
+    resample: tuple[str, ...],
+    forced: tuple[str, ...],
+    overwrite_edited: bool,
+    budget: str | None,
+    allow_unsandboxed: bool,
+    output: str,
+    as_json: bool,
+) -> int:
+    """Build what is not up to date."""
+    _check_asking(replay=replay, offline=offline, resample=resample)
+    limit = read_budget(budget)
+    if dry_run:
+        from orch23.cli.actions.plan import show_plan  # noqa: PLC0415 - a build needs none of it
+
+        return show_plan(
+            console,
+            wanted,
+            forced=(*forced, *resample),
+            overwrite_edited=overwrite_edited,
+            budget=limit,
+            as_json=as_json,
+            verbose=verbose,
+        )
+    shown = FORMATS["jsonl" if as_json else "quiet" if quiet else output]
+    console.progress.is_quiet = shown.is_alone
+    known = console.unrest if shown.in_a_line and not verbose else None
+    asked = partial(
+        BuildRequest,
+        jobs=jobs,
+        keep_going=keep_going,
+        forced=forced,
+        overwrite_edited=overwrite_edited,
+        replay=replay,
+        offline=offline,
+        resample=resample,
+        budget=limit,
+        allow_unsandboxed=allow_unsandboxed,
+        live=live,
+        ask=partial(asked_consent, console),
+    )
+    if known is not None:
+        code = _build_part(console, wanted, known, asked, shown)
+        if code is not None:
+            return code
+    project, stages = open_wanted(console, wanted)
+    selection = selection_of(wanted, stages)
+    plan, _ = build_plan(project.pipeline, compiled=project.store.plans)
+    if plan is not None:
+        check_forced(plan, (*forced, *resample))
+        selection.nodes(plan)
+    return _run(console, project, asked(selection=selection), shown, verbose=verbose)
+
+
+def _build_part(
+    console: Console, wanted: Wanted, unrest: Unrest, asked: Callable[..., BuildRequest], shown: Format
+) -> int | None:
+    """Build what an edit reaches; None where all has to be decided, since something is otherwise, or wrong."""
+    found = open_edited(console, wanted, unrest)
+    if found is None:
+        return None
+    project, selection = found
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        begun = True
+
+    try:
+        return _run(console, project, asked(selection=selection), shown, begin=begin)
+    except OutdatedIndexError:
+        return None
+    except ConsentError:  # the user was asked: not twice
+        raise
+    except Orch23Error:
+        if begun:
+            raise
+        return None
+
+
+def _run(
+    console: Console,
+    project: Project,
+    request: BuildRequest,
+    shown: Format,
+    *,
+    verbose: bool = False,
+    begin: Callable[[], None] = lambda: None,
+) -> int:
+    view = view_of(console, project, verbose=verbose)
+    screen = shown.make(view)
+    at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
+    rest = Rest(console=console, project=project, screen=screen, screen_at_rest=at_rest)
+    with contextlib.ExitStack() as handlers:
+
+        def ready(build: Build) -> None:
+            begin()
+            handlers.enter_context(interrupting(build.interrupt))
+
+        return run_build(project, request, rest, ready, rest.end if shown.in_a_line else lambda _: None)
+
+
+def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:
+    """Hold the flags on who may be asked to each other. `--offline` and `--resample` go together: a model may be here.
+
+    Raises:
+        UsageError: two contradict each other, or one of them says nothing beside the other.
+
+    """
+    if replay and resample:
+        hint = "leave out --replay to ask anew, or --resample to use what is recorded"
+        raise UsageError(Diagnostic("E641", "`--replay` and `--resample` contradict each other", hint=hint))
+    if replay and offline:
+        hint = "--replay asks nobody at all; --offline lets models on this machine be asked"
+        raise UsageError(Diagnostic("E641", "`--replay` and `--offline` together leave open what is meant", hint=hint))
+
+
+def view_of(console: Console, project: Project, *, verbose: bool = False) -> View:
+    """Return what a build of a project's pipeline is shown with."""
+    return View(
+        pipeline=project.pipeline,
+        tell=lossy(console.tell, sys.stderr),
+        answer=lossy(console.answer, sys.stdout),
+        logs=project.settings.root / LOGS,
+        style=console.err_style,
+        clock=monotonic,
+        verbose=verbose,
+    )

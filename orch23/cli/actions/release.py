@@ -1,0 +1,39 @@
+"""The action of `release`."""
+
+from orch23.cli.command import Wanted
+from orch23.cli.console import Console
+from orch23.cli.opening import open_wanted
+from orch23.engine.releasing import release_files
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ExitCode, NotFoundError, UsageError
+from orch23.report.diagnostics import visible
+from orch23.snapshot.reply import drop
+
+
+def run(console: Console, *, wanted: Wanted) -> int:
+    """Give the files of stages to the user."""
+    project, stages = open_wanted(console, wanted)
+    if not stages:
+        raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
+    with project.store.build_lock():
+        project.store.promoter.recover(project.refusal)
+        lock, _ = project.memory.read()
+        found = {stage: release_files(project.store, lock, stage) for stage in stages}
+        unknown = [stage for stage, files in found.items() if not files]
+        if unknown:
+            raise NotFoundError(*(_nothing(stage) for stage in unknown))
+        drop(str(project.settings.root), project.pipeline.file)
+        lock = lock.without(stages)
+        project.memory.write(lock, project.pipeline.name)
+        project.store.save_index()
+    for stage, files in found.items():
+        console.answer("".join(f"released {visible(path)}\n" for path in files))
+        if any(node.name == stage.partition("@")[0] for node in project.pipeline.stages):
+            note = f"`{visible(stage)}` is still declared: remove it, or the next build takes these files over again"
+            console.tell(f"note: {note}\n")
+    return ExitCode.OK
+
+
+def _nothing(stage: str) -> Diagnostic:
+    hint = "`orch23 status` lists the stages; a stage has files once it was built"
+    return Diagnostic("E823", f"`{stage}` has no files to release", hint=hint)

@@ -1,0 +1,43 @@
+"""The action of `runs`."""
+
+from orch23.cli.console import Console
+from orch23.cli.opening import project_root
+from orch23.model.errors import ExitCode
+from orch23.model.own_files import LOGS
+from orch23.model.plain import Json
+from orch23.report.document import document
+from orch23.report.runs_text import RunLine, runs_text
+from orch23.store.journal import runs
+
+RUNS_VERSION = 1
+
+
+def run(console: Console, *, as_json: bool) -> int:
+    """List the runs of this project, the newest first."""
+    found = [
+        RunLine(
+            run_id=run.run_id,
+            status=run.status,
+            pipeline=run.pipeline,
+            started=run.started,
+            finished=run.finished,
+            counts=run.counts,
+        )
+        for run in runs(project_root(console.here) / LOGS)
+    ]
+    if as_json:
+        rows: list[Json] = [
+            {
+                "run": one.run_id,
+                "status": one.status,
+                "pipeline": one.pipeline,
+                "started": one.started,
+                "finished": one.finished,
+                "stages": dict(one.counts),
+            }
+            for one in found
+        ]
+        console.answer(document({"orch23_runs": RUNS_VERSION, "runs": rows}))
+    else:
+        console.answer(runs_text(found))
+    return ExitCode.OK

@@ -1,0 +1,28 @@
+"""The action of `schema`."""
+
+import json
+from pathlib import Path
+
+import click
+
+from orch23.cli.console import Console
+from orch23.model.errors import ExitCode
+from orch23.resolve.schema import published_schema
+
+
+def run(console: Console, *, out: str | None) -> int:
+    """Write the JSON schema of pipelines, for editors."""
+    text = json.dumps(published_schema(), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        console.answer(text)
+        return ExitCode.OK
+    path = console.here / Path(out)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write {out}: {error.strerror}"
+        raise click.UsageError(message) from error
+    console.tell(f"wrote {out}; the first line of a pipeline names it to editors:\n")
+    console.tell(f"# yaml-language-server: $schema={out}\n")
+    return ExitCode.OK

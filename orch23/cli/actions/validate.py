@@ -1,0 +1,69 @@
+"""The action of `validate`: hold a pipeline to everything that can be known without running it."""
+
+from collections.abc import Mapping, Sequence
+
+from orch23.cli.author_data import check_input_schemas
+from orch23.cli.command import Wanted
+from orch23.cli.console import Console
+from orch23.cli.opening import open_noted, settings_of
+from orch23.cli.project import split_arguments
+from orch23.engine.session import check_plan
+from orch23.load.loaded import InvalidPipelineError
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ExitCode, InvalidInputError, UsageError
+from orch23.report.diagnostics import Style, render
+from orch23.report.figures import count
+
+_FOR_PROGRAMS = frozenset({"json", "github", "sarif"})
+
+
+def run(
+    console: Console,
+    *,
+    wanted: Wanted,
+    style: Style,
+) -> int:
+    """Say everything that is wrong with a pipeline."""
+    try:
+        stages, warnings, sources = _validated(console, wanted)
+    except InvalidInputError as invalid:
+        sources = getattr(invalid, "sources", {})
+        _write(console, invalid.diagnostics, sources, style)
+        return console.number_of(invalid)
+    _write(console, warnings, sources, style)
+    if style not in _FOR_PROGRAMS:
+        console.answer(f"ok: {count(stages, 'stage')}\n")
+    return ExitCode.OK
+
+
+def _validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnostic], Mapping[str, str]]:
+    """Return how many stages a pipeline declares, its warnings and its texts.
+
+    Raises:
+        InvalidPipelineError: with everything that is wrong.
+
+    """
+    path, stages = split_arguments(wanted.arguments, console.here)
+    if stages:
+        hint = "a pipeline's name ends in .yaml or .yml"
+        raise UsageError(Diagnostic("E641", f"`validate` takes one pipeline, not `{stages[0]}`", hint=hint))
+    project = open_noted(console, settings_of(console, wanted, path))
+    problems: list[Diagnostic] = []
+    try:
+        check_plan(project.pipeline, project.store, project.machinery)
+    except InvalidInputError as invalid:
+        problems += invalid.diagnostics
+    try:
+        check_input_schemas(project.pipeline, project.store.workspace, project.machinery.sources)
+    except InvalidInputError as invalid:
+        problems += invalid.diagnostics
+    if problems:
+        raise InvalidPipelineError(*problems, *project.loaded.warnings, sources=project.loaded.sources)
+    return len(project.pipeline.stages), project.loaded.warnings, project.loaded.sources
+
+
+def _write(console: Console, diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], style: Style) -> None:
+    if style in _FOR_PROGRAMS:
+        console.answer(render(diagnostics, sources, style=style))
+    else:
+        console.tell(render(diagnostics, sources, style=style, color=console.err_style.color))

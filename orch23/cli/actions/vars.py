@@ -1,0 +1,43 @@
+"""The action of `vars`."""
+
+import json
+from collections.abc import Mapping
+
+from orch23.cli.command import Wanted
+from orch23.cli.console import Console
+from orch23.cli.opening import open_wanted
+from orch23.model.errors import ExitCode
+from orch23.model.plain import Json
+from orch23.report.diagnostics import visible
+from orch23.report.document import document
+
+VARS_VERSION = 1
+
+
+def run(
+    console: Console,
+    *,
+    wanted: Wanted,
+    origin: bool,
+    as_json: bool,
+) -> int:
+    """Show the vars of a pipeline with their values."""
+    project, _ = open_wanted(console, wanted, most_stages=0)
+    values, origins = project.pipeline.vars, project.loaded.origins
+    if as_json:
+        rows: dict[str, Json] = {
+            name: {"value": value, "origin": origins.get(name, "")} for name, value in values.items()
+        }
+        console.answer(document({"orch23_vars": VARS_VERSION, "vars": rows}))
+    else:
+        console.answer(_text(values, origins if origin else {}))
+    return ExitCode.OK
+
+
+def _text(values: Mapping[str, Json], origins: Mapping[str, str]) -> str:
+    lines = []
+    for name, value in values.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        where = f"   ({visible(origins[name])})" if name in origins else ""
+        lines.append(f"{visible(name)}={visible(shown)}{where}\n")
+    return "".join(lines)

@@ -1,0 +1,21 @@
+"""The declaration of the command `validate`."""
+
+import click
+
+from orch23.cli.command import declared
+from orch23.cli.flags import option
+from orch23.cli.options import model_options, pipeline_argument, variable_options
+
+_FORMATS = ("full", "concise", "json", "github", "sarif")
+
+
+@declared("validate")
+@pipeline_argument
+@variable_options
+@model_options
+@option("--output-format", "style", type=click.Choice(_FORMATS), default="full", help="How complaints are written.")
+def command() -> None:
+    """Say everything that is wrong with a pipeline.
+
+    Complaints for people go to stderr; json, github and sarif go to stdout.
+    """

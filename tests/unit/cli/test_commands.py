@@ -1,0 +1,72 @@
+"""Each command has one declaration, which loads nothing, and one action, which takes what is declared."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+import orch23
+from orch23.cli.command import Wanted, action
+from orch23.cli.group import NAMES, PROGRAM
+from orch23.cli.group import orch23 as program
+
+CLI = Path(orch23.__file__).parent / "cli"
+LIGHT = {"click", "orch23.cli.command", "orch23.cli.flags", "orch23.cli.options", "orch23.report.registry"}
+"""All that a declaration may import."""
+
+
+def acting(context: click.Context, group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Give each command that does something, with its path."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            below = click.Context(command, info_name=name, parent=context)
+            yield from ((f"{name} {path}", one) for path, one in acting(below, command))
+        else:
+            yield name, command
+
+
+COMMANDS = dict(acting(click.Context(program, info_name=PROGRAM), program))
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_an_action_takes_the_console_and_exactly_what_its_command_declares(path: str) -> None:
+    command = COMMANDS[path]
+    assert command.callback is not None
+    module, _, name = path.partition(" ")
+    function = command.callback.__name__ if name else "run"
+    taken = inspect.signature(getattr(import_module(f"orch23.cli.actions.{module}"), function)).parameters
+    declared = {one.name for one in command.params}
+    of_wanted = declared.intersection(Wanted.__struct_fields__)
+    expected = (declared - of_wanted) | {"console"} | ({"wanted"} if of_wanted else set())
+    assert set(taken) == expected
+    assert {name for name, one in taken.items() if one.kind is not one.KEYWORD_ONLY} == {"console"}
+    assert [name for name, one in taken.items() if one.default is not one.empty] == []
+
+
+def test_each_word_is_a_file_of_declarations_and_one_of_actions() -> None:
+    assert {path.stem for path in CLI.glob("commands/*.py")} - {"__init__"} == set(NAMES)
+    beside = {"__init__", "completing"}
+    assert {path.stem for path in CLI.glob("actions/*.py")} - beside == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_declaration_imports_what_is_light_at_its_top_and_does_nothing(name: str) -> None:
+    tree = ast.parse((CLI / f"commands/{name}.py").read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    named = {one.names[0].name if isinstance(one, ast.Import) else one.module for one in imports}
+    assert named - LIGHT == set()
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        assert ast.get_docstring(function)
+        assert len(function.body) == 1
+
+
+def test_a_completion_is_an_action_too() -> None:
+    context = click.Context(click.Command("init"))
+    complete = action("completing", "shipped_templates")
+    assert [item.value for item in complete(context, click.Argument(["template"]), "tdd")] == ["tdd_loop"]
