@@ -81,6 +81,7 @@ WHOLE: dict[str, Any] = {
     "jobs": 2,
     "pools": {"llm": 1, "network": 2},
     "exit_codes": {"E2": 4, "E201": 5},
+    "executor": "local",
     "stages": {
         "ask": {
             **COMMON,

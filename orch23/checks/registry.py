@@ -5,10 +5,7 @@ from importlib import import_module
 from typing import Final
 
 from orch23.checks.check import Check, Codes
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.nearest import nearest
 from orch23.model.on_demand import OnDemand
-from orch23.model.pipeline import Pipeline
 from orch23.model.plugins import Registry
 
 GROUP: Final = "orch23.checks"
@@ -53,12 +50,3 @@ def revision_of(checks: Registry[Check], name: str) -> int | str:
     """Return what the key of a stage has of a check: its revision, and of a plugin its name and version too."""
     origin, revision = checks.origin(name), checks[name].revision
     return f"{origin}, revision {revision}" if origin else revision
-
-
-def unknown_check(pipeline: Pipeline, stage: str, place: tuple[str | int, ...], name: str) -> Diagnostic:
-    """Return the complaint that a step of `verify`, at a place below a stage, names a check that there is not."""
-    known = checks_of(pipeline.plugins)
-    close = nearest(name, list(known))
-    hint = f"did you mean `{close[0]}`?" if close else f"the checks are: {', '.join(sorted(known))}"
-    where = pipeline.locate("stages", stage, *place, "check") or pipeline.locate("stages", stage, *place)
-    return Diagnostic("E828", f"no check is named `{name}`", where, hint)

@@ -14,6 +14,15 @@ complete_stage = action("completing", "stages")
 """Complete names of stages, and pipeline files."""
 
 
+class NameOrPlugins(click.Choice[str]):
+    """One of some names, or one that a plugin of the pipeline may have: that is known once the pipeline is read."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name as it is."""
+        del param, ctx
+        return value
+
+
 def pipeline_argument(function: _Function) -> _Function:
     """Take `[PIPELINE]`."""
     return click.argument("arguments", nargs=-1, metavar="[PIPELINE]", shell_complete=complete_stage)(function)

@@ -39,6 +39,7 @@ from orch23.engine.work import Worker
 from orch23.execute.launch import Launcher, PlainLauncher, RefusingLauncher
 from orch23.execute.local import LocalExecutor
 from orch23.execute.programs import Programs
+from orch23.execute.registry import executors_of
 from orch23.execute.repository import Repository
 from orch23.execute.rooms import Rooms
 from orch23.execute.sandbox.choice import Sandbox, choose_once, no_sandbox, not_allowed
@@ -61,8 +62,9 @@ from orch23.model.event import (
     run_started,
 )
 from orch23.model.paths import match_any
-from orch23.model.pipeline import PathInput, Pipeline, SliceInput, Stage, StopConditions
+from orch23.model.pipeline import LOCAL, PathInput, Pipeline, SliceInput, Stage, StopConditions
 from orch23.model.plan import Compiled
+from orch23.model.ports import Executor, Surroundings
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.plan.writers import writes_of
 from orch23.providers.adapter import Setting
@@ -157,7 +159,7 @@ def open_project(settings: Settings) -> Project:
         loaded = _load(settings, compiled=store.pipelines)
     except InvalidPipelineError as error:
         raise _with_the_rest(error, store, machinery) from None
-    facts.plugins = loaded.pipeline.plugins
+    facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     loaded = replace(loaded, warnings=(*loaded.warnings, *strange_families(loaded.pipeline)))
     git = Repository(root=settings.root)
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git)
@@ -175,7 +177,7 @@ def open_part(settings: Settings, unrest: Unrest) -> Project | None:
     machinery, facts = _machinery(settings, store)
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = Loaded(part.plan.pipeline, (), {}, sources, part.digests)
-    facts.plugins = loaded.pipeline.plugins
+    facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     git = Repository(root=settings.root)
     return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git, part=part)
 
@@ -356,7 +358,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         fanout = Fanout(journal, StateFile(folder / "state.json", project.settings.clock), screen)
         observer = Redacted(fanout, secrets.redact, secrets.suspects)
         jobs = request.jobs or pipeline.jobs or os.cpu_count() or 1
-        executor = LocalExecutor(
+        local = LocalExecutor(
             rooms=rooms,
             contents=store.contents,
             workers=jobs,
@@ -365,6 +367,13 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             launcher=sandbox,
             unconfined=PlainLauncher() if request.allow_unsandboxed else RefusingLauncher(not_allowed()),
         )
+        stack.callback(local.close)
+        executor: Executor = local
+        if pipeline.executor != LOCAL:
+            own = Surroundings(
+                contents=store.contents, workers=jobs, environ=project.settings.environ, redact=secrets.redact
+            )
+            executor = executors_of(pipeline.plugins)[pipeline.executor](own)
         stack.callback(executor.close)
         consent = Consent.of(project.settings.root, project.settings.environ)
         setting = Setting(
@@ -444,6 +453,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         ).check(session.world.plan, look)
         Confinement(
             pipeline=pipeline,
+            is_elsewhere=pipeline.executor != LOCAL,
             allowed=request.allow_unsandboxed,
             missing=lambda: no_sandbox(sandbox.choice) if sandbox.choice.launcher is None else None,
             refused=not_allowed(),
@@ -458,7 +468,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         if warning is not None and store.tier_shown() != tier:
             observer.notice(Event(Warned(of_steps=True), warning, level="warning"))
             if tier == Restricted.tier:  # without any sandbox it is shown by each build
-                stack.callback(lambda: store.note_tier(tier) if executor.has_started else None)
+                stack.callback(lambda: store.note_tier(tier) if local.has_started else None)
         for fingerprint, response_id in session.history.submitted.items():  # or it would be forgotten with that run
             known = CallSubmitted(fingerprint=fingerprint, response_id=response_id)
             observer.notice(Event(known, f"still to be collected: {response_id}"))

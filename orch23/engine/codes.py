@@ -144,4 +144,9 @@ CODES: Mapping[str, tuple[str, str]] = {
         "A step of `verify` names a validator that does not exist. Correct its spelling; the hint lists them. A check "
         "of an installed distribution is known only if the pipeline names that in `plugins`.",
     ),
+    "E846": (
+        "unknown executor",
+        "`executor` names who runs the processes of stages: `local`, which is this machine, or an executor of a "
+        "distribution that the pipeline names in `plugins`. Correct its spelling, or install what has it.",
+    ),
 }

@@ -20,13 +20,14 @@ class Confinement(Struct, frozen=True, kw_only=True):
     """What is known of the sandbox of a build.
 
     `missing` gives the complaint that this machine has none, or None; it is asked only if something would be confined.
-    `refused` is the complaint of a stage that wants none.
+    `refused` is the complaint of a stage that wants none. What runs `is_elsewhere` is confined there, or not.
     """
 
     pipeline: Pipeline
     allowed: bool
     missing: Callable[[], Diagnostic | None]
     refused: Diagnostic
+    is_elsewhere: bool = False
 
     def check(self, plan: Plan, look: Callable[[], Preview]) -> None:
         """Refuse a build in which a stage would run, or may, that may not run like that.
@@ -39,7 +40,7 @@ class Confinement(Struct, frozen=True, kw_only=True):
 
         """
         nodes = [node for node in plan.nodes.values() if may_have_process(node)]
-        if self.allowed or not nodes:
+        if self.allowed or self.is_elsewhere or not nodes:
             return
         missing = self.missing()
         if missing is None and all(isinstance(node, Stage) and node.sandbox for node in nodes):

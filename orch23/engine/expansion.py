@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from orch23.checks.registry import checks_of, unknown_check
+from orch23.checks.registry import checks_of
+from orch23.engine.unknown_names import unknown_check
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.paths import match_any, meets
 from orch23.model.pipeline import CheckStep, ForeachStage, Stage

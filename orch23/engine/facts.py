@@ -16,11 +16,12 @@ from orch23.execute.interpreters import (
     interpreter_files,
     tool_identity,
 )
+from orch23.execute.registry import executors_of
 from orch23.model.action import Interpreter
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.facts import Facts
-from orch23.model.pipeline import CheckStep, CommandsStep, Stage
+from orch23.model.pipeline import LOCAL, CheckStep, CommandsStep, Stage
 from orch23.model.step import ProcessStep
 from orch23.providers.registry import api, endpoint, folder_of, origin_of, parameters
 from orch23.snapshot.looks import signature
@@ -32,7 +33,7 @@ class FactFinder(Struct):
     """Finds the facts of stages; starts no process. The environment is the caller's.
 
     `looked_at` are the paths, there or not, from which the facts found so far are taken, with their `signature` from
-    before that. `plugins` are those of the pipeline, once that is read.
+    before that. `plugins` and `executor` are those of the pipeline, once that is read.
     """
 
     root: Path
@@ -41,6 +42,7 @@ class FactFinder(Struct):
     _tools: dict[tuple[str, str], str] = field(default_factory=dict)
     looked_at: dict[Path, str] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
+    executor: str = LOCAL
 
     def facts_of(self, stage: Stage) -> Facts:
         """Return the facts that a stage's manifest takes.
@@ -96,6 +98,9 @@ class FactFinder(Struct):
             return ()
         kinds, step = kinds_of(self.plugins), stage.step
         found = {kinds.origin(stage.kind): kinds.folder(stage.kind)}
+        if self.executor != LOCAL and has_process(stage):
+            executors = executors_of(self.plugins)
+            found[executors.origin(self.executor)] = executors.folder(self.executor)
         if isinstance(step, LLMStep):
             found[origin_of(step)] = folder_of(step)
         self._look_at(Path(folder) for folder in found.values() if folder)

@@ -6,13 +6,14 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.checks.registry import checks_of, unknown_check
+from orch23.checks.registry import checks_of
 from orch23.engine.appraise import Appraiser, FactsOf
 from orch23.engine.claims import Claims
 from orch23.engine.expansion import expanded, source_producers
 from orch23.engine.memory import Memory
 from orch23.engine.ownership import Git, NoGit
 from orch23.engine.proof import bounded
+from orch23.engine.unknown_names import unknown_check, unknown_executor
 from orch23.engine.walk import expand_now
 from orch23.engine.world import World
 from orch23.model.diagnostic import Diagnostic
@@ -158,7 +159,12 @@ def sound_part(
 
 def _without_plan(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
     """Return what is wrong with the stages of a pipeline, each by itself."""
-    return [*_unknown_checks(pipeline), *_prompt_files(pipeline, machinery), *_providers(pipeline, machinery)]
+    return [
+        *unknown_executor(pipeline),
+        *_unknown_checks(pipeline),
+        *_prompt_files(pipeline, machinery),
+        *_providers(pipeline, machinery),
+    ]
 
 
 def nobody_makes(plan: Plan, store: Store) -> tuple[Diagnostic, ...]:

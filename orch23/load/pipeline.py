@@ -20,7 +20,7 @@ from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import keys_of
-from orch23.model.pipeline import ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
+from orch23.model.pipeline import LOCAL, ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.model.plan import Compiled
 from orch23.model.plugins import not_installed
 from orch23.resolve.document import SettingsDocument
@@ -226,6 +226,7 @@ def parse_pipeline(
         pools=limits.pools or {},
         exit_codes=limits.exit_codes,
         plugins=plugins,
+        executor=limits.executor,
         locations=parsed.positions,
     )
     if not errors(diagnostics):
@@ -241,6 +242,22 @@ def _plugins(tree: Mapping[str, Json]) -> tuple[str, ...]:
     """Return the plugins of a pipeline, which decide what else it may say."""
     found = tree.get("plugins")
     return tuple(one for one in found if isinstance(one, str)) if isinstance(found, Sequence) else ()
+
+
+def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
+    """Return the plugins that a pipeline file names; what else is wrong with it does not matter.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InvalidInputError: a plugin is not installed.
+
+    """
+    file, text, _, _ = _read(path, root)
+    tree = parse(text, file, PIPELINE).tree
+    plugins = _plugins(tree) if isinstance(tree, Mapping) else ()
+    if not_installed(plugins):
+        raise InvalidPipelineError(*parse_pipeline(text, file).diagnostics, sources={file: text})
+    return plugins
 
 
 def _strings(value: Json) -> Iterator[str]:
@@ -312,6 +329,7 @@ class _Limits(Struct, frozen=True):
     jobs: int | None = None
     pools: Mapping[str, int] | None = None
     exit_codes: Mapping[str, int] = field(default_factory=dict)
+    executor: str = LOCAL
 
 
 def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
@@ -333,6 +351,7 @@ def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _L
         jobs=given(settings.jobs, None),
         pools=None if wrong or "pools" in refused else given(settings.pools, {}),
         exit_codes=given(settings.exit_codes, {}),
+        executor=settings.executor,
     )
     for problem in (*wrong, *at.found):
         reading.note(problem)

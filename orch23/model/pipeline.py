@@ -15,6 +15,9 @@ from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 DEFAULT_FILE = "pipeline.yaml"
 """The pipeline that a command line means when it names none."""
 
+LOCAL = "local"
+"""The executor that is orch23's own: this machine."""
+
 DEFAULT_SCRATCH = ("__pycache__", "*.pyc", ".pytest_cache", ".mypy_cache", ".ruff_cache", "*.egg-info")
 DEFAULT_TIMEOUT_S = 300.0
 MAX_RETRIES = 50
@@ -331,6 +334,7 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
     pools: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
+    executor: str = LOCAL
     locations: Mapping[str, Location] = field(default_factory=dict)
     transcripts: tuple[str, ...] = ()
 

@@ -3,8 +3,10 @@
 No path of this machine is in them, so that a remote cache and a remote worker can implement them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
@@ -133,6 +135,19 @@ class ResultIndex(ResultStore, Protocol):
 
     def use(self, record: Record) -> None:
         """Note that a record was used. This never fails."""
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What an executor of a plugin is made with.
+
+    `contents` has the inputs of actions and takes their outputs; `workers` is how many stages run at once; `redact`
+    returns a text without secrets, and has to be used on what a process prints before it is shown.
+    """
+
+    contents: ContentStore
+    workers: int
+    environ: Mapping[str, str]
+    redact: Callable[[str], str]
 
 
 class Executor(Protocol):

@@ -524,10 +524,20 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         ],
         Meta(
             extra_json_schema=LITERAL,
-            description="Installed distributions whose checks (entry points of the group `orch23.checks`) this "
-            "pipeline can name. Their names and versions are part of the keys of the stages that use them.",
+            description="Installed distributions that this pipeline can use the checks, providers, kinds of steps, "
+            "executors and output formats of. Their names and versions are part of the keys of the stages that use "
+            "them.",
         ),
     ] = ()
+    executor: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="Who runs the processes of stages: `local` is this machine; another name is that of an "
+            "executor which a plugin has.",
+            extra_json_schema=LITERAL,
+        ),
+    ] = "local"
 
 
 _StageName: TypeAlias = Annotated[

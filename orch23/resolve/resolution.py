@@ -184,8 +184,9 @@ def _declared(stage: Stage, facts: Facts) -> dict[str, Json]:
         "network": stage.network or None,
         "item": stage.item.value if stage.item else None,
         "salt": stage.salt,
-        "plugins": list(facts.plugins) or None,
     }
+    if facts.plugins:
+        aspects["plugins"] = list(facts.plugins)
     aspects |= stage.step.aspects(facts)
     if stage.retry.escalate:
         aspects["model"] = stage.retry.escalate[0]  # that is who is asked first; llm.model is never

@@ -132,6 +132,12 @@ def plugin_that_cannot_be_loaded(project: Project) -> set[str]:
         sys.path.remove(str(site))
 
 
+@TRIGGERS.of("E846")
+def executor_that_nobody_has(project: Project) -> set[str]:
+    """Name an executor that there is not."""
+    return complained(project, "executor: elsewhere\n" + S + OK)
+
+
 def _fetched(project: Project, url: str, more: str = "", *argv: str) -> set[str]:
     """Build a stage that fetches an address."""
     fetch = f"    fetch: {{url: '{url}', sha256: {'0' * 64}{more}}}\n    outputs: [a]\n"

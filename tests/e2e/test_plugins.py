@@ -1,5 +1,6 @@
 """A check of an installed distribution: only for the pipeline that names it, and with its version in the key."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -8,15 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from orch23.checks.registry import GROUP as CHECKS_GROUP
 from orch23.checks.registry import checks_of, revision_of
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import not_installed
 from tests.project import Project, decisions
 
 CODE = """\
+from typing import ClassVar
+
+from msgspec import Struct
+
 from orch23.checks.check import Check
+from orch23.engine.attempt import Run
+from orch23.engine.turn import Pass
+from orch23.model.action import ActionResult, Completed
 from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.language import Document, Language
+from orch23.model.llm import Response
+from orch23.model.step import Step
+from orch23.providers.adapter import Adapter
+from orch23.report.formats import Format
 
 
 def run(given):
@@ -26,6 +39,106 @@ def run(given):
 
 NO_WORD = Check("no_word", 3, run)
 NOT_A_CHECK = 5
+
+
+class UpperDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    '''Write a text in capitals.'''
+
+    text: str
+    times: int = 1
+
+
+class UpperStep(Step, Struct, frozen=True, omit_defaults=True, tag="upper"):
+    kind: ClassVar[str] = "upper"
+    language: ClassVar[str] = "acme_checks:LANGUAGE"
+    run: ClassVar[str] = "acme_checks:RUN"
+    show: ClassVar[str] = "acme_checks:show"
+    text: str
+    times: int = 1
+
+    def aspects(self, facts):
+        return {"kind": "upper", "command": [self.text, self.times]}
+
+
+def show(step):
+    return step.text
+
+
+class Upper(Run):
+    def attempt(self, attempts, step, turn):
+        data = (step.text.upper() * step.times).encode()
+        return Pass({attempts.resolved.stage.outputs[0]: FileEntry(attempts.contents.put(data))})
+
+
+RUN = Upper()
+LANGUAGE = Language(
+    form=UpperDocument,
+    description="Write a text in capitals.",
+    read=lambda document, at: UpperStep(document.text, document.times),
+)
+
+
+class Parrot:
+    def __init__(self, step):
+        self.step = step
+
+    def complete(self, request, *arguments, **more):
+        return Response(text=f"```\\n{self.step.model} says {len(request.messages)}\\n```\\n", stop="end")
+
+    def __getattr__(self, name):
+        return lambda *arguments, **more: None
+
+
+PARROT = Adapter(
+    make=lambda setting, asking: Parrot(asking.step),
+    parameters=lambda step: {},
+    endpoint=lambda step: "parrot",
+    api=lambda step: "parrot/1",
+    pricing="free",
+    remote=lambda step: False,
+)
+
+
+class Pretending:
+    '''Runs nothing: the first output of each action is what it was asked to run.'''
+
+    def __init__(self, surroundings):
+        self.contents = surroundings.contents
+
+    def run(self, action, hear=None):
+        entry = FileEntry(self.contents.put(" ".join(action.argv).encode()))
+        return Completed(ActionResult(exit_code=0, written={action.argv[-1]: entry}))
+
+    def cancel(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def observer(view):
+    class Shouting:
+        def notice(self, event):
+            if event.type == "stage_finished":
+                view.answer(f"{event.role}: {event.data.status}!\\n")
+
+    return Shouting()
+
+
+SHOUT = Format(make=observer, is_alone=True)
+"""
+ENTRIES = """\
+[orch23.checks]
+no_word = acme_checks:NO_WORD
+odd = acme_checks:NOT_A_CHECK
+[orch23.steps]
+upper = acme_checks:UpperStep
+[orch23.providers]
+parrot = acme_checks:PARROT
+[orch23.executors]
+pretend = acme_checks:Pretending
+[orch23.reports]
+shout = acme_checks:SHOUT
 """
 PIPELINE = """\
 version: 1
@@ -36,7 +149,7 @@ stages:
 
 
 def wheel(folder: Path, version: str) -> Path:
-    """Make a wheel of a distribution with one check, as its author would publish it."""
+    """Make a wheel of a distribution with one of each, as its author would publish it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"acme_checks-{version}-py3-none-any.whl"
     info = f"acme_checks-{version}.dist-info"
@@ -44,7 +157,7 @@ def wheel(folder: Path, version: str) -> Path:
         "acme_checks.py": CODE,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: acme-checks\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": f"[{CHECKS_GROUP}]\nno_word = acme_checks:NO_WORD\nodd = acme_checks:NOT_A_CHECK\n",
+        f"{info}/entry_points.txt": ENTRIES,
     }
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in files.items():
@@ -154,3 +267,90 @@ stages:
     outcome = project.build()
     assert (outcome.code, outcome.err.count("error[")) == (65, 1), outcome.err
     assert "error[E828]: no check is named `" in outcome.err
+
+
+EACH = """\
+version: 1
+plugins: [acme-checks]
+stages:
+  shout: {upper: {text: "hi ", times: 2}, outputs: [shout.txt]}
+  each: {foreach: {in: [a, b]}, upper: {text: "${{ item }}"}, outputs: ["each/${{ item }}"]}
+  ask:
+    llm: {provider: parrot, model: polly, prompt: p.md, returns: code}
+    inputs: [shout.txt]
+    outputs: [ask.txt]
+"""
+
+
+@pytest.mark.slow
+def test_a_wheel_adds_a_kind_of_step_a_provider_and_an_output_format(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    project.write({"pipeline.yaml": EACH, "p.md": "say {{ inputs[0].text }}"})
+    world.install("1.0")
+    code, told = world.run("build", "--output", "shout")
+    assert code == 0, told
+    assert sorted(told.splitlines()) == [f"{name}: built!" for name in ("ask", "each@a", "each@b", "shout")]
+    made = [project.read(path) for path in ("shout.txt", "each/b", "ask.txt")]
+    assert made == ["HI HI ", "B", "polly says 1\n"]
+    code, told = world.run("build")
+    assert (code, "up to date (4 stages)" in told) == (0, True), told
+    project.edit("p.md", "tell {{ inputs[0].text }}")
+    code, told = world.run("build")
+    assert (code, "1 built" in told) == (0, True), told
+    assert world.run("status")[0] == 0
+    assert world.run("explain", "shout")[0] == 0
+    world.install("1.1")
+    code, told = world.run("plan", "--json")
+    assert (code, decisions(told)) == (0, dict.fromkeys(("ask", "each@a", "each@b", "shout"), "run"))
+    code, told = world.run("explain", "shout")
+    assert "acme-checks 1.1" in told, told
+
+
+@pytest.mark.slow
+def test_mistakes_in_what_a_plugin_adds_are_told_as_any_others(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    world.install("1.0")
+    text = "version: 1\nplugins: [acme-checks]\nexecutor: pretnd\nstages:\n  a: {upper: {txt: x}, outputs: [a]}\n"
+    project.edit("pipeline.yaml", text)
+    code, told = world.run("plan")
+    assert code == 65
+    assert "error[E802]: unknown key `txt` in `upper` of stage `a`" in told, told
+    assert "error[E810]" in told
+    project.edit("pipeline.yaml", text.replace("txt", "text"))
+    code, told = world.run("plan")
+    assert (code, "error[E846]: no executor is named `pretnd`" in told) == (65, True), told
+    project.edit("pipeline.yaml", text.replace("txt", "text").replace("executor: pretnd\n", ""))
+    code, told = world.run("build", "--output", "shuot")
+    assert (code, "there is no output format `shuot`" in told, "did you mean `shout`?" in told) == (64, True, True), (
+        told
+    )
+
+
+@pytest.mark.slow
+def test_an_executor_of_a_wheel_runs_the_processes(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    world.install("1.0")
+    stages = "stages:\n  a: {shell: [touch, o.txt], outputs: [o.txt]}\n"
+    text = f"version: 1\nplugins: [acme-checks]\nexecutor: pretend\n{stages}"
+    project.edit("pipeline.yaml", text)
+    code, told = world.run("build")
+    assert (code, project.read("o.txt")) == (0, "touch o.txt"), told
+    project.edit("pipeline.yaml", text.replace("executor: pretend\n", ""))
+    code, told = world.run("plan", "--json")
+    assert decisions(told) == {"a": "run"}, "who ran it is part of the key"
+
+
+@pytest.mark.slow
+def test_the_schema_has_what_plugins_add(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    world.install("1.0")
+    stages = {}
+    for arguments in ((), ("pipeline.yaml",)):
+        code, told = world.run("schema", *arguments)
+        assert code == 0, told
+        stages[arguments] = json.loads(told)["definitions"]["stage"]["properties"]
+    assert "upper" in stages[()]
+    assert stages[()] == stages["pipeline.yaml",]
+    project.delete("pipeline.yaml")
+    code, told = world.run("schema")
+    assert "upper" not in json.loads(told)["definitions"]["stage"]["properties"]

@@ -22,7 +22,7 @@ from orch23.model.errors import ConsentError, Orch23Error, UsageError
 from orch23.model.own_files import LOGS
 from orch23.plan.graph import build_plan
 from orch23.report.formats import Format, View
-from orch23.report.registry import FORMATS
+from orch23.report.registry import FORMATS, format_of
 from orch23.snapshot.reply import Unrest
 
 
@@ -61,9 +61,10 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
             as_json=as_json,
             verbose=verbose,
         )
-    shown = FORMATS["jsonl" if as_json else "quiet" if quiet else output]
-    console.progress.is_quiet = shown.is_alone
-    known = console.unrest if shown.in_a_line and not verbose else None
+    form = "jsonl" if as_json else "quiet" if quiet else output
+    own = FORMATS.get(form)
+    console.progress.is_quiet = own is None or own.is_alone
+    known = console.unrest if own is not None and own.in_a_line and not verbose else None
     asked = partial(
         BuildRequest,
         jobs=jobs,
@@ -78,11 +79,13 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
         live=live,
         ask=partial(asked_consent, console),
     )
-    if known is not None:
-        code = _build_part(console, wanted, known, asked, shown)
+    if own is not None and known is not None:
+        code = _build_part(console, wanted, known, asked, own)
         if code is not None:
             return code
     project, stages = open_wanted(console, wanted)
+    shown = own or format_of(form, project.pipeline.plugins)
+    console.progress.is_quiet = shown.is_alone
     selection = selection_of(wanted, stages)
     plan, _ = build_plan(project.pipeline, compiled=project.store.plans)
     if plan is not None:

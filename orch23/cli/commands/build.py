@@ -5,6 +5,7 @@ import click
 from orch23.cli.command import declared
 from orch23.cli.flags import option
 from orch23.cli.options import (
+    NameOrPlugins,
     budget_option,
     complete_stage,
     model_options,
@@ -42,7 +43,7 @@ from orch23.report.registry import FORMATS
 @unsandboxed_option
 @option(
     "--output",
-    type=click.Choice([*FORMATS]),
+    type=NameOrPlugins([*FORMATS]),
     default="auto",
     help="How the build is shown: jsonl is the journal, junit an XML report.",
 )

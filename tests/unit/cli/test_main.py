@@ -75,7 +75,6 @@ def test_a_reader_that_has_gone_is_no_error(failing, capsys, monkeypatch) -> Non
         ["--nope"],
         ["buidl"],
         ["build", "--jobs", "0"],
-        ["build", "--output", "loud"],
         ["-C", "/nowhere/at/all", "build"],
         ["--color", "red", "runs"],
         ["model"],

@@ -1,0 +1,17 @@
+"""The executors of plugins, by the name that a pipeline calls them. That of orch23 is made where a build is."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final, TypeAlias
+
+from orch23.model.plugins import Registry
+from orch23.model.ports import Executor, Surroundings
+
+GROUP: Final = "orch23.executors"
+MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
+
+
+@cache
+def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
+    """Return what makes the executors that a pipeline with these plugins can name."""
+    return Registry({}, GROUP, plugins, lambda found, _name: callable(found))
