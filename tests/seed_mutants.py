@@ -7,9 +7,9 @@ M = Mutant
 
 ASKING = "orch23/steps/llm/run.py"
 ATTEMPT = "orch23/engine/attempt.py"
-COMMANDS = "orch23/checks/acceptance.py"
+COMMANDS = "orch23_checks/acceptance.py"
 CONTENTS = "orch23/decide/proposal_contents.py"
-CHAIN = "orch23/checks/order_chain.py"
+CHAIN = "orch23_checks/order_chain.py"
 ENVELOPE = "orch23/decide/proposal_envelope.py"
 EXCERPT = "orch23/decide/excerpt.py"
 FAILURE = "orch23/engine/failure.py"
@@ -19,8 +19,8 @@ JOURNAL = "orch23/store/journal.py"
 LAYERED = "pipelines/layered_app.yaml"
 LOCAL = "orch23/execute/local.py"
 LOG = "specs/planner_coder_tester/tools/communication_log.py"
-ORDER = "orch23/checks/work_order.py"
-ORDERS = "orch23/checks/work_orders.py"
+ORDER = "orch23_checks/work_order.py"
+ORDERS = "orch23_checks/work_orders.py"
 PATHS = "orch23/decide/proposal_paths.py"
 PCT = "pipelines/planner_coder_tester.yaml"
 PROCESS = "orch23/execute/process.py"
@@ -34,7 +34,7 @@ RUNNING = "orch23/engine/running.py"
 TESTING = "orch23/steps/pytest/run.py"
 STAGES = "orch23/resolve/stages.py"
 STATE = "orch23/store/run_state.py"
-TASKS = "orch23/checks/planner_tasks.py"
+TASKS = "orch23_checks/planner_tasks.py"
 TDD = "pipelines/tdd_loop.yaml"
 TELLING = "orch23/engine/telling.py"
 TRANSPORT = "orch23/providers/transport.py"
@@ -626,7 +626,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-08": (M(ORDERS, "    frame = tuple(_frame_problems(options.file, manifest))\n", "    frame = ()\n"),),
     "S4-09": (M(ORDERS, '        expected = f"WO-{number + 1:02d}"', '        expected = f"WO-{number + 1}"'),),
-    "S4-10": (M("orch23/checks/codes.py", '"E003": (', '"E002": ('),),
+    "S4-10": (M("orch23_checks/codes.py", '"E003": (', '"E002": ('),),
     "S4-11": (M(COMMANDS, "    operators = shell_operators(command)\n", "    operators: tuple[str, ...] = ()\n"),),
     "S4-12": (M(ORDERS, '_GLOB = frozenset("*?[]")', '_GLOB = frozenset("*?")'),),
     "S4-13": (M(ORDERS, "        shape = tuple(_shape_problems(label, order))\n", "        shape = ()\n"),),
@@ -669,11 +669,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-24": (
         M(
-            "orch23/checks/dependencies.py",
+            "orch23_checks/dependencies.py",
             "        return Dependencies(scripts=(plain_path(called.value),))\n",
             "        return Dependencies()\n",
         ),
-        M("orch23/checks/dependencies.py", ' if name.partition(".")[0] not in STANDARD))', "))"),
+        M("orch23_checks/dependencies.py", ' if name.partition(".")[0] not in STANDARD))', "))"),
     ),
     "S4-25": (
         M(
@@ -1065,7 +1065,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
             "    return adapter.check(step, environ, root)\n",
         ),
     ),
-    "C29": (M("orch23/checks/codes.py", '"E003": (', '"E002": ('),),
+    "C29": (M("orch23_checks/codes.py", '"E003": (', '"E002": ('),),
     "C30": (
         M("orch23/resolve/acceptance.py", "    return ShellStep(tuple(argv))\n", "    return ShellStep(command)\n"),
         M(

@@ -57,7 +57,8 @@ PAIR = "orch23.execute.report_channel"
 def modules() -> dict[str, Path]:
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in sorted((ROOT / "orch23").rglob("*.py"))
+        for folder in ("orch23", "orch23_checks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
     }
 
 
@@ -105,7 +106,11 @@ def test_no_module_imports_dataclasses() -> None:
 
 def network_names(names: Iterable[str]) -> set[str]:
     """Return which of some imported names reach other machines, or may do so for all that is known of them."""
-    names = {name for name in names if name.split(".")[0] != "orch23" and not f"{name}.".startswith(f"{METADATA}.")}
+    names = {
+        name
+        for name in names
+        if name.split(".")[0] not in ("orch23", "orch23_checks") and not f"{name}.".startswith(f"{METADATA}.")
+    }
     standard = sorted(name for name in names if name.split(".")[0] in sys.stdlib_module_names - LIBRARIES)
     told = subprocess.run(
         [sys.executable, "-I", "-S", "-c", LOADS_SOCKETS, *standard], capture_output=True, text=True, check=True

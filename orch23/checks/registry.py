@@ -1,43 +1,41 @@
 """The checks there are, by the name that a pipeline calls them; each is loaded when it is asked for."""
 
 from functools import cache
-from importlib import import_module
 from typing import Final
 
 from orch23.checks.check import Check, Codes
 from orch23.model.on_demand import OnDemand
-from orch23.model.plugins import Registry
+from orch23.model.plugins import Registry, load
 
 GROUP: Final = "orch23.checks"
 """The entry points of plugins that are checks."""
 
 
+_PLACES: Final = {
+    "architecture_stability": "orch23_checks.architecture_stability",
+    "json_schema": "orch23.checks.json_schema",
+    "json_values": "orch23.checks.json_values",
+    "one_per_input": "orch23.checks.one_per_input",
+    "planner_tasks": "orch23_checks.planner_tasks",
+    "python_syntax": "orch23.checks.python_syntax",
+    "work_orders": "orch23_checks.work_orders",
+}
+
+
 def _load(name: str) -> Check:
     """Return the check that stands, in capitals, in the module of its name."""
-    check: Check = getattr(import_module(f"orch23.checks.{name}"), name.upper())
+    check: Check = load(f"{_PLACES[name]}:{name.upper()}")
     return check
 
 
-CHECKS = OnDemand(
-    (
-        "architecture_stability",
-        "json_schema",
-        "json_values",
-        "one_per_input",
-        "planner_tasks",
-        "python_syntax",
-        "work_orders",
-    ),
-    _load,
-)
+CHECKS = OnDemand(_PLACES, _load)
 
 
 def all_codes() -> Codes:
     """Return the codes of all checks. Loads them all."""
-    from orch23.checks.codes import CODES as shared  # noqa: PLC0415, N811 - texts that a build does not need
-
-    own = (getattr(import_module(f"orch23.checks.{name}"), "CODES", {}) for name in CHECKS)
-    return {code: told for table in (shared, *own) for code, told in table.items()}
+    shared = [load(f"{package}.codes:CODES") for package in ("orch23.checks", "orch23_checks")]
+    own = [load(f"{place}:CODES") for place in _PLACES.values()]
+    return {code: told for table in (*shared, *own) for code, told in table.items()}
 
 
 @cache

@@ -25,7 +25,8 @@ def install(folder: Path, interpreter: str) -> Path:
             shutil.copytree(top, packages / top.name, dirs_exist_ok=True)
         else:
             shutil.copy2(top, packages / top.name)
-    shutil.copytree(ROOT / "orch23", packages / "orch23", dirs_exist_ok=True)
+    for own in ("orch23", "orch23_checks"):
+        shutil.copytree(ROOT / own, packages / own, dirs_exist_ok=True)
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | 0o444 | (0o111 if path.is_dir() else 0))
     return folder / "bin/python"

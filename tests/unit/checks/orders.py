@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from orch23.checks.check import CheckInput
-from orch23.checks.work_orders import WORK_ORDERS
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
+from orch23_checks.work_orders import WORK_ORDERS
 
 LISTED = ("README.md", "src/base.py")
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.checks.architecture_stability import ARCHITECTURE_STABILITY
 from orch23.checks.check import CheckInput
 from orch23.model.diagnostic import Diagnostic
+from orch23_checks.architecture_stability import ARCHITECTURE_STABILITY
 
 
 def layer(name: str, *files: str, **changed: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orch23.checks.check import CheckInput
-from orch23.checks.planner_tasks import PLAN, PLANNER_TASKS
+from orch23_checks.planner_tasks import PLAN, PLANNER_TASKS
 
 LISTED = ("README.md", "src/stats.py", "src/data/a.json")
 SCHEMA = Path(__file__).parents[3] / "specs" / "schemas" / "plan.v1.json"

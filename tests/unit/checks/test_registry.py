@@ -9,9 +9,11 @@ import pytest
 from orch23.checks.check import CheckInput
 from orch23.checks.codes import CODES as SHARED
 from orch23.checks.registry import CHECKS, all_codes
+from orch23_checks.codes import CODES as OF_ORDERS
 
 CODES = all_codes()
-ROOM = Path(__file__).parents[3] / "orch23" / "checks"
+ROOT = Path(__file__).parents[3]
+ROOMS = (ROOT / "orch23" / "checks", ROOT / "orch23_checks")
 
 
 def test_a_check_is_found_by_the_name_it_gives_itself() -> None:
@@ -32,11 +34,12 @@ def test_every_check_refuses_an_option_it_does_not_know_and_runs_on_nothing(name
 def test_every_code_that_is_raised_is_explained_and_every_explanation_is_of_a_code_that_is_raised() -> None:
     used = Counter(
         code
-        for module in ROOM.glob("*.py")
+        for room in ROOMS
+        for module in room.glob("*.py")
         if module.name != "codes.py"
         for code in re.findall(r'"([EW]\d{3})"', module.read_text())
     )
-    shared = set(SHARED)
+    shared = {*SHARED, *OF_ORDERS}
     assert shared <= used.keys()
     assert {code for code in CODES.keys() - shared if used[code] < 2} == set(), "it is explained, and never raised"
     assert used.keys() == CODES.keys()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 
 from orch23.checks.check import CheckInput
-from orch23.checks.order_chain import with_verify_exempt
 from orch23.checks.registry import all_codes
-from orch23.checks.work_order import WORK_ORDER, manifest_schema
-from orch23.checks.work_orders import WORK_ORDERS
 from orch23.model.diagnostic import Severity
+from orch23_checks.order_chain import with_verify_exempt
+from orch23_checks.work_order import WORK_ORDER, manifest_schema
+from orch23_checks.work_orders import WORK_ORDERS
 from tests.unit.checks.orders import LISTED, absent, exists, found, judge, manifest, order, with_commands
 
 SCHEMAS = Path(__file__).parents[3] / "specs" / "schemas"

@@ -23,7 +23,7 @@ CODE = re.compile(r"[EWN]\d{3}")
 
 @cache
 def sources() -> dict[Path, str]:
-    return {path: path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
+    return {path: path.read_text() for path in sorted(SOURCE.parent.glob("orch23*/**/*.py"))}
 
 
 @cache

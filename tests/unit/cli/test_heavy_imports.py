@@ -24,7 +24,7 @@ OF_MODELS = frozenset(
         *("decide.proposal", "decide.proposal_elision", "decide.proposal_envelope", "resolve.evaluation"),
     )
 )
-OF_CHECKS = frozenset(f"orch23.checks.{name}" for name in ("work_orders", "json_schema", "python_syntax"))
+OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
 OF_OTHERS = frozenset({"orch23.cli.catalogue"}) | frozenset(
     f"orch23.cli.{layer}.{name}"
     for layer in ("commands", "actions")

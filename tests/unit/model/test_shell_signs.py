@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.checks.acceptance import shell_operators
 from orch23.model.shell_signs import Sign, shell_signs
 from orch23.resolve.acceptance import step_of
+from orch23_checks.acceptance import shell_operators
 
 
 @pytest.mark.parametrize(

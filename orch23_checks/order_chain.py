@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from orch23.checks.dependencies import Dependencies, Present
-from orch23.checks.work_order import Order, conditions
 from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import Json
+from orch23_checks.dependencies import Dependencies, Present
+from orch23_checks.work_order import Order, conditions
 
 
 def chain_problems(

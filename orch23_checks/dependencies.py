@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from orch23.checks.invocations import plain_path, read_argv
 from orch23.checks.python_source import parse_python
+from orch23_checks.invocations import plain_path, read_argv
 
 STANDARD = frozenset({*sys.stdlib_module_names, "__main__"})
 

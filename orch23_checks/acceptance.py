@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from orch23.checks.invocations import is_assignment, plain_path, read_argv
 from orch23.checks.python_source import parse_python
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.shell_signs import shell_signs
+from orch23_checks.invocations import is_assignment, plain_path, read_argv
 
 _OPERATORS = frozenset("|&;<>()`\n")
 _EXPANSION = re.compile(r"\$[A-Za-z_0-9({?@*#!$-]")

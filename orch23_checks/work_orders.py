@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from orch23.checks.acceptance import judge_command
 from orch23.checks.check import Check, CheckInput, Codes, unknown_options, wrong_option
-from orch23.checks.dependencies import Dependencies, dependencies
-from orch23.checks.order_chain import chain_problems, with_verify_exempt
 from orch23.checks.plan_options import SHARED, patterns, plan_file, present_paths, read_json, text, words
 from orch23.checks.schema_errors import complaints
-from orch23.checks.work_order import FRAME, WORK_ORDER, Order, read_order, required_paths
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.paths import unsafe_reason
+from orch23_checks.acceptance import judge_command
+from orch23_checks.dependencies import Dependencies, dependencies
+from orch23_checks.order_chain import chain_problems, with_verify_exempt
+from orch23_checks.work_order import FRAME, WORK_ORDER, Order, read_order, required_paths
 
 CODES: Codes = {
     "E000": (
