@@ -53,6 +53,15 @@ def test_no_write_and_no_read_leaves_the_project_however_fast_a_link_comes_and_g
 
 
 def test_the_race_finds_out_who_looks_first_and_opens_then(folder: Path) -> None:
-    found = raced(folder, ROUNDS, "startswith")
-    assert len(found["escaped"]) >= 3
-    assert found["told"]["read"]["read from outside"] > 0
+    escaped: set[str] = set()
+    read = 0
+    for number in range(10):  # on a busy machine one race may be won by the link each time
+        place = folder / str(number)
+        place.mkdir()
+        found = raced(place, ROUNDS, "startswith")
+        escaped |= set(found["escaped"])
+        read += found["told"]["read"].get("read from outside", 0)
+        if len(escaped) >= 3 and read > 0:
+            break
+    assert len(escaped) >= 3
+    assert read > 0
