@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63 - 1
+_DEPTH_OF_LIBYAML = "exceeded maximum nesting depth"
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)")
@@ -190,6 +191,10 @@ def parse(text: str, file: str, caps: Caps = DATA) -> ParsedText:
             if not building.take(event):
                 break
     except _yaml().MarkedYAMLError as error:
+        if _DEPTH_OF_LIBYAML in (error.problem or "") and error.problem_mark is not None:
+            # libyaml 0.2.6 scans ahead of its events and stops at 1,000 levels, where we have seen none of them yet:
+            # what is before that place is deep enough for our own limit, and is reported where that is passed.
+            return parse(text[: error.problem_mark.index], file, caps)
         building.complaints.append(_syntax(error, text, file))
         building.tree = None
     return ParsedText(building.tree, building.positions, building.key_positions, tuple(building.complaints))
