@@ -254,6 +254,7 @@ def test_recorded_answers_do_not_count_against_the_limit(project: Project) -> No
     assert len(calls(project)) == 3
 
 
+@pytest.mark.slow
 def test_the_limit_of_wall_time_ends_the_run(project: Project) -> None:
     project.write(
         shell(

@@ -161,6 +161,7 @@ def test_a_person_s_file_inside_a_fence_is_never_written_over(project: Project) 
     assert not project.exists("src/a"), "a model that writes over what it was not shown is refused"
 
 
+@pytest.mark.slow
 def test_a_model_that_takes_too_long_is_a_failed_attempt(project: Project) -> None:
     project.write(
         pipeline(

@@ -94,6 +94,7 @@ def test_a_clone_verifies_each_result_once_and_asks_no_model(tmp_path, model):
     assert len(model.calls) == calls
 
 
+@pytest.mark.slow
 def test_a_claim_whose_files_are_gone_is_restored_once_it_is_verified(tmp_path, model):
     author = maker(tmp_path / "author")
     calls = len(model.calls)
@@ -121,6 +122,7 @@ def test_where_everything_is_trusted_a_clone_is_up_to_date_and_stays_so(tmp_path
     up_to_date(clone.build("a.yaml"))
 
 
+@pytest.mark.slow
 def test_what_a_model_is_said_to_have_written_and_does_not_pass_fails_without_a_call(tmp_path, model):
     author = maker(tmp_path / "author")
     author.write({"out/a.txt": "bad\n"})

@@ -31,6 +31,7 @@ LISTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", LISTS)
 def test_an_empty_list_is_a_list(project: Project, written: str) -> None:
     file, empty, full = LISTS[written]

@@ -77,6 +77,7 @@ def test_the_least_recently_used_results_go_first(grown: Project) -> None:
     assert states[2] == "run"
 
 
+@pytest.mark.slow
 def test_what_is_needed_stays_however_small_the_store_is_to_be(grown: Project) -> None:
     outcome = grown.run("gc", "--keep", "0B")
     assert "since that much is needed" in outcome.out
@@ -88,6 +89,7 @@ def test_what_is_needed_stays_however_small_the_store_is_to_be(grown: Project) -
     assert len(grown.read("big.txt")) == BIG
 
 
+@pytest.mark.slow
 def test_what_todays_plan_would_restore_stays(grown: Project) -> None:
     grown.replace("in.txt", text(5), text(2))
     before = grown.plan()
@@ -96,6 +98,7 @@ def test_what_todays_plan_would_restore_stays(grown: Project) -> None:
     assert grown.plan() == before
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_is_not_valid_keeps_what_its_lock_file_names(grown: Project) -> None:
     whole = grown.read("pipeline.yaml")
     grown.edit("pipeline.yaml", whole.replace("inputs", "inptus"))
@@ -106,6 +109,7 @@ def test_a_pipeline_that_is_not_valid_keeps_what_its_lock_file_names(grown: Proj
     assert grown.plan()["make"] == "restore"
 
 
+@pytest.mark.slow
 def test_what_goes_is_made_again_and_the_same(grown: Project) -> None:
     grown.run("gc", "--keep", "0B")
     grown.replace("in.txt", text(5), text(2))
@@ -125,6 +129,7 @@ def test_a_dry_run_says_what_would_go_and_writes_nothing(grown: Project) -> None
     assert done["stored_files"] > 4
 
 
+@pytest.mark.slow
 def test_by_age_what_was_not_used_since_goes_whatever_its_size(grown: Project) -> None:
     old = [path for path in (grown.root / ".orch23/records").rglob("*") if path.is_file()]
     for path in sorted(old, key=lambda path: path.stat().st_mtime_ns)[:6]:
@@ -137,6 +142,7 @@ def test_by_age_what_was_not_used_since_goes_whatever_its_size(grown: Project) -
     assert grown.plan()["make"] == "restore"
 
 
+@pytest.mark.slow
 def test_what_the_lock_of_another_pipeline_needs_stays(grown: Project) -> None:
     other = "version: 1\nname: other\nstages:\n  o: {outputs: [sub/o.txt], shell: 'echo other > sub/o.txt'}\n"
     grown.write({"deep/down/other.yaml": other})
@@ -147,6 +153,7 @@ def test_what_the_lock_of_another_pipeline_needs_stays(grown: Project) -> None:
     assert grown.ran() == []
 
 
+@pytest.mark.slow
 def test_what_lies_on_the_disk_is_still_known_to_be_made(grown: Project) -> None:
     (grown.root / "pipeline.lock").unlink()
     grown.replace("in.txt", text(5), text(6))  # today's key has no record, and no lock names the one of the disk
@@ -157,6 +164,7 @@ def test_what_lies_on_the_disk_is_still_known_to_be_made(grown: Project) -> None
     assert grown.build().code == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_lock_file_stops_it_before_anything_goes(grown: Project) -> None:
     before = blobs(grown)
     lock = grown.read("pipeline.lock")
@@ -166,6 +174,7 @@ def test_a_damaged_lock_file_stops_it_before_anything_goes(grown: Project) -> No
     assert blobs(grown) == before
 
 
+@pytest.mark.slow
 def test_it_waits_for_no_build(grown: Project) -> None:
     with open_store(grown.root).build_lock():
         assert grown.run("gc").code == 75
@@ -173,12 +182,14 @@ def test_it_waits_for_no_build(grown: Project) -> None:
         assert grown.run("gc", "-n").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["5", "GB", "-1GB", "30 days", "", "1e9B", "٣GB"])
 def test_what_is_neither_size_nor_age_is_refused(project: Project, keep: str) -> None:
     outcome = project.run("gc", "--keep", keep)
     assert (outcome.code, "E641" in outcome.err) == (64, True)
 
 
+@pytest.mark.slow
 def test_a_project_without_a_store_gets_none(project: Project) -> None:
     assert project.run("gc").code == 0
     assert project.run("cache", "verify").code == 0
@@ -186,12 +197,14 @@ def test_a_project_without_a_store_gets_none(project: Project) -> None:
     assert not project.exists(".orch23")
 
 
+@pytest.mark.slow
 def test_the_size_can_be_set_for_gc_and_builds_by_the_environment(grown: Project) -> None:
     told = grown.run("gc", "-n", "--json", env={"ORCH23_GC_KEEP": "1kB"}).json()
     assert told["keep_bytes"] == 1000
     assert grown.run("cache", "stats", "--json", env={"ORCH23_GC_KEEP": "1kB"}).json()["cap_bytes"] == 1000
 
 
+@pytest.mark.slow
 def test_a_build_beyond_the_size_says_what_gc_would_free(grown: Project) -> None:
     env = {"ORCH23_GC_KEEP": "100kB"}
     assert grown.run("gc").code == 0  # it measures
@@ -207,6 +220,7 @@ def test_a_build_beyond_the_size_says_what_gc_would_free(grown: Project) -> None
     assert "orch23 gc" not in grown.build().err
 
 
+@pytest.mark.slow
 def test_what_is_only_needed_is_no_reason_to_say_something(project: Project) -> None:
     project.write(shell(STAGES, {"in.txt": text(0)}))
     assert "orch23 gc" not in project.build(env={"ORCH23_GC_KEEP": "10kB"}).err
@@ -228,6 +242,7 @@ def asked(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_no_answer_is_bought_twice(asked: Project) -> None:
     told = asked.run("gc", "--keep", "0B", "--json").json()
     assert (told["results"], told["recorded_answers"]) == (0, 0)
@@ -239,6 +254,7 @@ def test_no_answer_is_bought_twice(asked: Project) -> None:
     assert calls(asked) == ["ask", "ask"]
 
 
+@pytest.mark.slow
 def test_with_a_clear_word_answers_go_that_nothing_needs(asked: Project) -> None:
     told = asked.run("gc", "--keep", "0B", "--forget-paid-answers", "--json").json()
     assert (told["results"], told["recorded_answers"]) == (1, 1)
@@ -250,12 +266,14 @@ def test_with_a_clear_word_answers_go_that_nothing_needs(asked: Project) -> None
     assert calls(asked) == ["ask", "ask", "ask"]
 
 
+@pytest.mark.slow
 def test_the_answers_of_a_stage_that_is_stale_today_stay_even_then(asked: Project) -> None:
     asked.edit("topic.txt", "three\n")
     told = asked.run("gc", "--keep", "0B", "--forget-paid-answers", "--json").json()
     assert told["recorded_answers"] == 0
 
 
+@pytest.mark.slow
 def test_the_bytes_of_an_edit_that_was_overwritten_are_never_cleared(grown: Project) -> None:
     grown.edit("big.txt", "mine")
     assert grown.build("--overwrite-edited").code == 0
@@ -322,6 +340,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_is_needed(grown: Project, tmp_p
 # ---- cache -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_stats_tell_how_much_there_is_of_each_kind(asked: Project) -> None:
     found: dict[str, Any] = asked.run("cache", "stats", "--json").json()
     kinds = {name: kind["number"] for name, kind in found["kinds"].items()}
@@ -353,6 +372,7 @@ def test_verify_names_what_is_damaged_and_a_build_makes_it_again(grown: Project)
     assert grown.build().code == 0
 
 
+@pytest.mark.slow
 def test_verify_ends_with_1_if_it_is_asked_to(grown: Project) -> None:
     victim = next(path for path in (grown.root / ".orch23/cas").rglob("*") if path.is_file())
     victim.chmod(0o644)
@@ -362,6 +382,7 @@ def test_verify_ends_with_1_if_it_is_asked_to(grown: Project) -> None:
     assert [line[:64] for line in json.loads(outcome.out)["damaged"]] == [victim.name]
 
 
+@pytest.mark.slow
 def test_a_damaged_answer_and_a_persons_bytes_are_set_aside(asked: Project) -> None:
     answer = next((asked.root / ".orch23/exchanges").rglob("*.json"))
     answer.write_bytes(answer.read_bytes()[:100])
@@ -377,6 +398,7 @@ def test_a_damaged_answer_and_a_persons_bytes_are_set_aside(asked: Project) -> N
     assert asked.run("cache", "verify", "--exit-code").code == 0
 
 
+@pytest.mark.slow
 def test_what_a_run_left_that_no_lock_file_has_stays(project: Project) -> None:
     stages = (
         "  first: {outputs: [a.txt], shell: 'echo a > a.txt'}\n"
@@ -395,6 +417,7 @@ def test_what_a_run_left_that_no_lock_file_has_stays(project: Project) -> None:
 # ---- the line that shows long work -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("output", "lines"), [("auto", 1), ("quiet", 0), ("jsonl", 0)])
 def test_long_hashing_is_shown_once_on_what_is_no_terminal(
     project: Project, output: str, lines: int, monkeypatch: pytest.MonkeyPatch

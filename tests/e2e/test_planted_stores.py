@@ -146,6 +146,7 @@ def forged(project: Project, stage: str, path: str, into: str) -> None:
     write_lock(project.root, "pipeline.lock", LockFile({**found.records, into: record}), "pipeline")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["README.md", "pipeline.yaml", ".git/HEAD", "src/deep/a.py"])
 @pytest.mark.parametrize("into", ["former", "copy"])
 def test_a_forged_lock_file_removes_nothing(tmp_path, path, into):

@@ -68,6 +68,7 @@ def test_a_step_with_the_widest_scope_writes_no_protected_name(project: Project,
     assert not project.exists("out.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LITERALLY)
 def test_a_literal_entry_admits_it(project: Project, path: str) -> None:
     project.write(scripted({"a": writing(path, allowed_paths={"write": ["**", path]})}, {}))

@@ -81,6 +81,7 @@ def untracked(repository: Repository) -> list[str]:
 # ---- 6: accepted edits -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_outputs", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
 def test_an_accepted_edit_is_the_base_of_the_next_run(repository, model, own_outputs, committed):
@@ -202,6 +203,7 @@ def test_a_stage_that_is_only_renamed_is_fresh(repository, model, committed):
     settled(repository, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("by_way_of", [False, True])
 def test_a_stage_that_is_renamed_with_another_spec_starts_from_the_merged_file(repository, model, committed, by_way_of):
@@ -261,6 +263,7 @@ def test_a_released_file_may_be_written_by_another_pipeline(repository, model):
     assert repository.read("src/m.py") == BASE + A + B
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("first", ["a", "b"])
 def test_a_stage_that_moves_to_another_pipeline_keeps_its_output(repository, model, committed, first):
@@ -341,6 +344,7 @@ def test_a_file_that_another_stage_names_as_an_input_is_released(repository, mod
 # ---- 10: a fresh clone -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("change", [False, True])
 def test_a_fresh_clone_builds_without_transcripts(repository, model, tmp_path, moved, change):
@@ -592,6 +596,7 @@ def test_accepting_after_a_reset_takes_the_other_files_of_the_folder_from_git(re
     settled(repository, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["clean", "delete"])
 @pytest.mark.parametrize("decided", ["accepted", "committed"])
 def test_a_missing_file_comes_back_with_the_edit_that_it_was_made_from(repository, model, way, decided):
@@ -712,6 +717,7 @@ def test_an_item_does_not_start_from_what_the_item_before_it_started_from(reposi
     assert repository.read("src/m.py") == BASE + A + B + B + C
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", [[("z", "c"), ("x", "a")], [("y", "b"), ("z", "c")], [("z", "c")]])
 def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(repository, model, items):
     merged(repository, chain_of(("x", "a"), ("y", "b")))
@@ -725,6 +731,7 @@ def test_the_plan_of_a_committed_chain_with_other_items_is_what_the_build_does(r
     settled(repository, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("committed", [False, True])
 def test_an_accepted_edit_stays_in_a_chain_whose_items_change_one_after_the_other(repository, model, committed):
     started(repository, chain_of(("x", "a"), ("y", "a")))
@@ -803,6 +810,7 @@ def test_a_lost_record_of_an_earlier_item_makes_no_version_a_users(repository, m
 # ---- kept failures ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("existed", [False, True])
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_kept_failure_keeps_its_base(repository, model, existed, alone):

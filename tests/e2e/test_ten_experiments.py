@@ -116,6 +116,7 @@ def test_e4_an_edit_that_does_not_pass_is_not_accepted(project: Project) -> None
     assert project.read("out.txt") == "bad\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "old", "new"),
     [

@@ -75,6 +75,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", TEXTS, ids=" ".join)
 def test_no_screen_shows_what_steers_it_or_hides(built: Project, argv: tuple[str, ...]) -> None:
     shown = built.run(*argv)

@@ -16,6 +16,7 @@ from tests.sandbox.users import need
 SCRIPT = Path(__file__).with_name("leftovers.py").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sibling", "orphan", "hopping"])
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_a_process_that_hides_ends_with_its_step_while_another_step_runs(tier: str, kind: str, tmp_path: Path) -> None:

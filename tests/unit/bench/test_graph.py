@@ -114,6 +114,7 @@ READERS: Mapping[str, Callable[[str], Edges]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_every_tool_is_given_the_same_graph(tool: Tool, graph: Graph) -> None:
     text = "\0".join(tool.describe(graph).values())

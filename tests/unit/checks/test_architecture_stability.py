@@ -141,6 +141,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON, JSON)
 def test_no_json_makes_it_raise(one: Any, other: Any) -> None:
     for value in (one, plan(one), plan({**ABOVE, **dict.fromkeys(ABOVE, one)}), plan(BELOW, {**ABOVE, "uses": one})):

@@ -36,6 +36,7 @@ def test_what_is_none_or_has_no_bound_is_refused(pattern: str) -> None:
         searcher(pattern)
 
 
+@pytest.mark.slow
 def test_a_pattern_may_have_so_many_states_and_no_more() -> None:
     """Beyond that it is searched for as look-arounds are: in short texts."""
     most = MAX_STATES - 3  # the start, and one each after `^` and after the repetition

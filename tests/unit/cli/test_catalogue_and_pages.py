@@ -37,6 +37,7 @@ def literals() -> tuple[tuple[str, str], ...]:
     )
 
 
+@pytest.mark.slow
 def test_every_code_that_occurs_is_in_exactly_one_table() -> None:
     tables = Counter(code for room in ROOMS for code in room)
     occurring = {code for code, _ in literals()}

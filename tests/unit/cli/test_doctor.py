@@ -94,6 +94,7 @@ def test_what_a_vendor_answers_is_told_without_the_key(
     assert len(server.asked) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 def test_a_page_or_silence_is_no_model(project: Project, provider: str) -> None:
     with loopback(json_reply("<html>welcome</html>")) as server:

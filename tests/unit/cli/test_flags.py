@@ -47,6 +47,7 @@ def test_an_option_is_set_by_the_variable_of_its_flag(
     assert one.value_from_envvar(context) == values[one.multiple]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "made"),
     [

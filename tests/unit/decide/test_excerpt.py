@@ -49,6 +49,7 @@ def test_normalising_twice_changes_nothing_more(text: str) -> None:
     assert normalise(normalise(text)) == normalise(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", ["h", "/rooms/", "= ", "pytest-of-", "/tmp/a", "\x1b]", "x/rooms/0123456789abcdef/", "/lib/python3.11/"]
 )

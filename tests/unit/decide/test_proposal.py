@@ -437,6 +437,7 @@ def test_a_long_list_of_complaints_is_cut_and_has_one_of_each_code() -> None:
     assert "more complaints are not listed" in judgement.diagnostics[-1].message
 
 
+@pytest.mark.slow
 def test_many_files_are_judged_in_time_with_their_number() -> None:
     """Each of them has lost its names; to parse all the others for each would take minutes."""
     base = {f"ws/src/m{n}.py": LONG for n in range(300)}

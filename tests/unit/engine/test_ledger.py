@@ -461,6 +461,7 @@ def _plus(a: tuple[int, int, Decimal], b: tuple[int, int, Decimal]) -> tuple[int
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
 
+@pytest.mark.slow
 @given(
     jobs=JOBS,
     calls=st.none() | st.integers(1, 12),

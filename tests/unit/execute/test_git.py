@@ -66,6 +66,7 @@ def test_where_git_has_nothing_nothing_is_committed(tmp_path: Path, state: str) 
     assert here.was_asked
 
 
+@pytest.mark.slow
 def test_many_paths_are_asked_for(repository: Path) -> None:
     names = [f"{number}.txt" for number in range(1200)]
     for name in names:

@@ -378,6 +378,7 @@ def test_steps_of_a_build_that_was_killed_are_found_and_nobody_else_is_touched(t
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_step_that_a_killed_build_had_not_executed_yet_is_ended_too(tmp_path: Path, tag: str) -> None:
     room = secrets.token_hex(8)
     (tmp_path / "rooms" / room).mkdir(parents=True)

@@ -442,6 +442,7 @@ def test_landlock_does_not_hold_modes_so_they_are_compared(tmp_path: Path) -> No
     assert told.message.endswith(" ran (sandbox: landlock)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_in_a_sandbox_the_user_may_edit_files_meanwhile(tmp_path: Path, launcher: Launcher) -> None:
     def edit(_text: str) -> None:

@@ -101,6 +101,7 @@ def test_limits_hold_from_the_first_moment(tmp_path: Path) -> None:
     assert int(size) < 4 << 20  # in KiB
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_is_killed_is_noticed_and_its_step_is_ended(tmp_path: Path) -> None:
     """Before Linux 6.12 a step may send it signals: Landlock has no say in them there."""
 

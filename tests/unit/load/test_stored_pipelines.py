@@ -99,6 +99,7 @@ def test_other_options_make_another_pipeline(tmp_path: Path) -> None:
     assert found.pipeline.vars == {"word": "three"}
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32))
 def test_any_edit_gives_what_reading_everything_gives(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     folder = tmp_path_factory.mktemp("stored")

@@ -232,6 +232,7 @@ def test_json_reads_as_itself(value):
     assert parsed.tree == value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("caps", [DATA, PIPELINE], ids=["data", "pipeline"])
 def test_long_keys_above_many_values_are_refused_before_their_paths_fill_the_memory(caps: Caps) -> None:
     keys = "".join(f'"{"k" * 1_000}": {{' for _ in range(50))

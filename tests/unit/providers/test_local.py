@@ -150,6 +150,7 @@ def test_a_cut_answer_says_so(serve) -> None:
     assert ask(serve("length")).stop == "max_tokens"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "said"), [("error", "500"), ("html", "no JSON"), ("shape", "no answer"), ("fails", "no such model")]
 )

@@ -231,6 +231,7 @@ def changed(draw, value):
     return value
 
 
+@pytest.mark.slow
 @given(cuts(), st.data(), st.sampled_from(sorted(STEPS)), st.sampled_from(["f.json", "f.yaml"]))
 def test_what_is_staged_of_data_follows_from_the_key(cut, data, step, path):
     value, found = cut

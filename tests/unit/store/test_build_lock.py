@@ -98,6 +98,7 @@ def test_the_lock_is_not_given_to_programs_that_the_holder_starts(tmp_path: Path
     assert str(tmp_path) not in out.stdout
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_at_a_time_is_inside(tmp_path: Path) -> None:
     processes = [start(TRY, tmp_path / "lock") for _ in range(4)]
     won = [int(finish(process)) for process in processes]

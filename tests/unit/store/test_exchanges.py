@@ -216,6 +216,7 @@ def test_originals_are_kept_beside_the_transcripts(exchanges: Exchanges, tmp_pat
         assert exchanges.get_original(digest, place) is None
 
 
+@pytest.mark.slow
 def test_after_a_fault_at_any_call_an_answer_is_whole_and_a_kept_one_is_never_lost(
     tmp_path: Path, disk: Any, fault: int | None
 ) -> None:

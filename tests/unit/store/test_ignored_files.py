@@ -148,6 +148,7 @@ RULES = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="git says what it ignores")
 @example(paths={"a/b"}, rules=["a/", "!a/b"], below=[])
 @given(paths=st.sets(PATHS, min_size=1, max_size=8), rules=RULES, below=RULES)

@@ -100,6 +100,7 @@ def some_events(draw: st.DrawFn) -> Event:
     return Event(draw(values_of(form)), draw(TEXT), draw(TEXT), draw(st.sampled_from(get_args(Level))))
 
 
+@pytest.mark.slow
 @given(st.lists(some_events(), max_size=6))
 def test_events_come_back_as_they_were(events: list[Event]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -48,6 +48,7 @@ def lock(*records: Record) -> LockFile:
     return LockFile({one.stage: one for one in records})
 
 
+@pytest.mark.slow
 @given(st.dictionaries(NAMES, RECORDS, max_size=4), st.dictionaries(NAMES, RECORDS, max_size=2))
 def test_records_survive_the_lock_file(records: dict[str, Record], retained: dict[str, Record]) -> None:
     made = LockFile(records, {name: msgspec.structs.replace(one, failed=True) for name, one in retained.items()})

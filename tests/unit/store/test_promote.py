@@ -192,6 +192,7 @@ def test_nothing_interrupted_nothing_to_recover(place: Place) -> None:
     assert place.promoter().recover() is None
 
 
+@pytest.mark.slow
 def test_after_a_fault_at_any_call_all_files_are_old_or_all_are_new(
     tmp_path: Path, disk: Any, fault: int | None
 ) -> None:
@@ -219,6 +220,7 @@ def test_after_a_fault_at_any_call_all_files_are_old_or_all_are_new(
     assert {"before", "after"} == set(states)
 
 
+@pytest.mark.slow
 def test_a_fault_during_recovery_can_be_recovered_from(tmp_path: Path, disk: Any, fault: int | None) -> None:
     def make(at: int) -> Callable[[], object]:
         place = Place(tmp_path / str(at))

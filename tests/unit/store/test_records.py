@@ -178,6 +178,7 @@ def test_a_file_of_another_key_is_not_believed(tmp_path: Path) -> None:
     assert len(reader.healed) == 1
 
 
+@pytest.mark.slow
 def test_after_a_fault_at_any_call_no_record_that_was_put_is_lost(tmp_path: Path, disk: Any, fault: int | None) -> None:
     one = record("v1")
     other = msgspec.structs.replace(one, outputs={"a.py": entry("x")})

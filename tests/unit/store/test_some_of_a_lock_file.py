@@ -16,6 +16,7 @@ from orch23.store.lock_file import lock_text, read_lock, read_some, write_lock, 
 from tests.unit.store.test_lock_file import NAMES, RECORDS, record
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(NAMES.filter(lambda name: name < "~"), st.tuples(RECORDS, RECORDS, st.booleans()), max_size=5),
     st.text(max_size=5).filter(lambda name: name.isprintable()),
