@@ -22,8 +22,9 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.facts import Facts
 from orch23.model.pipeline import LOCAL, CheckStep, CommandsStep, Stage
+from orch23.model.plugins import folders_of
 from orch23.model.step import ProcessStep
-from orch23.providers.registry import api, endpoint, folder_of, origin_of, parameters
+from orch23.providers.registry import api, endpoint, origin_of, parameters
 from orch23.snapshot.looks import signature
 from orch23.steps.llm.spec import LLMStep
 from orch23.steps.registry import kinds_of
@@ -88,22 +89,18 @@ class FactFinder(Struct):
     def _revisions(self, names: set[str]) -> dict[str, int | str]:
         """Return the revisions of these checks; a past pipeline may name one that does not exist now."""
         checks = checks_of(self.plugins)
-        known = sorted(name for name in names if name in checks)
-        self._look_at(Path(folder) for name in known if (folder := checks.folder(name)))
-        return {name: revision_of(checks, name) for name in known}
+        return {name: revision_of(checks, name) for name in sorted(names) if name in checks}
 
     def _plugins_of(self, stage: Stage) -> tuple[str, ...]:
         """Return name and version of the plugins whose kind of step or provider a stage uses."""
         if not self.plugins:
             return ()
-        kinds, step = kinds_of(self.plugins), stage.step
-        found = {kinds.origin(stage.kind): kinds.folder(stage.kind)}
+        self._look_at(map(Path, folders_of(self.plugins)))
+        found = {kinds_of(self.plugins).origin(stage.kind)}
         if self.executor != LOCAL and has_process(stage):
-            executors = executors_of(self.plugins)
-            found[executors.origin(self.executor)] = executors.folder(self.executor)
-        if isinstance(step, LLMStep):
-            found[origin_of(step)] = folder_of(step)
-        self._look_at(Path(folder) for folder in found.values() if folder)
+            found.add(executors_of(self.plugins).origin(self.executor))
+        if isinstance(stage.step, LLMStep):
+            found.add(origin_of(stage.step))
         return tuple(sorted(filter(None, found)))
 
     def _tool(self, name: str, interpreter: str) -> str:
@@ -121,7 +118,8 @@ class FactFinder(Struct):
 
     def _look_at(self, paths: Iterable[Path]) -> None:
         for path in paths:
-            self.looked_at.setdefault(path, signature(str(path)))
+            if path not in self.looked_at:
+                self.looked_at[path] = signature(str(path))
 
 
 def has_process(stage: Stage) -> bool:

@@ -1,8 +1,10 @@
 """What installed distributions add to a pipeline that names them. One that is only installed adds nothing."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
 _Value = TypeVar("_Value")
+_GROUPS = "orch23."
 
 
 def load(place: str) -> Any:
@@ -77,10 +80,6 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
         plugin = self._added[name].plugin
         return f"{plugin.metadata['Name']} {plugin.version}"
 
-    def folder(self, name: str) -> str:
-        """Return the folder that tells when the plugin of a name is replaced; empty for what is orch23's own."""
-        return "" if name in self._own else str(self._added[name].plugin.locate_file(""))
-
     def _load(self, name: str) -> _Value:
         where = f"`{name}` of {self.origin(name)} (entry points {self._group})"
         hint = "tell the author of the plugin, or leave it out of `plugins`"
@@ -109,6 +108,26 @@ def not_installed(plugins: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @cache
+def modules_of(plugins: tuple[str, ...]) -> frozenset[str]:
+    """Return the top-level modules that plugins name as theirs."""
+    installed = filter(None, map(_installed, plugins))
+    return frozenset(_top(entry.module) for plugin in installed for entry in _entries(plugin))
+
+
+@cache
+def folders_of(plugins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the folders of which one changes when another version of one of the plugins is found, or none.
+
+    They are the one that each is installed in, and those that Python searches before that one.
+    """
+    found: dict[str, None] = {}
+    for plugin in filter(None, map(_installed, plugins)):
+        home = str(plugin.locate_file(""))
+        found |= dict.fromkeys((*filter(None, takewhile(lambda one: one != home, sys.path)), home))  # noqa: B023
+    return tuple(found)
+
+
+@cache
 def _installed(name: str) -> "Distribution | None":
     from importlib.metadata import distribution  # noqa: PLC0415 - 20 modules, for pipelines with plugins alone
 
@@ -116,3 +135,12 @@ def _installed(name: str) -> "Distribution | None":
         return distribution(name)
     except (ModuleNotFoundError, ValueError):
         return None
+
+
+def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
+    """Give the entry points of a distribution that are for orch23."""
+    return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]

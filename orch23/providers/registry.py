@@ -56,11 +56,6 @@ def origin_of(step: LLMStep) -> str:
     return added.origin(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
 
 
-def folder_of(step: LLMStep) -> str:
-    """Return the folder that tells when that plugin is replaced; empty without one."""
-    return _of_plugins(step.from_plugins).folder(step.provider) if origin_of(step) else ""
-
-
 def _adapter(step: LLMStep) -> Adapter:
     found = adapter_of(step)
     if found is None:

@@ -14,6 +14,7 @@ from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import not_installed
 from tests.project import Project, decisions
 
+AHEAD = "import time; real = time.time_ns; time.time_ns = lambda: real() + 10**10"
 CODE = """\
 from typing import ClassVar
 
@@ -148,16 +149,16 @@ stages:
 """
 
 
-def wheel(folder: Path, version: str) -> Path:
+def wheel(folder: Path, version: str, code: str = CODE, entries: str = ENTRIES) -> Path:
     """Make a wheel of a distribution with one of each, as its author would publish it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"acme_checks-{version}-py3-none-any.whl"
     info = f"acme_checks-{version}.dist-info"
     files = {
-        "acme_checks.py": CODE,
+        "acme_checks.py": code,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: acme-checks\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": ENTRIES,
+        f"{info}/entry_points.txt": entries,
     }
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in files.items():
@@ -182,10 +183,19 @@ class Installed:
         shutil.rmtree(self.site, ignore_errors=True)  # pip leaves what another version had in a `--target`
         install(wheel(self.folder / "wheels", version), self.site)
 
-    def run(self, *argv: str) -> tuple[int, str]:
+    def unpack(self, version: str, *, code: str = CODE, entries: str = ENTRIES, site: Path | None = None) -> Path:
+        """Install without pip, into a folder of its own unless one is named."""
+        folder = site or self.folder / f"site-of-{version}"
+        with zipfile.ZipFile(wheel(self.folder / "wheels", version, code, entries)) as archive:
+            archive.extractall(folder)
+        return folder
+
+    def run(self, *argv: str, sites: tuple[Path, ...] | None = None, ahead: bool = False) -> tuple[int, str]:
+        """Run a command. `ahead` sets the clock so that no file is too young for a snapshot."""
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.project.home), "ORCH23_TRUST": "1"}
-        program = [sys.executable, "-c", "from orch23.entry import run; run()"]
-        env |= {"PYTHONPATH": f"{self.site}:{Path(__file__).parents[2]}"}
+        program = [sys.executable, "-c", f"{AHEAD if ahead else ''}\nfrom orch23.entry import run; run()"]
+        path = (*((self.site,) if sites is None else sites), Path(__file__).parents[2])
+        env |= {"PYTHONPATH": ":".join(map(str, path))}
         done = subprocess.run(
             [*program, *argv], cwd=self.project.root, env=env, capture_output=True, text=True, check=False
         )
@@ -217,6 +227,58 @@ def test_a_check_of_an_installed_wheel_judges_outputs_and_its_version_is_in_the_
     assert code == 1
     assert "[ACME1]" in told
     assert "`out.txt` has a forbidden word" in told
+
+
+class TestWithNothingToDo:
+    """The answer of the last build is repeated only while the same plugins would be found."""
+
+    @pytest.fixture
+    def world(self, project: Project, tmp_path: Path) -> Installed:
+        return Installed(project, tmp_path)
+
+    def up_to_date(self, world: Installed, *sites: Path) -> tuple[Path, ...]:
+        """Build until the answer is repeated."""
+        for expected in ("1 built", "up to date", "up to date"):
+            code, told = world.run("build", sites=sites, ahead=True)
+            assert (code, expected in told) == (0, True), told
+        return sites
+
+    @pytest.mark.slow
+    def test_the_answer_is_repeated(self, world: Installed) -> None:
+        old = world.unpack("1.0")
+        self.up_to_date(world, old)
+        (old / "acme_checks-1.0.dist-info" / "entry_points.txt").write_text("")
+        assert "up to date" in world.run("build", sites=(old,), ahead=True)[1], "plugins are not looked up"
+
+    @pytest.mark.slow
+    def test_another_version_elsewhere_is_found(self, world: Installed) -> None:
+        old, new = world.unpack("1.0"), world.unpack("1.1")
+        self.up_to_date(world, old)
+        code, told = world.run("build", sites=(new,), ahead=True)
+        assert (code, "1 verified" in told) == (0, True), told
+        assert "acme-checks 1.1" in world.project.read("pipeline.lock")
+
+    @pytest.mark.slow
+    def test_a_plugin_that_is_not_found_any_more_is_missed(self, world: Installed) -> None:
+        self.up_to_date(world, world.unpack("1.0"))
+        code, told = world.run("build", sites=(), ahead=True)
+        assert (code, "error[E844]" in told) == (65, True), told
+
+    @pytest.mark.slow
+    def test_a_version_that_is_installed_in_front_of_it_is_found(self, world: Installed, tmp_path: Path) -> None:
+        (front := tmp_path / "front").mkdir()
+        sites = self.up_to_date(world, front, world.unpack("1.0"))
+        world.unpack("1.1", site=front)
+        code, told = world.run("build", sites=sites, ahead=True)
+        assert (code, "1 verified" in told) == (0, True), told
+
+    @pytest.mark.slow
+    def test_a_plugin_whose_code_is_edited_in_place_is_asked_again(self, world: Installed) -> None:
+        sites = self.up_to_date(world, world.unpack("1.0"))
+        (sites[0] / "acme_checks.py").write_text(CODE.replace('"no_word", 3', '"no_word", 4'))
+        code, told = world.run("build", sites=sites, ahead=True)
+        assert (code, "1 verified" in told) == (0, True), told
+        assert "acme-checks 1.0, revision 4" in world.project.read("pipeline.lock")
 
 
 @pytest.mark.slow
