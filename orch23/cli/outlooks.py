@@ -52,7 +52,7 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
     running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
     past = _past(project, seen, running)
-    tariff_of = cache(Prices(project.pipeline.prices).of)
+    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).of)
     return {name: estimate(_ground(project, seen, name, past_of(past, name)), tariff_of) for name in running}
 
 

@@ -225,9 +225,12 @@ def swap_of(settings: Settings) -> "Swap":
         InvalidInputError: the command line names a provider that there is not.
 
     """
+    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
     from orch23.load.swap import Swap  # noqa: PLC0415 - loaded with the pipeline
 
-    unfit = unfit_fields(settings.provider) if settings.provider is not None else frozenset[str]()
+    if settings.provider is None:
+        return Swap(model=settings.model)
+    unfit = unfit_fields(settings.provider, lambda: plugins_of(settings.pipeline_path, settings.root))
     return Swap(settings.provider, settings.model, unfit)
 
 
@@ -398,7 +401,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         ledger = Ledger(
             limits=run_limits(pipeline, request.budget),
             limits_of=lambda name: stage_limits(session, name),
-            prices=Prices(pipeline.prices),
+            prices=Prices(pipeline.prices, pipeline.plugins),
             notice=observer.notice,
             clock=monotonic,
             before=session.history.spent,

@@ -14,7 +14,7 @@ from orch23.model.estimate import NOTHING, Calls, Estimate, Price
 from orch23.model.llm import Exchange, Message, Request, Usage
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.providers.prices import Tariff, worst_case
-from orch23.providers.registry import ADAPTERS, on_truncated
+from orch23.providers.registry import adapter_named, on_truncated
 from orch23.resolve.prompts import MAX_PREVIOUS
 from orch23.steps.llm.spec import LLMStep
 from orch23.store.past import Past
@@ -110,7 +110,7 @@ def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     more_room = llm.get("on_truncated")
     if isinstance(more_room, Mapping):
         return attempts * (1 + _whole(more_room.get("retries")))
-    adapter = ADAPTERS.get(str(llm.get("provider")))
+    adapter = adapter_named(str(llm.get("provider")), node.plugins)
     return attempts * (1 + (adapter.on_truncated.retries if adapter else 0))
 
 

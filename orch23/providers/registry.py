@@ -1,6 +1,6 @@
 """Know the providers by name: how each is made, what it takes, and what of it is in the key."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -44,10 +44,15 @@ def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
     return Registry({}, GROUP, plugins, lambda found, _name: isinstance(found, Adapter))
 
 
+def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
+    """Return the provider of a name: of orch23, else of the plugins of a pipeline; None if there is none."""
+    found = ADAPTERS.get(provider)
+    return found if found is not None else _of_plugins(plugins).get(provider)
+
+
 def adapter_of(step: LLMStep) -> Adapter | None:
-    """Return the provider that a step names: of orch23, else of the plugins of its pipeline; None if there is none."""
-    found = ADAPTERS.get(step.provider)
-    return found if found is not None else _of_plugins(step.from_plugins).get(step.provider)
+    """Return the provider that a step names; None if there is none."""
+    return adapter_named(step.provider, step.from_plugins)
 
 
 def origin_of(step: LLMStep) -> str:
@@ -119,16 +124,19 @@ def consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Projec
     return _adapter(step).consent(step, environ, root, files)
 
 
-def unfit_fields(provider: str) -> frozenset[str]:
+def unfit_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
     """Return the fields of `llm` that a provider does not take and others do.
+
+    `plugins` returns those of the pipeline. It is called if orch23 does not have the provider.
 
     Raises:
         InvalidInputError: there is no such provider.
 
     """
-    adapter = ADAPTERS.get(provider)
+    named = () if provider in ADAPTERS else plugins()
+    adapter = adapter_named(provider, named)
     if adapter is None:
-        raise InvalidInputError(_unknown(provider))
+        raise InvalidInputError(_unknown(provider, named))
     return frozenset(_SPECIFIC) - adapter.takes
 
 
@@ -163,7 +171,7 @@ def on_truncated(step: LLMStep) -> OnTruncated:
     return step.on_truncated if step.on_truncated is not None else _adapter(step).on_truncated
 
 
-def _unknown(name: str, plugins: tuple[str, ...] = ()) -> Diagnostic:
+def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     hint = did_you_mean(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 

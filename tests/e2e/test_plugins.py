@@ -369,6 +369,24 @@ def test_a_wheel_adds_a_kind_of_step_a_provider_and_an_output_format(project: Pr
 
 
 @pytest.mark.slow
+def test_the_command_line_can_name_a_provider_of_a_plugin(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    sites = (world.unpack("1.0"),)
+    stage = EACH[EACH.index("  ask:") :].replace("provider: parrot", "provider: scripted, answers: a.yaml")
+    stage = stage.replace("    inputs: [shout.txt]\n", "")
+    text = f"version: 1\nplugins: [acme-checks]\nstages:\n{stage}"
+    project.write({"pipeline.yaml": text, "p.md": "say something", "a.yaml": "ask: nothing\n"})
+    code, told = world.run("build", "--provider", "parot", sites=sites)
+    assert (code, "[E405]: there is no provider `parot`" in told, "did you mean `parrot`?" in told) == (65, True, True)
+    code, told = world.run("build", "--provider", "parrot", "--budget", "0.01", sites=sites)
+    assert (code, "note[W802]: `--provider parrot` drops `answers` of ask" in told) == (0, True), told
+    assert project.read("ask.txt") == "polly says 1\n"
+    project.edit("pipeline.yaml", text.replace("plugins: [acme-checks]\n", ""))
+    code, told = world.run("plan", "--provider", "parrot", sites=sites)
+    assert (code, "[E405]: there is no provider `parrot`" in told) == (65, True), told
+
+
+@pytest.mark.slow
 def test_mistakes_in_what_a_plugin_adds_are_told_as_any_others(project: Project, tmp_path: Path) -> None:
     world = Installed(project, tmp_path)
     world.install("1.0")
