@@ -36,7 +36,7 @@ from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
@@ -288,7 +288,7 @@ class Build(Struct, kw_only=True, dict=True):
             self._pools.leave(name)
             self._results.end(name, _NOT_RUN)
             return
-        if isinstance(resolved.stage.step, LLMStep):  # it takes long: what was made before it is there meanwhile
+        if is_llm(resolved.stage.step):  # it takes long: what was made before it is there meanwhile
             self._results.promote()
             if stuck := self._results.stuck(name):
                 self._pools.leave(name)

@@ -26,8 +26,7 @@ from orch23.model.plugins import folders_of
 from orch23.model.step import ProcessStep
 from orch23.providers.registry import api, endpoint, origin_of, parameters
 from orch23.snapshot.looks import signature
-from orch23.steps.llm.spec import LLMStep
-from orch23.steps.registry import kinds_of
+from orch23.steps.registry import is_llm, kinds_of
 
 
 class FactFinder(Struct):
@@ -59,10 +58,11 @@ class FactFinder(Struct):
             pytest=pytest,
             interpreter=path,
             tools={name: self._tool(name, path) for name in stage.tools},
-            endpoint=endpoint(step) if isinstance(step, LLMStep) else "",
-            api=api(step) if isinstance(step, LLMStep) else "",
-            params=parameters(step) if isinstance(step, LLMStep) else {},
+            endpoint=endpoint(step) if is_llm(step) else "",
+            api=api(step) if is_llm(step) else "",
+            params=parameters(step) if is_llm(step) else {},
             plugins=self._plugins_of(stage),
+            verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),
         )
 
@@ -99,9 +99,14 @@ class FactFinder(Struct):
         found = {kinds_of(self.plugins).origin(stage.kind)}
         if self.executor != LOCAL and has_process(stage):
             found.add(executors_of(self.plugins).origin(self.executor))
-        if isinstance(stage.step, LLMStep):
+        if is_llm(stage.step):
             found.add(origin_of(stage.step))
         return tuple(sorted(filter(None, found)))
+
+    def _plugins_of_verify(self, stage: Stage) -> dict[str, str]:
+        kinds = kinds_of(self.plugins)
+        used = {step.kind for step in stage.verify.steps if isinstance(step, ProcessStep)} if self.plugins else ()
+        return {kind: origin for kind in sorted(used) if (origin := kinds.origin(kind))}
 
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)

@@ -1,7 +1,7 @@
 """What installed distributions add to a pipeline that names them. One that is only installed adds nothing."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import import_module
 from itertools import takewhile
@@ -17,6 +17,27 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 _GROUPS = "orch23."
+_LONGEST = 300
+REPORT_IT = "report it to the author of the plugin, or remove it from `plugins`"
+
+
+def is_a(kind: type[object]) -> Callable[[object, str], str]:
+    """Return a function that returns why a value cannot be used where it has to be of a type."""
+
+    def fault(found: object, _name: str) -> str:
+        return "" if isinstance(found, kind) else f"it must be a `{kind.__name__}`, and is {_cut(repr(found))}"
+
+    return fault
+
+
+def in_words(error: BaseException) -> str:
+    """Return an exception in one line."""
+    said = " ".join(str(error).split())
+    return _cut(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def load(place: str) -> Any:
@@ -39,10 +60,13 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
     """
 
     def __init__(
-        self, own: Mapping[str, _Value], group: str, plugins: tuple[str, ...], fits: Callable[[object, str], bool]
+        self, own: Mapping[str, _Value], group: str, plugins: tuple[str, ...], fault: Callable[[object, str], str]
     ) -> None:
-        """Take what is orch23's own, the group of entry points, the names of the distributions, and who fits a name."""
-        self._own, self._group, self._plugins, self._fits = own, group, plugins, fits
+        """Take what is orch23's own, the group of entry points, and the names of the distributions.
+
+        `fault` returns why what a plugin has under a name cannot be used; an empty text if it can.
+        """
+        self._own, self._group, self._plugins, self._fault = own, group, plugins, fault
         self._loaded: dict[str, _Value] = {}
 
     def __getitem__(self, name: str) -> _Value:
@@ -66,30 +90,35 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
     def __iter__(self) -> Iterator[str]:
         """Give the names."""
         yield from self._own
-        if self._plugins:
-            yield from (name for name in self._added if name not in self._own)
+        yield from self.added
 
     def __len__(self) -> int:
         """Count the names."""
         return sum(1 for _ in self)
 
     def origin(self, name: str) -> str:
-        """Return name and version of the plugin that gives a name, as they are part of a key; empty for orch23."""
-        if name in self._own:
-            return ""
-        plugin = self._added[name].plugin
-        return f"{plugin.metadata['Name']} {plugin.version}"
+        """Return name and version of the plugin that gives a name, as they are part of a key; empty if none does."""
+        added = self._added.get(name) if self._plugins and name not in self._own else None
+        return "" if added is None else _versioned(added.plugin)
+
+    @property
+    def added(self) -> Collection[str]:
+        """Give the names that plugins add."""
+        return [name for name in self._added if name not in self._own] if self._plugins else ()
+
+    def unusable(self, name: str, why: str) -> ConfigurationError:
+        """Return the error that what a plugin has under a name cannot be used."""
+        message = f"`{name}` of the plugin {self.origin(name)} ({self._group}) cannot be used: {why}"
+        return ConfigurationError(Diagnostic("E845", message, hint=REPORT_IT))
 
     def _load(self, name: str) -> _Value:
-        where = f"`{name}` of {self.origin(name)} (entry points {self._group})"
-        hint = "tell the author of the plugin, or leave it out of `plugins`"
+        entry = self._added[name].entry
         try:
-            found = self._added[name].entry.load()
-        except Exception as error:  # it is another's code
-            message = f"{where} cannot be loaded: {type(error).__name__}: {error}"
-            raise ConfigurationError(Diagnostic("E845", message, hint=hint)) from error
-        if not self._fits(found, name):
-            raise ConfigurationError(Diagnostic("E845", f"{where} is none: {found!r}", hint=hint))
+            found = entry.load()
+        except (Exception, SystemExit) as error:
+            raise self.unusable(name, in_words(error)) from error
+        if why := self._fault(found, name):
+            raise self.unusable(name, why)
         value: _Value = found
         return value
 
@@ -140,6 +169,10 @@ def _installed(name: str) -> "Distribution | None":
 def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
     """Give the entry points of a distribution that are for orch23."""
     return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
+
+
+def _versioned(plugin: "Distribution") -> str:
+    return f"{plugin.metadata['Name']} {plugin.version}"
 
 
 def _top(module: str) -> str:

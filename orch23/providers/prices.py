@@ -12,10 +12,11 @@ from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
 from orch23.providers.registry import adapter_named
-from orch23.steps.llm.spec import LLMStep
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
+
+    from orch23.steps.llm.spec import LLMStep
 
 Rate: TypeAlias = tuple[tuple[int, Decimal], ...]
 """Dollars for a million tokens, each with the number of input tokens above which it holds for all tokens of a request.
@@ -111,7 +112,7 @@ def worst_case(request: Request, tariff: Tariff | None) -> Worst:
     return Worst(input_tokens, Decimal(0) if tariff is FREE else None)
 
 
-def unpriced(step: LLMStep, pipeline: Pipeline, *models: str) -> Diagnostic | None:
+def unpriced(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | None:
     """Return what is wrong with asking a step under a limit of cost: a price that nobody knows. None if all are known.
 
     `models` are those of the stage's `retry.escalate`, if any; they are asked in place of the step's own.

@@ -22,13 +22,16 @@ from msgspec import Struct
 
 from orch23.checks.check import Check
 from orch23.engine.attempt import Run
+from orch23.engine.failure import command_failed
+from orch23.engine.process_run import ProcessRun
+from orch23.engine.running import Launch, Ran
 from orch23.engine.turn import Pass
 from orch23.model.action import ActionResult, Completed
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.language import Document, Language
 from orch23.model.llm import Response
-from orch23.model.step import Step
+from orch23.model.step import ProcessStep, Step
 from orch23.providers.adapter import Adapter
 from orch23.report.formats import Format
 
@@ -76,6 +79,61 @@ LANGUAGE = Language(
     form=UpperDocument,
     description="Write a text in capitals.",
     read=lambda document, at: UpperStep(document.text, document.times),
+)
+
+
+class LacksDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    '''Fail if a file has a word.'''
+
+    file: str
+    word: str
+    report: str | None = None
+
+
+class LacksStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="lacks"):
+    kind: ClassVar[str] = "lacks"
+    language: ClassVar[str] = "acme_checks:LACKS_LANGUAGE"
+    run: ClassVar[str] = "acme_checks:LACKS_RUN"
+    show: ClassVar[str] = "acme_checks:show_lacks"
+    judges: ClassVar[bool] = True
+    output_keys: ClassVar[tuple[str, ...]] = ("report",)
+    file: str
+    word: str
+    report: str | None = None
+
+    @property
+    def declared(self):
+        return [self.file, self.word]
+
+    words = declared
+
+    def aspects(self, facts):
+        return {"kind": "lacks", "command": self.declared}
+
+
+def show_lacks(step):
+    return f"{step.file} lacks {step.word}"
+
+
+class Lacks(ProcessRun):
+    def distrusted(self, step, runner, files):
+        return ()
+
+    def launch(self, step, runner):
+        return Launch(("grep", "--quiet", "--", step.word, step.file))
+
+    def judge(self, step, runner, files, command, result, printed):
+        if result.exit_code == 1:
+            return Ran(command, result)
+        return command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
+
+
+LACKS_RUN = Lacks()
+LACKS_LANGUAGE = Language(
+    form=LacksDocument,
+    description="Fail if a file has a word.",
+    read=lambda document, at: LacksStep(document.file, document.word, document.report),
+    verifies="A word that a file must not have.",
 )
 
 
@@ -134,6 +192,7 @@ no_word = acme_checks:NO_WORD
 odd = acme_checks:NOT_A_CHECK
 [orch23.steps]
 upper = acme_checks:UpperStep
+lacks = acme_checks:LacksStep
 [orch23.providers]
 parrot = acme_checks:PARROT
 [orch23.executors]
@@ -306,7 +365,9 @@ def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path, monkeypatch: pyt
     assert revision_of(checks, "json_schema") == 1
     with pytest.raises(KeyError):
         checks["other"]
-    with pytest.raises(ConfigurationError, match=r"`odd` of acme-checks 2.0 \(entry points orch23.checks\) is none: 5"):
+    with pytest.raises(
+        ConfigurationError, match=r"`odd` of the plugin acme-checks 2.0 \(orch23.checks\) cannot be used: "
+    ):
         checks["odd"]
 
 
@@ -418,6 +479,38 @@ def test_an_executor_of_a_wheel_runs_the_processes(project: Project, tmp_path: P
     project.edit("pipeline.yaml", text.replace("executor: pretend\n", ""))
     code, told = world.run("plan", "--json")
     assert decisions(told) == {"a": "run"}, "who ran it is part of the key"
+
+
+VERIFIED = """\
+version: 1
+plugins: [acme-checks]
+defaults: {sandbox: off}
+stages:
+  a: {inputs: [in.txt], outputs: [out.txt], shell: [cp, in.txt, out.txt], verify: [{lacks: {file: out.txt, word: bad}}]}
+"""
+
+
+@pytest.mark.slow
+def test_a_process_of_a_plugin_can_verify_a_result(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    sites = (world.unpack("1.0"),)
+    project.edit("pipeline.yaml", VERIFIED.replace("lacks: {", "lacks: {report: r, "))
+    code, told = world.run("plan", sites=sites)
+    assert (code, "error[E856]: `report` has no place in verify" in told) == (65, True), told
+    project.edit("pipeline.yaml", VERIFIED.replace("lacks: {file: out.txt, word: bad}", "upper: {text: x}"))
+    code, told = world.run("plan", sites=sites)
+    assert (code, "error[E802]: unknown key `upper` in `verify` of stage `a`" in told) == (65, True), told
+    assert "`lacks`" in told, "what can verify is named"
+    project.edit("pipeline.yaml", VERIFIED)
+    code, told = world.run("build", "--allow-unsandboxed", "-v", sites=sites)
+    assert (code, "1 built" in told) == (0, True), told
+    manifest = json.loads(project.read("pipeline.lock"))["records"]["a"]["manifest"]
+    assert manifest["verify"] == [{"lacks": ["out.txt", "bad"], "plugin": "acme-checks 1.0"}]
+    code, told = world.run("plan", "--json", sites=(world.unpack("1.1"),))
+    assert decisions(told) == {"a": "verify"}, "another version may judge otherwise"
+    project.edit("in.txt", "a bad word\n")
+    code, told = world.run("build", "--allow-unsandboxed", sites=sites)
+    assert (code, "grep --quiet -- bad out.txt" in told) == (1, True), told
 
 
 @pytest.mark.slow
