@@ -5,7 +5,7 @@ from typing import Final
 
 from orch23.checks.check import Check, Codes
 from orch23.model.on_demand import OnDemand
-from orch23.model.plugins import Registry, load
+from orch23.model.plugins import Registry, is_a, load
 
 GROUP: Final = "orch23.checks"
 """The entry points of plugins that are checks."""
@@ -41,7 +41,7 @@ def all_codes() -> Codes:
 @cache
 def checks_of(plugins: tuple[str, ...]) -> Registry[Check]:
     """Return the checks that a pipeline with these plugins can name."""
-    return Registry(CHECKS, GROUP, plugins, lambda found, _name: isinstance(found, Check))
+    return Registry(CHECKS, GROUP, plugins, is_a(Check))
 
 
 def revision_of(checks: Registry[Check], name: str) -> int | str:

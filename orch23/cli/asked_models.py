@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -16,7 +17,10 @@ from orch23.providers.model_lookup import can_look_up, look_up
 from orch23.providers.registry import adapter_of, check, ready
 from orch23.resolve.stages import render_foreach
 from orch23.resolve.steps import declared_escalation, declared_llm
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 
 def model_findings(
@@ -39,7 +43,7 @@ def model_findings(
         yield replace(found, value=secrets.redact(found.value), hint=secrets.redact(found.hint))
 
 
-def models_of(pipeline: Pipeline) -> tuple[LLMStep, ...]:
+def models_of(pipeline: Pipeline) -> "tuple[LLMStep, ...]":
     """Return the llm steps of a pipeline, one for each provider, address and model that may be asked."""
     found: dict[tuple[str, str, str], LLMStep] = {}
     for step, escalate in _steps(pipeline):
@@ -49,7 +53,7 @@ def models_of(pipeline: Pipeline) -> tuple[LLMStep, ...]:
     return tuple(found.values())
 
 
-def _finding(step: LLMStep, environ: Mapping[str, str], root: Path) -> Finding:
+def _finding(step: "LLMStep", environ: Mapping[str, str], root: Path) -> Finding:
     name = f"model {step.provider} {step.model}"
     missing = check(step, environ, root) or ready(step, environ, root)
     if missing:
@@ -59,7 +63,7 @@ def _finding(step: LLMStep, environ: Mapping[str, str], root: Path) -> Finding:
     return Finding(name, f"may be asked at {_address(step)}")
 
 
-def _looked_up(name: str, step: LLMStep, environ: Mapping[str, str]) -> Finding:
+def _looked_up(name: str, step: "LLMStep", environ: Mapping[str, str]) -> Finding:
     wrong = look_up(step, environ)
     return Finding(name, f"{_address(step)} has it") if wrong is None else _amiss(name, wrong)
 
@@ -68,7 +72,7 @@ def _amiss(name: str, what: Diagnostic) -> Finding:
     return Finding(name, what.message, ok=False, hint=what.hint or "")
 
 
-def _address(step: LLMStep) -> str:
+def _address(step: "LLMStep") -> str:
     """Return whom a step asks, nothing where its address cannot be read: then `check` says what is wrong."""
     adapter = adapter_of(step)
     try:
@@ -77,11 +81,11 @@ def _address(step: LLMStep) -> str:
         return ""
 
 
-def _steps(pipeline: Pipeline) -> Iterator[tuple[LLMStep, tuple[str, ...]]]:
+def _steps(pipeline: Pipeline) -> "Iterator[tuple[LLMStep, tuple[str, ...]]]":
     """Give each llm step with its `retry.escalate`: of the stages, and of items that are known or all alike."""
     for node in pipeline.stages:
         for stage in (node,) if isinstance(node, Stage) else _items(node, pipeline):
-            if isinstance(stage.step, LLMStep):
+            if is_llm(stage.step):
                 yield stage.step, stage.retry.escalate
         alike = declared_llm(node) if isinstance(node, ForeachStage) and not node.foreach.values else None
         if alike is not None and isinstance(node, ForeachStage):

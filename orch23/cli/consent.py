@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from msgspec import Struct
@@ -13,9 +13,11 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError, ProviderError
 from orch23.providers.registry import consent
 from orch23.report.diagnostics import visible
-from orch23.steps.llm.spec import LLMStep
 from orch23.store.user_state import Grants, grants_of
 from orch23.store.workspace import Workspace
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 TRUST: Final = "ORCH23_TRUST"
 """The variable that, as `1`, allows everything for one process."""
@@ -43,7 +45,7 @@ class Consent(Struct):
             self._known = set(self.grants.read())
         return grant in self._known
 
-    def lacking(self, step: LLMStep, environ: Mapping[str, str]) -> Grant | None:
+    def lacking(self, step: "LLMStep", environ: Mapping[str, str]) -> Grant | None:
         """Return what a step needs and the user has not allowed. A program that is not there needs nothing."""
         try:
             grant = consent(step, environ, self.root, self.files)

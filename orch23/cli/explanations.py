@@ -31,7 +31,7 @@ from orch23.report.explain_view import (
 )
 from orch23.report.plan_view import PlanLine
 from orch23.report.reasons import words
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 
 _DEEPEST = 20
 _INPUT_CODES = ("input_changed", "input_added", "input_removed", "base_changed")
@@ -76,7 +76,7 @@ def _explain(project: Project, session: Session, seen: Preview, line: PlanLine) 
 def _question(project: Project, appraised: Appraised, request: Request) -> Question | None:
     """Return the request of the first attempt, with what the transcripts have for it."""
     stage, step = appraised.resolved.stage.name, appraised.resolved.stage.step
-    if not isinstance(step, LLMStep):
+    if not is_llm(step):
         return None
     way = way_of(project, step, stage, request)
     missing = way.missing.parts() if way.missing else {}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -27,9 +28,12 @@ from orch23.providers.registry import request_parameters
 from orch23.providers.unasked import Unasked
 from orch23.report.plan_view import PlanView, plan_view
 from orch23.resolve.prompts import Round
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.history import read_history
 from orch23.store.past import Past, past_of, read_past
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 _RUNNING = (Run, VerifyOnly, Maybe, Expand)
 
@@ -52,7 +56,7 @@ def estimates_of(project: Project, seen: Preview) -> dict[str, Estimate]:
     """Return what the stages that would or may run may take. Reads journals and transcripts, and nothing else."""
     running = [name for name, decision in seen.decisions.items() if isinstance(decision, _RUNNING)]
     past = _past(project, seen, running)
-    tariff_of = cache(Prices(project.pipeline.prices).of)
+    tariff_of = cache(Prices(project.pipeline.prices, project.pipeline.plugins).of)
     return {name: estimate(_ground(project, seen, name, past_of(past, name)), tariff_of) for name in running}
 
 
@@ -60,7 +64,7 @@ def _past(project: Project, seen: Preview, running: Sequence[str]) -> Mapping[st
     """Return what the stages took before; by the transcripts where no journal knows: a fresh clone has no journals."""
     past = read_past(project.store.logs, project.pipeline.file, running) if running else {}
     nodes = [seen.plan.nodes[name] for name in running]
-    steps = [node.step for node in nodes if isinstance(node, Stage) and isinstance(node.step, LLMStep)]
+    steps = [node.step for node in nodes if isinstance(node, Stage) and is_llm(node.step)]
     if not steps or any(one.answers for one in past.values()):
         return past
     found: dict[str, Past] = {}
@@ -75,7 +79,7 @@ def _ground(project: Project, seen: Preview, name: str, past: Past) -> Ground:
     node, decision = seen.plan.nodes[name], seen.decisions[name]
     appraised = seen.appraised.get(name)
     request = first_request(project, appraised) if appraised is not None else None
-    if request is None or not isinstance(node, Stage) or not isinstance(node.step, LLMStep):
+    if request is None or not isinstance(node, Stage) or not is_llm(node.step):
         return Ground(node=node, decision=decision, past=past)
     if not isinstance(decision, Run):  # its request will be another one
         return Ground(node=node, decision=decision, request=request, past=past)
@@ -88,7 +92,7 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
     """Return the request that the first attempt of a stage would make; None where it cannot be made."""
     resolved = appraised.resolved
     stage, step = resolved.stage, resolved.stage.step
-    if not isinstance(step, LLMStep) or resolved.broken:
+    if not is_llm(step) or resolved.broken:
         return None
     this = Round(given=resolved.given, model=model_of(resolved, step, 1))
     setting = Setting(
@@ -109,7 +113,7 @@ def first_request(project: Project, appraised: Appraised) -> Request | None:
     return request
 
 
-def way_of(project: Project, step: LLMStep, stage: str, request: Request) -> Way:
+def way_of(project: Project, step: "LLMStep", stage: str, request: Request) -> Way:
     """Return what the transcripts answer to a first request, as a build would find it; nobody is asked."""
     exchanges = project.store.exchanges
     refusing = Unasked(

@@ -28,7 +28,7 @@ from orch23.plan.nodes import place_of
 from orch23.snapshot.looks import Detail, Looks, detail_from
 from orch23.snapshot.reply import FOLDER as SNAPSHOTS
 from orch23.snapshot.reply import Unrest, keep, place
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.beneath import read_regular
 from orch23.store.opening import Store, any_suspected
 
@@ -165,7 +165,7 @@ def _edited(rows: Rows, text: str, declared: Declared) -> dict[str, Stage]:
 
 def _ties(stage: Stage) -> tuple[object, ...]:
     """Return what of a stage decides on its place in the plan, or what a run says of it when it begins."""
-    asked = (stage.step.provider, stage.step.model) if isinstance(stage.step, LLMStep) else ()
+    asked = (stage.step.provider, stage.step.model) if is_llm(stage.step) else ()
     return (place_of(stage), stage.kind, stage.retry.max, asked)
 
 

@@ -35,6 +35,7 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
+from orch23.model.plugins import modules_of
 from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
@@ -218,7 +219,7 @@ class Rest(Struct, kw_only=True):
         if any(path.resolve() not in read for path in named):  # it leads elsewhere by now
             return False
         libraries = [*_libraries()]
-        modules = {name: not _is_beneath(name, libraries) for name in _program()}
+        modules = {name: not _is_beneath(name, libraries) for name in _program(self.project.pipeline.plugins)}
         blobs = store.disk.contents
         files += [*sorted(map(blobs.path_of, blobs.read_digests)), Path(sys.executable), *libraries]
         files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
@@ -279,11 +280,12 @@ def _is_still(workspace: Workspace, file: str, sha256: str) -> bool:
         return False
 
 
-def _program() -> Iterator[str]:
-    """Give the files of orch23 as it is loaded."""
+def _program(plugins: tuple[str, ...]) -> Iterator[str]:
+    """Give the files of orch23 and of plugins that are loaded."""
+    tops = {"orch23", "orch23_checks"} | modules_of(plugins)
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and name.partition(".")[0] == "orch23":
+        if file and name.partition(".")[0] in tops:
             yield file
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -23,10 +24,13 @@ from orch23.model.record import Record
 from orch23.plan.select import Selection
 from orch23.report.diagnostics import visible
 from orch23.report.explain_view import text_diff
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.artifacts import Artifacts
 from orch23.store.beneath import read_regular
 from orch23.store.journal import read_journal, runs
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 _FILES: Mapping[str, tuple[str, ...]] = {
     "prompt": ("prompt.txt",),
@@ -73,7 +77,7 @@ def shown(project: Project, asked: Asked) -> Shown:
         case "diff":
             return _diff(session, _record(session, asked.stage), asked.stage)
         case _:
-            step = node.step if isinstance(node.step, LLMStep) else None
+            step = node.step if is_llm(node.step) else None
             return _Search(project, session, seen, step, asked).found()
 
 
@@ -101,7 +105,7 @@ class _Search(Struct, frozen=True):
     project: Project
     session: Session
     seen: Preview
-    step: LLMStep | None
+    step: "LLMStep | None"
     asked: Asked
 
     def found(self) -> Shown:

@@ -75,7 +75,7 @@ from orch23.report.fanout import Fanout
 from orch23.report.redacted import Redacted
 from orch23.snapshot.registry import TRUST
 from orch23.snapshot.reply import Unrest
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.artifacts import Artifacts
 from orch23.store.author_files import AuthorFiles
 from orch23.store.durable import sweep_temps
@@ -91,6 +91,7 @@ from orch23.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from orch23.load.swap import Swap
+    from orch23.steps.llm.spec import LLMStep
 
 
 def wall_clock() -> datetime:
@@ -211,7 +212,7 @@ def _machinery(settings: Settings, store: Store) -> tuple[Machinery, FactFinder]
     facts = FactFinder(settings.root, settings.environ)
     files = AuthorFiles(settings.root, store.workspace, lambda path: path in store.workspace.written_paths)
 
-    def check_provider(step: LLMStep) -> tuple[Diagnostic, ...]:
+    def check_provider(step: "LLMStep") -> tuple[Diagnostic, ...]:
         return (*check(step, settings.environ, settings.root), *check_schema(files, step.schema))
 
     machinery = Machinery(facts_of=facts.facts_of, sources=files, read_yaml=read_yaml, check_provider=check_provider)
@@ -225,9 +226,12 @@ def swap_of(settings: Settings) -> "Swap":
         InvalidInputError: the command line names a provider that there is not.
 
     """
+    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
     from orch23.load.swap import Swap  # noqa: PLC0415 - loaded with the pipeline
 
-    unfit = unfit_fields(settings.provider) if settings.provider is not None else frozenset[str]()
+    if settings.provider is None:
+        return Swap(model=settings.model)
+    unfit = unfit_fields(settings.provider, lambda: plugins_of(settings.pipeline_path, settings.root))
     return Swap(settings.provider, settings.model, unfit)
 
 
@@ -398,7 +402,7 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         ledger = Ledger(
             limits=run_limits(pipeline, request.budget),
             limits_of=lambda name: stage_limits(session, name),
-            prices=Prices(pipeline.prices),
+            prices=Prices(pipeline.prices, pipeline.plugins),
             notice=observer.notice,
             clock=monotonic,
             before=session.history.spent,
@@ -607,7 +611,7 @@ def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: 
         own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": part.lock_sha256, "spec_hash": spec}
         return replace(part.began, **own, at_rest=part.at_rest)
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
-    steps = [stage.step for stage in stages if isinstance(stage.step, LLMStep)]
+    steps = [stage.step for stage in stages if is_llm(stage.step)]
     spec_file = _spec_file(stages) or ""
     return RunStarted(
         pipeline=pipeline.file,

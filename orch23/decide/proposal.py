@@ -6,7 +6,7 @@ Pure: nothing is written or read here. What the files of the room were, the call
 import json
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
@@ -21,7 +21,9 @@ from orch23.model.digest import Json
 from orch23.model.llm import ExchangeOutcome, Judgement, Proposal, ProposedWrite, Refused, StopReason
 from orch23.model.paths import unsafe_reason
 from orch23.model.pipeline import FailureKind, Fence
-from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 _SHOWN = 50  # of one answer; a model that is wrong more often needs no longer list
 
@@ -35,7 +37,7 @@ def judge_answer(  # noqa: PLR0913 - all of it decides, and all but the answer i
     text: str,
     stop: StopReason,
     *,
-    step: LLMStep,
+    step: "LLMStep",
     cwd: str,
     fence: Fence,
     outputs: tuple[str, ...],
@@ -68,7 +70,7 @@ def judge_answer(  # noqa: PLR0913 - all of it decides, and all but the answer i
             assert_never(step.returns)
 
 
-def _judge_stop(text: str, stop: StopReason, step: LLMStep) -> Refused | None:
+def _judge_stop(text: str, stop: StopReason, step: "LLMStep") -> Refused | None:
     """Refuse an answer by how it ended. A code block that is closed is complete, whatever chatter was cut off."""
     if stop == "refusal":
         message = f"the model refused to answer: {_excerpt(text)}" if text.strip() else "the model refused to answer"
@@ -96,7 +98,7 @@ _SOMETHING = {
 }
 
 
-def _is_whole(text: str, step: LLMStep) -> bool:
+def _is_whole(text: str, step: "LLMStep") -> bool:
     block = first_block(text) if step.returns == "code" else None
     return block is not None and block.closed
 

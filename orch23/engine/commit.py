@@ -15,7 +15,7 @@ from orch23.model.digest import FileEntry, git_blob_id
 from orch23.model.errors import MissingBytesError
 from orch23.model.record import Base, LockFile, Record
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.promote import Promoted
 
 Target = Mapping[str, FileEntry | None]
@@ -246,7 +246,7 @@ class Committer(Struct, dict=True):
         except MissingBytesError:
             return
         store.contents.put(data)
-        store.exchanges.put_original(data, step.transcripts if isinstance(step, LLMStep) else None)
+        store.exchanges.put_original(data, step.transcripts if is_llm(step) else None)
 
     def _blob_ids(self, files: Iterable[tuple[str, FileEntry | None]]) -> dict[str, str]:
         """Return the git blob ids of some files by sha256; git can hardly have those that are left out, being large."""

@@ -13,7 +13,7 @@ from orch23.model.diagnostic import Diagnostic, Related
 from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
 from orch23.model.plan import Plan
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 
 
 class Confinement(Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ def may_have_process(node: Stage | ForeachStage) -> bool:
 def may_run_program(node: Stage | ForeachStage) -> bool:
     """Return whether a stage asks a program for answers, or one that is not expanded yet may."""
     if isinstance(node, Stage):
-        return isinstance(node.step, LLMStep) and bool(node.step.command)
+        return is_llm(node.step) and bool(node.step.command)
     llm = node.body.get("llm")
     return isinstance(llm, Mapping) and "command" in llm
 

@@ -6,7 +6,7 @@ request reserves its worst case; the adapter asks. Where nobody may be asked, a 
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from orch23.decide.difference import difference
 from orch23.decide.secrets import Secrets
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
+from orch23.model.llm import Exchange, ExchangeOutcome, OnTruncated, Provider, Request, Response
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.calls import Calls
 from orch23.providers.codes import OFFLINE, UNRECORDED
@@ -26,8 +26,11 @@ from orch23.providers.registry import is_remote, make, on_truncated, request_par
 from orch23.providers.transport import Transport
 from orch23.providers.unasked import Unasked
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.registry import is_llm
 from orch23.store.exchanges import Exchanges
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 _REPLAY_HINT = "build without --replay to ask the model, or undo the change"
 _MODE_HINT = "the stage says `mode: replay`; `orch23 build --resample {stage}` asks the model, or undo the change"
@@ -139,7 +142,7 @@ class Way(Struct, frozen=True, kw_only=True):
     missing: Request | None = None
 
 
-def walk(recorded: Recorded, step: LLMStep, request: Request) -> Way:
+def walk(recorded: Recorded, step: "LLMStep", request: Request) -> Way:
     """Go the way of `complete` through what is recorded, asking nobody."""
     more = on_truncated(step)
     found: list[Exchange] = []
@@ -176,7 +179,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
         """Return the conversation of one attempt of an llm stage. `asked` is shared by the stage's attempts."""
         stage = resolved.stage
         step = stage.step
-        if not isinstance(step, LLMStep):
+        if not is_llm(step):
             message = f"BUG: {stage.name} is no llm stage"
             raise TypeError(message)
         asking = Asking(step, stage.name, attempt)
@@ -195,7 +198,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
     def compared(self, resolved: Resolved, request: Request) -> str:
         """Return how an unrecorded request of a stage differs from the nearest that is recorded, if any is."""
         stage, parts = resolved.stage, request.parts()
-        place = stage.step.transcripts if isinstance(stage.step, LLMStep) else None
+        place = stage.step.transcripts if is_llm(stage.step) else None
         near = self.exchanges.nearest(stage.name, parts, place)
         return difference(near.request, parts, self.secrets.redact) if near else ""
 
@@ -221,7 +224,7 @@ class Conversations(Struct, frozen=True, kw_only=True):
             redact=self.secrets.redact,
         )
 
-    def _mode(self, step: LLMStep, *names: str) -> Mode:
+    def _mode(self, step: "LLMStep", *names: str) -> Mode:
         if self.replay:
             return "replay"
         return "record" if self.resample.intersection(names) else step.mode

@@ -14,9 +14,9 @@ from orch23.model.estimate import NOTHING, Calls, Estimate, Price
 from orch23.model.llm import Exchange, Message, Request, Usage
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.providers.prices import Tariff, worst_case
-from orch23.providers.registry import ADAPTERS, on_truncated
+from orch23.providers.registry import adapter_named, on_truncated
 from orch23.resolve.prompts import MAX_PREVIOUS
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.past import Past
 
 CHARACTERS_A_TOKEN = 4
@@ -95,12 +95,12 @@ def calls_of(node: Stage | ForeachStage, decision: Decision, *, recorded: bool) 
 
 
 def _asks(node: Stage | ForeachStage) -> bool:
-    return isinstance(node.step, LLMStep) if isinstance(node, Stage) else node.kind == "llm"
+    return is_llm(node.step) if isinstance(node, Stage) else node.kind == "llm"
 
 
 def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     if isinstance(node, Stage):
-        more = on_truncated(node.step).retries if isinstance(node.step, LLMStep) else 0
+        more = on_truncated(node.step).retries if is_llm(node.step) else 0
         most = (node.retry.max + 1) * (1 + more)
         limit = node.stop.max_llm_calls
         return most if limit is None else min(most, limit)
@@ -110,7 +110,7 @@ def _calls_of_attempts(node: Stage | ForeachStage) -> int:
     more_room = llm.get("on_truncated")
     if isinstance(more_room, Mapping):
         return attempts * (1 + _whole(more_room.get("retries")))
-    adapter = ADAPTERS.get(str(llm.get("provider")))
+    adapter = adapter_named(str(llm.get("provider")), node.plugins)
     return attempts * (1 + (adapter.on_truncated.retries if adapter else 0))
 
 
@@ -157,7 +157,7 @@ def _asked(node: Stage | ForeachStage, attempt: int) -> tuple[str, str]:
     """Return provider and model of an attempt."""
     if isinstance(node, Stage):
         step = node.step
-        if not isinstance(step, LLMStep):
+        if not is_llm(step):
             return "", ""
         models = node.retry.escalate or (step.model,)
         return step.provider, models[min(attempt, len(models)) - 1]
@@ -171,7 +171,7 @@ def _most(ground: Ground, tariff_of: TariffOf) -> Decimal | None:
     A later attempt may send the answer before it and a brief as well.
     """
     node, request = ground.node, ground.request
-    if not isinstance(node, Stage) or not isinstance(node.step, LLMStep) or request is None:
+    if not isinstance(node, Stage) or not is_llm(node.step) or request is None:
         return None
     step, more, total = node.step, on_truncated(node.step), Decimal(0)
     brief = Message("user", "." * (MAX_PREVIOUS + step.brief.limit))

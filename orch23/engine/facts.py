@@ -22,11 +22,11 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
 from orch23.model.facts import Facts
 from orch23.model.pipeline import LOCAL, CheckStep, CommandsStep, Stage
+from orch23.model.plugins import folders_of
 from orch23.model.step import ProcessStep
-from orch23.providers.registry import api, endpoint, folder_of, origin_of, parameters
+from orch23.providers.registry import api, endpoint, origin_of, parameters
 from orch23.snapshot.looks import signature
-from orch23.steps.llm.spec import LLMStep
-from orch23.steps.registry import kinds_of
+from orch23.steps.registry import is_llm, kinds_of
 
 
 class FactFinder(Struct):
@@ -58,10 +58,11 @@ class FactFinder(Struct):
             pytest=pytest,
             interpreter=path,
             tools={name: self._tool(name, path) for name in stage.tools},
-            endpoint=endpoint(step) if isinstance(step, LLMStep) else "",
-            api=api(step) if isinstance(step, LLMStep) else "",
-            params=parameters(step) if isinstance(step, LLMStep) else {},
+            endpoint=endpoint(step) if is_llm(step) else "",
+            api=api(step) if is_llm(step) else "",
+            params=parameters(step) if is_llm(step) else {},
             plugins=self._plugins_of(stage),
+            verify_plugins=self._plugins_of_verify(stage),
             checks=self._revisions({step.name for step in stage.verify.steps if isinstance(step, CheckStep)}),
         )
 
@@ -88,23 +89,24 @@ class FactFinder(Struct):
     def _revisions(self, names: set[str]) -> dict[str, int | str]:
         """Return the revisions of these checks; a past pipeline may name one that does not exist now."""
         checks = checks_of(self.plugins)
-        known = sorted(name for name in names if name in checks)
-        self._look_at(Path(folder) for name in known if (folder := checks.folder(name)))
-        return {name: revision_of(checks, name) for name in known}
+        return {name: revision_of(checks, name) for name in sorted(names) if name in checks}
 
     def _plugins_of(self, stage: Stage) -> tuple[str, ...]:
         """Return name and version of the plugins whose kind of step or provider a stage uses."""
         if not self.plugins:
             return ()
-        kinds, step = kinds_of(self.plugins), stage.step
-        found = {kinds.origin(stage.kind): kinds.folder(stage.kind)}
+        self._look_at(map(Path, folders_of(self.plugins)))
+        found = {kinds_of(self.plugins).origin(stage.kind)}
         if self.executor != LOCAL and has_process(stage):
-            executors = executors_of(self.plugins)
-            found[executors.origin(self.executor)] = executors.folder(self.executor)
-        if isinstance(step, LLMStep):
-            found[origin_of(step)] = folder_of(step)
-        self._look_at(Path(folder) for folder in found.values() if folder)
+            found.add(executors_of(self.plugins).origin(self.executor))
+        if is_llm(stage.step):
+            found.add(origin_of(stage.step))
         return tuple(sorted(filter(None, found)))
+
+    def _plugins_of_verify(self, stage: Stage) -> dict[str, str]:
+        kinds = kinds_of(self.plugins)
+        used = {step.kind for step in stage.verify.steps if isinstance(step, ProcessStep)} if self.plugins else ()
+        return {kind: origin for kind in sorted(used) if (origin := kinds.origin(kind))}
 
     def _tool(self, name: str, interpreter: str) -> str:
         key = (name, interpreter)
@@ -121,7 +123,8 @@ class FactFinder(Struct):
 
     def _look_at(self, paths: Iterable[Path]) -> None:
         for path in paths:
-            self.looked_at.setdefault(path, signature(str(path)))
+            if path not in self.looked_at:
+                self.looked_at[path] = signature(str(path))
 
 
 def has_process(stage: Stage) -> bool:

@@ -13,7 +13,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.llm import Brief
 from orch23.model.pipeline import BriefLimits, Stage
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
@@ -118,7 +118,7 @@ def _first_reason(failed: Sequence[Failure]) -> str:
 
 def fit(failure: Failure, stage: Stage) -> Failure:
     """Cut the excerpt to the stage's limits and add what the stage is bound to."""
-    limits = stage.step.brief if isinstance(stage.step, LLMStep) else BriefLimits()
+    limits = stage.step.brief if is_llm(stage.step) else BriefLimits()
     excerpt = shorten(failure.brief.excerpt, limits)
     brief = replace(failure.brief, excerpt=excerpt, constraints=_constraints(stage))
     return replace(failure, brief=brief)

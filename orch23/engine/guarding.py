@@ -14,7 +14,7 @@ from orch23.model.pipeline import Stage
 from orch23.model.strict_json import parse
 from orch23.resolve.prompts import GivenInput, ReadText, Round, Sources
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 
 SENT = "E601"
 STORED = "E602"
@@ -61,7 +61,7 @@ def guard_request(
     found = [finding for text in texts for finding in secrets.find(text)]
     if not found:
         return request, ()
-    if isinstance(step, LLMStep) and step.secrets == "redact":
+    if is_llm(step) and step.secrets == "redact":
         return _redacted(secrets, request), ()
     return request, tuple(
         _sent(place, name) for name in _names(found) for place in _places(secrets, name, request, stage, this, sources)

@@ -6,13 +6,13 @@ from orch23.model.errors import MissingBytesError
 from orch23.model.llm import Exchange, Proposal
 from orch23.model.record import Record
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 
 
 def lay(world: World, resolved: Resolved, record: Record) -> bool:
     """Make a record's outputs from its exchanges, into `world.laid`. Say whether they came out the same."""
     step = resolved.stage.step
-    transcripts = step.transcripts if isinstance(step, LLMStep) else None
+    transcripts = step.transcripts if is_llm(step) else None
     try:
         tree = {path: world.read(path, entry) for path, entry in resolved.base.items()}
     except MissingBytesError:
@@ -43,7 +43,7 @@ def _lay_one(resolved: Resolved, exchange: Exchange, tree: dict[str, bytes]) -> 
             else:
                 tree[path] = text.encode("utf-8")
         return True
-    if not isinstance(stage.step, LLMStep):
+    if not is_llm(stage.step):
         return False
     shown = {path: data.decode("utf-8", errors="surrogateescape") for path, data in tree.items()}
     judged = judge_answer(

@@ -1,6 +1,7 @@
 """Make the request of one attempt: the prompt rendered, with what the provider adds to it."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +15,9 @@ from orch23.model.strict_json import StrictJsonError, parse
 from orch23.providers.registry import api, endpoint, wire_schema
 from orch23.resolve.prompts import Round, Sources, make_request
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 
 class Questions(Struct, frozen=True):
@@ -25,7 +28,7 @@ class Questions(Struct, frozen=True):
     variables: Mapping[str, Json]
 
     def request(
-        self, resolved: Resolved, step: LLMStep, this: Round, params: Mapping[str, Json]
+        self, resolved: Resolved, step: "LLMStep", this: Round, params: Mapping[str, Json]
     ) -> tuple[Request | None, tuple[Diagnostic, ...]]:
         """Return the request of one attempt, and what forbids it; without a request, what is wrong with its prompt."""
         request, problems = make_request(
@@ -44,13 +47,13 @@ class Questions(Struct, frozen=True):
         return guard_request(self.secrets, request, resolved.stage, this, self.sources)
 
 
-def model_of(resolved: Resolved, step: LLMStep, attempt: int) -> str:
+def model_of(resolved: Resolved, step: "LLMStep", attempt: int) -> str:
     """Return who is asked at an attempt (from 1): the n-th of `retry.escalate`, of which the last repeats."""
     models = resolved.stage.retry.escalate
     return models[min(attempt, len(models)) - 1] if models else step.model
 
 
-def _schema(step: LLMStep, sources: Sources) -> Json:
+def _schema(step: "LLMStep", sources: Sources) -> Json:
     """Return the schema of the step's file; None where there is none, or no JSON in it (complained of already)."""
     text, _ = sources.text(step.schema) if step.schema else (None, None)
     try:

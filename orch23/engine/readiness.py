@@ -6,6 +6,7 @@ Looks at the machine and the recordings; asks nobody, imports no client library,
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,7 +31,10 @@ from orch23.providers.prices import unpriced
 from orch23.providers.registry import adapter_of, is_remote, ready
 from orch23.resolve.prompts import Round, Sources
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 _ANOTHER = "or ask another with --provider and --model"
 
@@ -117,7 +121,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
         own = self._not_granted(node.step.grants) if isinstance(node, Stage) else ()
         return bool(own or self._ungranted(_step_of(node)))
 
-    def _ungranted(self, steps: Iterable[LLMStep]) -> Collection[Grant]:
+    def _ungranted(self, steps: "Iterable[LLMStep]") -> Collection[Grant]:
         """Return what these steps need and the user has not consented to. A program that is not there needs nothing."""
         setting = self.conversations.setting
         found: dict[Grant, None] = {}
@@ -130,7 +134,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
                     found[grant] = None
         return found
 
-    def _is_suspect(self, step: LLMStep) -> bool:
+    def _is_suspect(self, step: "LLMStep") -> bool:
         """Say whether asking a step could be refused, without looking at recordings or at the table of prices."""
         adapter = adapter_of(step)
         if adapter is None:
@@ -145,7 +149,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
         """Return the request, which nobody has recorded, that the first attempt of a stage that runs comes to."""
         resolved = appraised.resolved
         step = resolved.stage.step
-        if not isinstance(step, LLMStep) or resolved.broken or _is_unmet(resolved):
+        if not is_llm(step) or resolved.broken or _is_unmet(resolved):
             return None
         this = Round(given=resolved.given, model=model_of(resolved, step, 1))
         try:
@@ -160,7 +164,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
 
     def _complaints(self, resolved: Resolved, missing: Request) -> Iterator[Diagnostic]:
         stage, step = resolved.stage, resolved.stage.step
-        if not isinstance(step, LLMStep):
+        if not is_llm(step):
             return
         step = replace(step, model=model_of(resolved, step, 1))
         if self._is_barred(step):
@@ -182,12 +186,12 @@ class Readiness(Struct, frozen=True, kw_only=True):
             if unknown is not None:
                 yield unknown
 
-    def _no_sandbox(self, step: LLMStep) -> Diagnostic | None:
+    def _no_sandbox(self, step: "LLMStep") -> Diagnostic | None:
         """Return why the program of a step cannot be run; None where it can, or where it asks no program."""
         runner = self.conversations.setting.runner
         return runner.missing() if runner is not None and step.command and step.provider == "command" else None
 
-    def _is_barred(self, step: LLMStep) -> bool:
+    def _is_barred(self, step: "LLMStep") -> bool:
         return self.conversations.offline and is_remote(step)
 
     def _is_capped(self, stage: Stage | None = None) -> bool:
@@ -201,20 +205,20 @@ class Readiness(Struct, frozen=True, kw_only=True):
         )
 
 
-def llm_steps(plan: Plan) -> Iterator[LLMStep]:
+def llm_steps(plan: Plan) -> "Iterator[LLMStep]":
     """Give the llm steps of a plan with whom they ask first; of a foreach that has no items yet, what its body says."""
     for node in plan.nodes.values():
         yield from _step_of(node)
 
 
-def _step_of(node: Stage | ForeachStage) -> Iterator[LLMStep]:
+def _step_of(node: Stage | ForeachStage) -> "Iterator[LLMStep]":
     step = node.step if isinstance(node, Stage) else declared_llm_of(node)
-    if isinstance(step, LLMStep):
+    if is_llm(step):
         first = node.retry.escalate[:1] if isinstance(node, Stage) else ()
         yield replace(step, model=first[0]) if first else step
 
 
-def _asked_of(step: LLMStep) -> tuple[object, ...]:
+def _asked_of(step: "LLMStep") -> tuple[object, ...]:
     """Return all of a step that decides which grant it needs."""
     return (step.provider, step.base_url, step.command, step.read, step.pass_env, step.network)
 

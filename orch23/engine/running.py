@@ -30,10 +30,10 @@ from orch23.model.step import ProcessStep
 from orch23.resolve.commands import display_command, short_command
 from orch23.resolve.tree import Tree
 from orch23.resolve.writable import writable_paths
-from orch23.steps.pytest.spec import PytestStep
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
+    from orch23.steps.pytest.spec import PytestStep
 
 _NOT_STARTED = (126, 127)  # as every shell has it: not executable, not found
 _LENGTH = "write the values to a file and pass its name, or write the command as one text, which may be of any length"
@@ -79,7 +79,7 @@ class Starting(Protocol):
         """Judge how a program ended that left its bounds in nothing; `printed` has no secrets."""
 
 
-def _nothing_refused(_step: PytestStep, _files: Files) -> tuple[Diagnostic, ...]:
+def _nothing_refused(_step: "PytestStep", _files: Files) -> tuple[Diagnostic, ...]:
     """Trust all files."""
     return ()
 
@@ -96,7 +96,7 @@ class Runner(Struct, frozen=True):
     contents: ContentStore
     tree: Tree
     redact: Callable[[str], str] = str
-    refused: Callable[[PytestStep, Files], tuple[Diagnostic, ...]] = _nothing_refused
+    refused: "Callable[[PytestStep, Files], tuple[Diagnostic, ...]]" = _nothing_refused
     may_write: Callable[[str], bool] = lambda _pattern: True
     live: Live | None = None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,11 +26,14 @@ from orch23.plan.graph import build_plan, unknown_needs
 from orch23.plan.inputs import inputs_of_nobody, literal_reads, missing_inputs
 from orch23.resolve.prompts import Sources
 from orch23.resolve.slices import YamlReader
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.history import History
 from orch23.store.opening import Store
 
-CheckStepOf = Callable[[LLMStep], tuple[Diagnostic, ...]]
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
+
+CheckStepOf = Callable[["LLMStep"], tuple[Diagnostic, ...]]
 """Say what keeps a stage's provider from being asked, as far as can be known before any stage starts."""
 
 
@@ -208,7 +212,7 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
 def _item_providers(pipeline: Pipeline, items: tuple[Stage, ...], check: CheckStepOf) -> Iterator[Diagnostic]:
     """Give what is wrong with the llm steps of items that differ in them."""
     for item in items:
-        if isinstance(item.step, LLMStep):
+        if is_llm(item.step):
             for one in _provider(pipeline, item.name, item.step, check):
                 yield replace(one, subject=item.name)
 
@@ -268,17 +272,17 @@ def _providers(pipeline: Pipeline, machinery: Machinery) -> list[Diagnostic]:
     problems: list[Diagnostic] = []
     for node in pipeline.stages:
         step = node.step if isinstance(node, Stage) else declared_llm_of(node)
-        if isinstance(step, LLMStep):
+        if is_llm(step):
             problems += _provider(pipeline, node.name, step, machinery.check_provider)
     return list(dict.fromkeys(problems))  # a schema may serve several stages
 
 
-def _provider(pipeline: Pipeline, name: str, step: LLMStep, check: CheckStepOf) -> list[Diagnostic]:
+def _provider(pipeline: Pipeline, name: str, step: "LLMStep", check: CheckStepOf) -> list[Diagnostic]:
     where = ("stages", name, "llm", "provider")
     return [replace(one, location=one.location or pipeline.locate(*where)) for one in check(step)]
 
 
-def declared_llm_of(node: ForeachStage) -> LLMStep | None:
+def declared_llm_of(node: ForeachStage) -> "LLMStep | None":
     """Return the llm step of a foreach where all of its items have the same; None where an item has a say in it."""
     from orch23.resolve.steps import declared_llm  # noqa: PLC0415 - it loads the language of pipelines
 

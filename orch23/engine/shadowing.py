@@ -3,20 +3,23 @@
 import os.path
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orch23.decide.expected_tests import is_test_file
 from orch23.decide.shadowing import STANDARD, TEST_LIBRARIES, folders_of_tests, modules_at
 from orch23.engine.failure import below
 from orch23.execute.interpreters import installed_module
 from orch23.model.diagnostic import Diagnostic
-from orch23.steps.pytest.spec import PytestStep
+
+if TYPE_CHECKING:
+    from orch23.steps.pytest.spec import PytestStep
 
 _NOT_LIBRARIES = frozenset({"test", "tests"})
 """Packages that badly packed distributions install too; no test imports those."""
 
 
 def shadowing(
-    step: PytestStep, cwd: str, files: Collection[str], *, interpreter: Path, is_of_model: Callable[[str], bool]
+    step: "PytestStep", cwd: str, files: Collection[str], *, interpreter: Path, is_of_model: Callable[[str], bool]
 ) -> Iterator[Diagnostic]:
     """Give an error for each module that hides another and that `pytest.trust` does not name.
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -13,8 +14,10 @@ from orch23.model.digest import FileEntry
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
-from orch23.steps.pytest.spec import PytestStep
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.steps.pytest.spec import PytestStep
 
 _CONFTEST = "conftest.py"
 
@@ -25,11 +28,11 @@ class Trust(Struct, frozen=True):
     world: World
     resolved: Resolved
 
-    def refused(self, step: PytestStep, files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
+    def refused(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
         """Return an error for each setting of pytest that a model made, and each module that hides one of a library."""
         return (*self._settings(step, files), *self._shadows(step, files))
 
-    def _shadows(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+    def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         from orch23.engine.shadowing import shadowing  # noqa: PLC0415 - for steps of pytest alone
 
         asks = cache(partial(of_a_model, self.world.plan))
@@ -41,7 +44,7 @@ class Trust(Struct, frozen=True):
             is_of_model=lambda path: (maker := self._maker(path, files[path])) is not None and asks(maker),
         )
 
-    def _settings(self, step: PytestStep, files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
+    def _settings(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         cwd = self.resolved.stage.cwd
         for path, entry in sorted(files.items()):
             if cwd != "." and not path.startswith(f"{cwd}/"):
@@ -80,7 +83,7 @@ def of_a_model(plan: Plan, name: str) -> bool:
         if isinstance(node, ForeachStage):
             if "llm" in node.body:
                 return True
-        elif isinstance(node.step, LLMStep):
+        elif is_llm(node.step):
             return True
         for above in plan.upstream.get(node.name, ()):
             if above not in seen:

@@ -4,7 +4,7 @@ from orch23.engine.running import Files
 from orch23.engine.session import Session
 from orch23.model.llm import Exchange
 from orch23.resolve.resolution import Resolved
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 from orch23.store.exchanges import hand_fingerprint
 
 
@@ -24,5 +24,5 @@ def keep_edit(session: Session, resolved: Resolved, outputs: Files) -> str:
         provenance="accepted by hand",
         files=texts,
     )
-    store.exchanges.put(exchange, step.transcripts if isinstance(step, LLMStep) else None)
+    store.exchanges.put(exchange, step.transcripts if is_llm(step) else None)
     return fingerprint

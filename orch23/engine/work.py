@@ -37,7 +37,7 @@ from orch23.plan.writers import Writers, writes_of
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.slices import SliceError, take
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 
 _UNVERIFIED = "the result in the lock file does not pass"
 
@@ -78,7 +78,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             ProviderError, LimitError, ConfigurationError: what stops more than this stage.
 
         """
-        if verify is not None and verify.claim and isinstance(resolved.stage.step, LLMStep):
+        if verify is not None and verify.claim and is_llm(resolved.stage.step):
             return self._verify_claim(self._with_newest(resolved), verify.record)
         attempts = self._attempts(resolved)
         forbidden = attempts.forbidden()

@@ -14,4 +14,8 @@ MakeExecutor: TypeAlias = Callable[[Surroundings], Executor]
 @cache
 def executors_of(plugins: tuple[str, ...]) -> Registry[MakeExecutor]:
     """Return what makes the executors that a pipeline with these plugins can name."""
-    return Registry({}, GROUP, plugins, lambda found, _name: callable(found))
+    return Registry({}, GROUP, plugins, _fault)
+
+
+def _fault(found: object, _name: str) -> str:
+    return "" if callable(found) else f"it must be a function of `Surroundings`, and is {found!r}"

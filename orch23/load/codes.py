@@ -96,8 +96,18 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E845": (
         "what a plugin adds cannot be used",
-        "An entry point of a distribution that `plugins` names cannot be imported, or is nothing of its sort: the "
-        "group `orch23.checks` has values of `Check`, `orch23.steps` classes of `Step`. Tell its author.",
+        "An entry point of a distribution that `plugins` names cannot be imported, or is not of the type that its "
+        "group needs: `orch23.checks` has values of `Check`, `orch23.steps` classes of `Step`. Or the name of a kind "
+        "of step is one that a stage or a step of `verify` has already. The message names the plugin and the reason. "
+        "Report it to the author of the plugin, or remove it from `plugins`. docs/plugins.md says what each group "
+        "needs.",
+    ),
+    "E847": (
+        "the code of a plugin failed",
+        "A check, a step, a provider, an executor or an output format of a distribution that `plugins` names raised an "
+        "exception. The message has the plugin with its version, the exception, and the function and line of the "
+        "plugin. A stage that it concerns has failed; other stages are not affected. Report it to the author of the "
+        "plugin, install another version, or remove it from `plugins`.",
     ),
     "E850": (
         "a path that may not be used",

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import fields
 
 from orch23.model.fields import Problems
-from orch23.model.plugins import load
+from orch23.model.plugins import load_as
 from orch23.model.step import Step
 
 _MOST_SECONDS: Final = 1_000_000_000
@@ -101,7 +101,7 @@ class Language(Struct, frozen=True, kw_only=True, eq=False):
 
     `form` is the type of the value, `read` makes the step of it and reports what is wrong at the stage. A value that
     is no mapping stands for one that has it under the key `short`. `defaults` is the form under `defaults`, if there
-    may be any.
+    may be any. `verifies` describes it as a step of `verify`, where that says something else.
     """
 
     form: Any
@@ -109,12 +109,12 @@ class Language(Struct, frozen=True, kw_only=True, eq=False):
     read: Callable[[Any, Problems], Step | None]
     short: str = ""
     defaults: type[Document] | None = None
+    verifies: str = ""
 
 
 def language_of(kind: type[Step]) -> Language:
     """Return how a kind of step is written."""
-    found: Language = load(kind.language)
-    return found
+    return load_as(Language, kind.language)
 
 
 def keys_of(kind: type[Document]) -> tuple[str, ...]:

@@ -65,6 +65,13 @@ class Request(Struct, frozen=True, kw_only=True):
         return digest_json(self.parts())
 
 
+class OnTruncated(Struct, frozen=True, omit_defaults=True):
+    """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
+
+    retries: int = 0
+    factor: int = 2
+
+
 class Usage(Struct, frozen=True):
     """Tokens that a provider counted. `input_tokens` are all of them, those of the prompt cache included."""
 

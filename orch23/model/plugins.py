@@ -1,8 +1,10 @@
 """What installed distributions add to a pipeline that names them. One that is only installed adds nothing."""
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache, cached_property
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -14,12 +16,101 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
 
 _Value = TypeVar("_Value")
+_GROUPS = "orch23."
+_OWN = frozenset({"orch23", "orch23_checks"})
+_KNOWN: "dict[str, Distribution | None]" = {}
+"""The distributions that were looked up, by the name that a pipeline gives them; None for one that is not installed."""
+_LONGEST = 300
+REPORT_IT = "report it to the author of the plugin, or remove it from `plugins`"
+
+
+def is_a(kind: type[object]) -> Callable[[object, str], str]:
+    """Return a function that returns why a value cannot be used where it has to be of a type."""
+
+    def fault(found: object, _name: str) -> str:
+        return "" if isinstance(found, kind) else f"it must be a `{kind.__name__}`, and is {_cut(repr(found))}"
+
+    return fault
+
+
+def in_words(error: BaseException) -> str:
+    """Return an exception in one line."""
+    said = " ".join(str(error).split())
+    return _cut(f"{type(error).__name__}: {said}" if said else type(error).__name__)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def load(place: str) -> Any:
-    """Return what stands at `module:attribute`."""
+    """Return what stands at `module:attribute`.
+
+    Raises:
+        ConfigurationError: it is of a plugin, and cannot be loaded.
+
+    """
     module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except (Exception, SystemExit) as error:
+        if _top(module) in _OWN:
+            raise
+        raise _unusable(place, in_words(error)) from error
+
+
+def load_as(kind: type[_Value], place: str) -> _Value:
+    """Return what stands at `module:attribute`, which has to be of a type.
+
+    Raises:
+        ConfigurationError: it is of a plugin, and cannot be loaded or is of another type.
+
+    """
+    found = load(place)
+    if not isinstance(found, kind):
+        raise _unusable(place, is_a(kind)(found, place))
+    return found
+
+
+def _unusable(place: str, why: str) -> ConfigurationError:
+    """Return the error that a part of a step, which the class of a plugin names, cannot be used."""
+    owner = next((one for one in _KNOWN.values() if one is not None and _top(place) in _tops(one)), None)
+    of_plugin = f" of the plugin {_versioned(owner)}" if owner is not None else ""
+    return ConfigurationError(Diagnostic("E845", f"`{place}`{of_plugin} cannot be used: {why}", hint=REPORT_IT))
+
+
+def at_fault(error: BaseException) -> ConfigurationError | None:
+    """Return the error that the code of a plugin failed, if it raised an exception; None if it did not.
+
+    It also did if it called what raised it. What the system refuses to code of orch23 that it called is not its fault.
+    """
+    found, place, below = None, "", error.__traceback__
+    while below is not None:
+        code, module = below.tb_frame.f_code, str(below.tb_frame.f_globals.get("__name__"))
+        owner = _owner(module, code.co_filename)
+        if owner is not None:
+            found, place = owner, f"`{code.co_name}`, {module}:{below.tb_lineno}"
+        elif isinstance(error, OSError) and _top(module) in _OWN:
+            found = None
+        below = below.tb_next
+    if found is None:
+        return None
+    message = f"the code of the plugin {_versioned(found)} failed: {in_words(error)} ({place})"
+    return ConfigurationError(Diagnostic("E847", message, hint=REPORT_IT))
+
+
+def looked_up() -> tuple[str, ...]:
+    """Return name and version of the plugins that were looked up so far."""
+    return tuple(_versioned(plugin) for plugin in _KNOWN.values() if plugin is not None)
+
+
+def _owner(module: str, file: str) -> "Distribution | None":
+    """Return the plugin whose code is in a file."""
+    if _top(module) in _OWN:
+        return None
+    known = [plugin for plugin in _KNOWN.values() if plugin is not None]
+    exact = (plugin for plugin in known if any(str(plugin.locate_file(one)) == file for one in plugin.files or ()))
+    return next(exact, None) or next((plugin for plugin in known if _top(module) in _tops(plugin)), None)
 
 
 class _Added(Struct, frozen=True):
@@ -36,10 +127,13 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
     """
 
     def __init__(
-        self, own: Mapping[str, _Value], group: str, plugins: tuple[str, ...], fits: Callable[[object, str], bool]
+        self, own: Mapping[str, _Value], group: str, plugins: tuple[str, ...], fault: Callable[[object, str], str]
     ) -> None:
-        """Take what is orch23's own, the group of entry points, the names of the distributions, and who fits a name."""
-        self._own, self._group, self._plugins, self._fits = own, group, plugins, fits
+        """Take what is orch23's own, the group of entry points, and the names of the distributions.
+
+        `fault` returns why what a plugin has under a name cannot be used; an empty text if it can.
+        """
+        self._own, self._group, self._plugins, self._fault = own, group, plugins, fault
         self._loaded: dict[str, _Value] = {}
 
     def __getitem__(self, name: str) -> _Value:
@@ -63,34 +157,35 @@ class Registry(Mapping[str, _Value], Generic[_Value]):
     def __iter__(self) -> Iterator[str]:
         """Give the names."""
         yield from self._own
-        if self._plugins:
-            yield from (name for name in self._added if name not in self._own)
+        yield from self.added
 
     def __len__(self) -> int:
         """Count the names."""
         return sum(1 for _ in self)
 
     def origin(self, name: str) -> str:
-        """Return name and version of the plugin that gives a name, as they are part of a key; empty for orch23."""
-        if name in self._own:
-            return ""
-        plugin = self._added[name].plugin
-        return f"{plugin.metadata['Name']} {plugin.version}"
+        """Return name and version of the plugin that gives a name, as they are part of a key; empty if none does."""
+        added = self._added.get(name) if self._plugins and name not in self._own else None
+        return "" if added is None else _versioned(added.plugin)
 
-    def folder(self, name: str) -> str:
-        """Return the folder that tells when the plugin of a name is replaced; empty for what is orch23's own."""
-        return "" if name in self._own else str(self._added[name].plugin.locate_file(""))
+    @property
+    def added(self) -> Collection[str]:
+        """Give the names that plugins add."""
+        return [name for name in self._added if name not in self._own] if self._plugins else ()
+
+    def unusable(self, name: str, why: str) -> ConfigurationError:
+        """Return the error that what a plugin has under a name cannot be used."""
+        message = f"`{name}` of the plugin {self.origin(name)} ({self._group}) cannot be used: {why}"
+        return ConfigurationError(Diagnostic("E845", message, hint=REPORT_IT))
 
     def _load(self, name: str) -> _Value:
-        where = f"`{name}` of {self.origin(name)} (entry points {self._group})"
-        hint = "tell the author of the plugin, or leave it out of `plugins`"
+        entry = self._added[name].entry
         try:
-            found = self._added[name].entry.load()
-        except Exception as error:  # it is another's code
-            message = f"{where} cannot be loaded: {type(error).__name__}: {error}"
-            raise ConfigurationError(Diagnostic("E845", message, hint=hint)) from error
-        if not self._fits(found, name):
-            raise ConfigurationError(Diagnostic("E845", f"{where} is none: {found!r}", hint=hint))
+            found = entry.load()
+        except (Exception, SystemExit) as error:
+            raise self.unusable(name, in_words(error)) from error
+        if why := self._fault(found, name):
+            raise self.unusable(name, why)
         value: _Value = found
         return value
 
@@ -108,11 +203,68 @@ def not_installed(plugins: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in plugins if _installed(name) is None)
 
 
-@cache
-def _installed(name: str) -> "Distribution | None":
-    from importlib.metadata import distribution  # noqa: PLC0415 - 20 modules, for pipelines with plugins alone
+def codes_of(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]:
+    """Return title, explanation and plugin of each diagnostic code that plugins explain, by the code in capitals.
 
-    try:
-        return distribution(name)
-    except (ModuleNotFoundError, ValueError):
-        return None
+    They are in `CODES` of the modules that their entry points are in. Loads them.
+
+    Raises:
+        ConfigurationError: such a module cannot be loaded.
+
+    """
+    found: dict[str, tuple[str, str, str]] = {}
+    for plugin in filter(None, map(_installed, plugins)):
+        for module in dict.fromkeys(entry.value.partition(":")[0].strip() for entry in _entries(plugin)):
+            table = load(f"{module}:__dict__").get("CODES")
+            if isinstance(table, Mapping):
+                found |= {str(code).upper(): (*told, _versioned(plugin)) for code, told in table.items()}
+    return found
+
+
+@cache
+def modules_of(plugins: tuple[str, ...]) -> frozenset[str]:
+    """Return the top-level modules that plugins name as theirs."""
+    return frozenset().union(*(_tops(plugin) for plugin in map(_installed, plugins) if plugin is not None))
+
+
+@cache
+def folders_of(plugins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the folders of which one changes when another version of one of the plugins is found, or none.
+
+    They are the one that each is installed in, and those that Python searches before that one.
+    """
+    found: dict[str, None] = {}
+    for plugin in filter(None, map(_installed, plugins)):
+        home = str(plugin.locate_file(""))
+        found |= dict.fromkeys((*filter(None, takewhile(lambda one: one != home, sys.path)), home))  # noqa: B023
+    return tuple(found)
+
+
+def _installed(name: str) -> "Distribution | None":
+    if name not in _KNOWN:
+        from importlib.metadata import distribution  # noqa: PLC0415 - 20 modules, for pipelines with plugins alone
+
+        try:
+            _KNOWN[name] = distribution(name)
+        except (ModuleNotFoundError, ValueError):
+            _KNOWN[name] = None
+    return _KNOWN[name]
+
+
+def _tops(plugin: "Distribution") -> frozenset[str]:
+    """Return the top-level modules that the entry points of a distribution for orch23 are in."""
+    return frozenset(_top(entry.value) for entry in _entries(plugin))
+
+
+def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
+    """Give the entry points of a distribution that are for orch23."""
+    return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
+
+
+def _versioned(plugin: "Distribution") -> str:
+    return f"{plugin.metadata['Name']} {plugin.version}"
+
+
+def _top(place: str) -> str:
+    """Return the top-level module of a module, or of `module:attribute`."""
+    return place.partition(":")[0].partition(".")[0]

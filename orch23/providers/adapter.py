@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -11,9 +11,11 @@ from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.event import Event
-from orch23.model.llm import Provider, Request
+from orch23.model.llm import OnTruncated, Provider, Request
 from orch23.model.nearest import nearest
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 
 class Case(Struct, frozen=True):
@@ -148,22 +150,22 @@ class Setting(Struct, frozen=True, kw_only=True):
 class Asking(Struct, frozen=True):
     """Who asks: the step, the stage, the attempt (from 1)."""
 
-    step: LLMStep
+    step: "LLMStep"
     stage: str
     attempt: int = 1
 
 
-def _no_schema(step: LLMStep, schema: Json) -> Json:
+def _no_schema(step: "LLMStep", schema: Json) -> Json:
     del step, schema
     return None
 
 
-def _nothing_wrong(step: LLMStep, environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
+def _nothing_wrong(step: "LLMStep", environ: Mapping[str, str], root: Path | None) -> tuple[Diagnostic, ...]:
     del step, environ, root
     return ()
 
 
-def _no_consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
+def _no_consent(step: "LLMStep", environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
     del step, environ, root, files
     return None
 
@@ -180,15 +182,15 @@ class Adapter(Struct, frozen=True, kw_only=True):
 
     make: Callable[[Setting, Asking], Provider]
     takes: frozenset[str] = frozenset()
-    parameters: Callable[[LLMStep], Mapping[str, Json]]
-    endpoint: Callable[[LLMStep], str]
-    api: Callable[[LLMStep], str]
+    parameters: "Callable[[LLMStep], Mapping[str, Json]]"
+    endpoint: "Callable[[LLMStep], str]"
+    api: "Callable[[LLMStep], str]"
     pricing: Pricing
-    remote: Callable[[LLMStep], bool]
-    wire: Callable[[LLMStep, Json], Json] = _no_schema
-    check: Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]] = _nothing_wrong
-    ready: Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]] = _nothing_wrong
-    consent: Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None] = _no_consent
+    remote: "Callable[[LLMStep], bool]"
+    wire: "Callable[[LLMStep, Json], Json]" = _no_schema
+    check: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = _nothing_wrong
+    ready: "Callable[[LLMStep, Mapping[str, str], Path | None], tuple[Diagnostic, ...]]" = _nothing_wrong
+    consent: "Callable[[LLMStep, Mapping[str, str], Path, ProjectFiles], Grant | None]" = _no_consent
     on_truncated: OnTruncated = field(default_factory=OnTruncated)
 
 

@@ -1,12 +1,16 @@
 """Say what the user has to consent to before a provider is asked, and that it is missing."""
 
+from typing import TYPE_CHECKING
+
 from orch23.model.address import origin
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.providers import codes
 from orch23.providers.adapter import Setting
 from orch23.providers.registry import consent
-from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 
 def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
@@ -14,7 +18,7 @@ def server_grant(url: str, vendor_url: str, key: str) -> Grant | None:
     return None if origin(url) == origin(vendor_url) else Grant(kind="server", name=origin(url), keys=(key,))
 
 
-def needed(step: LLMStep, setting: Setting) -> Grant | None:
+def needed(step: "LLMStep", setting: Setting) -> Grant | None:
     """Return what asking a sound step needs; None where that is nothing."""
     return consent(step, setting.environ, setting.root, setting.files)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from orch23.model.address import is_loopback, normal_url, url_fault
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.llm import Provider
+from orch23.model.llm import OnTruncated, Provider
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, Setting
 from orch23.providers.calls import Calls
@@ -18,7 +18,7 @@ from orch23.providers.openai_responses import Responses, Submitted
 from orch23.providers.openai_schema import is_object
 from orch23.providers.trust import Trust
 from orch23.providers.wire import wire_schema
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.llm.spec import LLMStep
 
 VENDOR_URL = "https://api.openai.com/v1"
 _NO_KEY_NEEDED = "none"

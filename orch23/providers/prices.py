@@ -11,11 +11,12 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.llm import Request, Usage
 from orch23.model.pipeline import Pipeline, Price
 from orch23.providers import codes
-from orch23.providers.registry import ADAPTERS
-from orch23.steps.llm.spec import LLMStep
+from orch23.providers.registry import adapter_named
 
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
+
+    from orch23.steps.llm.spec import LLMStep
 
 Rate: TypeAlias = tuple[tuple[int, Decimal], ...]
 """Dollars for a million tokens, each with the number of input tokens above which it holds for all tokens of a request.
@@ -71,16 +72,20 @@ class Worst(Struct, frozen=True):
 
 
 class Prices(Struct, frozen=True):
-    """The prices of a run. `own` are those of the pipeline, for `provider/model` or `model`: they come first."""
+    """The prices of a run. `own` are those of the pipeline, for `provider/model` or `model`: they come first.
+
+    `plugins` are the pipeline's: their providers say what they cost, too.
+    """
 
     own: Mapping[str, Price] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
 
     def of(self, provider: str, model: str) -> Tariff | None:
         """Return the tariff of a model at a provider; None where nobody knows it."""
         stated = self.own.get(f"{provider}/{model}") or self.own.get(model)
         if stated is not None:
             return _stated(stated)
-        adapter = ADAPTERS.get(provider)
+        adapter = adapter_named(provider, self.plugins)
         match adapter.pricing if adapter else "unknown":
             case "free":
                 return FREE
@@ -107,12 +112,12 @@ def worst_case(request: Request, tariff: Tariff | None) -> Worst:
     return Worst(input_tokens, Decimal(0) if tariff is FREE else None)
 
 
-def unpriced(step: LLMStep, pipeline: Pipeline, *models: str) -> Diagnostic | None:
+def unpriced(step: "LLMStep", pipeline: Pipeline, *models: str) -> Diagnostic | None:
     """Return what is wrong with asking a step under a limit of cost: a price that nobody knows. None if all are known.
 
     `models` are those of the stage's `retry.escalate`, if any; they are asked in place of the step's own.
     """
-    prices = Prices(pipeline.prices)
+    prices = Prices(pipeline.prices, pipeline.plugins)
     for model in models or (step.model,):
         if prices.of(step.provider, model) is None:
             return unknown_price(step.provider, model)

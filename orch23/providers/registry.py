@@ -1,21 +1,23 @@
 """Know the providers by name: how each is made, what it takes, and what of it is in the key."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.errors import InvalidInputError
-from orch23.model.llm import Provider
+from orch23.model.llm import OnTruncated, Provider
 from orch23.model.on_demand import OnDemand
-from orch23.model.plugins import Registry
+from orch23.model.plugins import Registry, is_a
 from orch23.providers import codes
 from orch23.providers.adapter import Adapter, Asking, ProjectFiles, Setting, did_you_mean
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 _SPECIFIC_TEXT = "effort thinking base_url endpoint_alias command read pass_env network answers seed temperature api"
 _SPECIFIC = tuple(_SPECIFIC_TEXT.split())
@@ -41,27 +43,27 @@ GROUP: Final = "orch23.providers"
 
 @cache
 def _of_plugins(plugins: tuple[str, ...]) -> Registry[Adapter]:
-    return Registry({}, GROUP, plugins, lambda found, _name: isinstance(found, Adapter))
+    return Registry({}, GROUP, plugins, is_a(Adapter))
 
 
-def adapter_of(step: LLMStep) -> Adapter | None:
-    """Return the provider that a step names: of orch23, else of the plugins of its pipeline; None if there is none."""
-    found = ADAPTERS.get(step.provider)
-    return found if found is not None else _of_plugins(step.from_plugins).get(step.provider)
+def adapter_named(provider: str, plugins: tuple[str, ...]) -> Adapter | None:
+    """Return the provider of a name: of orch23, else of the plugins of a pipeline; None if there is none."""
+    found = ADAPTERS.get(provider)
+    return found if found is not None else _of_plugins(plugins).get(provider)
 
 
-def origin_of(step: LLMStep) -> str:
+def adapter_of(step: "LLMStep") -> Adapter | None:
+    """Return the provider that a step names; None if there is none."""
+    return adapter_named(step.provider, step.from_plugins)
+
+
+def origin_of(step: "LLMStep") -> str:
     """Return name and version of the plugin that a step's provider is of; empty for one of orch23."""
     added = _of_plugins(step.from_plugins)
     return added.origin(step.provider) if step.provider not in ADAPTERS and step.provider in added else ""
 
 
-def folder_of(step: LLMStep) -> str:
-    """Return the folder that tells when that plugin is replaced; empty without one."""
-    return _of_plugins(step.from_plugins).folder(step.provider) if origin_of(step) else ""
-
-
-def _adapter(step: LLMStep) -> Adapter:
+def _adapter(step: "LLMStep") -> Adapter:
     found = adapter_of(step)
     if found is None:
         raise KeyError(step.provider)
@@ -92,7 +94,7 @@ def request_parameters(setting: Setting, asking: Asking) -> Mapping[str, Json]:
     return {**parameters(step), "answer": Scripted(answers, asking.stage, asking.attempt).digest()}
 
 
-def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
+def check(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return what is wrong with a step wherever it runs: the caller adds the location.
 
     Keys, libraries and weights are not looked for: recordings may answer in the provider's place. See `ready`.
@@ -100,7 +102,8 @@ def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
     adapter = adapter_of(step)
     if adapter is None:
         return (_unknown(step.provider, step.from_plugins),)
-    usual = dict(zip(reversed(LLMStep.__struct_fields__), reversed(LLMStep.__struct_defaults__), strict=False))
+    kind = type(step)
+    usual = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     strange = tuple(
         _strange(name, step.provider)
         for name in _SPECIFIC
@@ -109,12 +112,12 @@ def check(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -
     return (*strange, *adapter.check(step, environ, root))
 
 
-def ready(step: LLMStep, environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
+def ready(step: "LLMStep", environ: Mapping[str, str], root: Path | None = None) -> tuple[Diagnostic, ...]:
     """Return what keeps a sound step from being asked on this machine now: no key, no library, no weights."""
     return _adapter(step).ready(step, environ, root)
 
 
-def consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
+def consent(step: "LLMStep", environ: Mapping[str, str], root: Path, files: ProjectFiles) -> Grant | None:
     """Return what the user has to consent to before a sound step is asked; None where that is nothing.
 
     Raises:
@@ -124,51 +127,54 @@ def consent(step: LLMStep, environ: Mapping[str, str], root: Path, files: Projec
     return _adapter(step).consent(step, environ, root, files)
 
 
-def unfit_fields(provider: str) -> frozenset[str]:
+def unfit_fields(provider: str, plugins: Callable[[], tuple[str, ...]]) -> frozenset[str]:
     """Return the fields of `llm` that a provider does not take and others do.
+
+    `plugins` returns those of the pipeline. It is called if orch23 does not have the provider.
 
     Raises:
         InvalidInputError: there is no such provider.
 
     """
-    adapter = ADAPTERS.get(provider)
+    named = () if provider in ADAPTERS else plugins()
+    adapter = adapter_named(provider, named)
     if adapter is None:
-        raise InvalidInputError(_unknown(provider))
+        raise InvalidInputError(_unknown(provider, named))
     return frozenset(_SPECIFIC) - adapter.takes
 
 
-def parameters(step: LLMStep) -> Mapping[str, Json]:
+def parameters(step: "LLMStep") -> Mapping[str, Json]:
     """Return the parameters that go into the stage key and the fingerprint, explicit where they have a default."""
     found = _adapter(step).parameters(step)
     return found if step.structured_output else {**found, "structured_output": False}
 
 
-def endpoint(step: LLMStep) -> str:
+def endpoint(step: "LLMStep") -> str:
     """Return who is asked, in the form that is hashed: the alias if there is one, never a key or an absolute path."""
     return step.endpoint_alias or _adapter(step).endpoint(step)
 
 
-def api(step: LLMStep) -> str:
+def api(step: "LLMStep") -> str:
     """Return the interface that is spoken, with its version."""
     return _adapter(step).api(step)
 
 
-def is_remote(step: LLMStep) -> bool:
+def is_remote(step: "LLMStep") -> bool:
     """Say whether asking leaves the machine, or may."""
     return _adapter(step).remote(step)
 
 
-def wire_schema(step: LLMStep, schema: Json) -> Json:
+def wire_schema(step: "LLMStep", schema: Json) -> Json:
     """Return the reduced schema that is sent, from that of the step's file (None if it has none); None for none."""
     return _adapter(step).wire(step, schema) if step.structured_output else None
 
 
-def on_truncated(step: LLMStep) -> OnTruncated:
+def on_truncated(step: "LLMStep") -> OnTruncated:
     """Return what follows an answer that was cut off: what the step says, or else the provider's default."""
     return step.on_truncated if step.on_truncated is not None else _adapter(step).on_truncated
 
 
-def _unknown(name: str, plugins: tuple[str, ...] = ()) -> Diagnostic:
+def _unknown(name: str, plugins: tuple[str, ...]) -> Diagnostic:
     hint = did_you_mean(name, sorted((*ADAPTERS, *_of_plugins(plugins))))
     return Diagnostic(codes.UNKNOWN_PROVIDER, f"there is no provider `{name}`", hint=hint)
 

@@ -7,9 +7,12 @@ reduced form would contradict (free keys of an object, a value of any type, recu
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from orch23.model.digest import Json
-from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 MAX_NODES = 2_000
 MAX_DEPTH = 32
@@ -61,7 +64,7 @@ FILES: Mapping[str, Json] = {
 """The envelope of `returns: files`: all fields required, no path named, so that it is the same for every stage."""
 
 
-def wire_schema(step: LLMStep, schema: Json) -> Json:
+def wire_schema(step: "LLMStep", schema: Json) -> Json:
     """Return what is sent for a step: the envelope for files, its own schema reduced for JSON, nothing for text."""
     if step.returns == "files":
         return FILES

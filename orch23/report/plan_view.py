@@ -12,7 +12,7 @@ from orch23.model.estimate import NOTHING, Calls, Estimate
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
 
 
 class PlanLine(Struct, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
     found: set[str] = set()
     for stage in stages:
         if isinstance(stage, Stage):
-            if isinstance(stage.step, LLMStep):
+            if is_llm(stage.step):
                 found.add(f"{stage.step.provider} {stage.step.model}")
             continue
         llm = stage.body.get("llm")

@@ -7,7 +7,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import UsageError
 from orch23.model.nearest import nearest
 from orch23.model.on_demand import OnDemand
-from orch23.model.plugins import Registry
+from orch23.model.plugins import Registry, is_a
 
 if TYPE_CHECKING:
     from orch23.report.formats import Format
@@ -42,7 +42,7 @@ def format_of(name: str, plugins: tuple[str, ...]) -> "Format":
     """
     from orch23.report.formats import Format  # noqa: PLC0415 - for pipelines with plugins alone
 
-    formats = Registry(FORMATS, GROUP, plugins, lambda found, _name: isinstance(found, Format))
+    formats = Registry(FORMATS, GROUP, plugins, is_a(Format))
     if name in formats:
         return formats[name]
     close = nearest(name, list(formats))

@@ -14,11 +14,11 @@ from orch23.model.paths import is_glob
 from orch23.model.pipeline import CommandsStep, SliceInput, Stage
 from orch23.model.shell_signs import shell_signs
 from orch23.model.strict_json import parse
-from orch23.steps.pytest.spec import PytestStep
-from orch23.steps.shell.spec import ShellStep
 
 if TYPE_CHECKING:
     from orch23.resolve.document import CommandsDocument
+    from orch23.steps.pytest.spec import PytestStep
+    from orch23.steps.shell.spec import ShellStep
 
 MOST_COMMANDS = 32
 LONGEST_COMMAND = 4000
@@ -36,7 +36,7 @@ _PYTEST_VALUES = frozenset({"-k", "-m", "--tb", "--maxfail"})
 # ---- one command ------------------------------------------------------------------------------
 
 
-def step_of(command: str, allow: Sequence[str]) -> ShellStep | PytestStep | str:
+def step_of(command: str, allow: Sequence[str]) -> "ShellStep | PytestStep | str":
     """Return what a command runs, or why it is refused. pytest is run as a step of that name: by its own report."""
     refused = _text_fault(command) or _operator_fault(command)
     if refused is not None:
@@ -55,6 +55,8 @@ def step_of(command: str, allow: Sequence[str]) -> ShellStep | PytestStep | str:
         return _pytest(argv[1:])
     if argv[:3] == ["python", "-m", "pytest"]:
         return _pytest(argv[3:])
+    from orch23.steps.shell.spec import ShellStep  # noqa: PLC0415 - for pipelines with commands alone
+
     return ShellStep(tuple(argv))
 
 
@@ -76,7 +78,7 @@ def _operator_fault(command: str) -> str | None:
     return None
 
 
-def _pytest(words: Sequence[str]) -> PytestStep | str:
+def _pytest(words: Sequence[str]) -> "PytestStep | str":
     """Return a pytest step of a model's arguments: paths, and options that can change no verdict."""
     args: list[str] = []
     paths: list[str] = []
@@ -97,6 +99,8 @@ def _pytest(words: Sequence[str]) -> PytestStep | str:
             args += [word, value]
         else:
             return f"the option `{word}` of pytest is not allowed; allowed are -q -v -x -s -l -r -k -m --tb --maxfail"
+    from orch23.steps.pytest.spec import PytestStep  # noqa: PLC0415 - likewise
+
     return PytestStep(args=tuple(args), paths=tuple(paths))
 
 
@@ -150,7 +154,7 @@ def _faults(given: Json, allow: Sequence[str]) -> list[tuple[str, str]]:
 # ---- once it is resolved ----------------------------------------------------------------------
 
 
-def steps_of(step: CommandsStep) -> tuple[ShellStep | PytestStep, ...]:
+def steps_of(step: CommandsStep) -> "tuple[ShellStep | PytestStep, ...]":
     """Return what the commands of a step run; one that is refused runs nothing: whoever read it has complained."""
     found = (step_of(command, step.allow) for command in step.commands)
     return tuple(one for one in found if not isinstance(one, str))

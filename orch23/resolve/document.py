@@ -5,12 +5,14 @@ known keys and the reader follow from these classes. What needs more than the do
 stages, the item of a foreach) is checked by the readers beside this module. Each kind of step declares its own key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from keyword import iskeyword
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
+from orch23.model.digest import Json
 from orch23.model.exit_numbers import LEAST, MOST
 from orch23.model.language import (
     END,
@@ -29,12 +31,12 @@ from orch23.model.language import (
     Rate,
     Size,
     Text,
+    keys_of,
     language_of,
 )
 from orch23.model.pipeline import DEFAULT_RETRY_WHEN, MAX_RETRIES, FailureKind
-from orch23.steps.pytest.language import Pytest
+from orch23.model.step import VerifyStep
 from orch23.steps.registry import kinds_of
-from orch23.steps.shell.language import Shell
 
 # ---- inputs and conditions --------------------------------------------------------------------
 
@@ -124,14 +126,12 @@ class CommandsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
 class VerifyStepDocument(
     OneOf, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"if_": "if", "options": "with"}
 ):
-    """One step of verification: exactly one of `check`, `shell`, `pytest`, `ensures`, `commands`."""
+    """One step of verification, without those that are kinds of steps: `stage_form` adds the keys of those."""
 
-    exactly_one = ("check", "shell", "pytest", "ensures", "commands")
+    exactly_one = ("check", "ensures", "commands")
 
-    check: Annotated[Text | UnsetType, Meta(description="A validator of orch23, by name.")] = UNSET
+    check: Annotated[Text | UnsetType, Meta(description="A validator, by name.")] = UNSET
     options: Annotated[dict[str, Any] | UnsetType, Meta(description="Options of the check.")] = UNSET
-    shell: Annotated[Shell | UnsetType, Meta(description="A command that must succeed.")] = UNSET
-    pytest: Annotated[Pytest | UnsetType, Meta(description="Tests that must pass.")] = UNSET
     ensures: Annotated[
         Conditions | UnsetType, Meta(description="Files that the result must have, or must not have.")
     ] = UNSET
@@ -150,9 +150,8 @@ class VerifyStepDocument(
     ] = UNSET
 
 
-VerifySteps: TypeAlias = Annotated[
-    tuple[VerifyStepDocument, ...], Meta(description="Checks run first, then in order to the first failure.")
-]
+_IN_ORDER = Meta(description="Checks run first, then in order to the first failure.")
+VerifySteps: TypeAlias = Annotated[tuple[VerifyStepDocument, ...], _IN_ORDER]
 
 
 class VerifyDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -308,6 +307,9 @@ class ForeachDocument(
     ] = UNSET
 
 
+_MUST_PASS = Meta(description="What a result must pass before it reaches the workspace.")
+
+
 class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a stage says for itself or takes from the defaults."""
 
@@ -318,9 +320,7 @@ class CommonDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=
     allowed_paths: Annotated[
         AllowedPathsDocument | UnsetType, Meta(description="The fence: where the stage may write.")
     ] = UNSET
-    verify: Annotated[
-        VerifySteps | VerifyDocument, Meta(description="What a result must pass before it reaches the workspace.")
-    ] = ()
+    verify: Annotated[VerifySteps | VerifyDocument, _MUST_PASS] = ()
     requires: Annotated[
         Conditions, Meta(description="What must hold before the stage runs; a model is not asked otherwise.")
     ] = ()
@@ -581,25 +581,122 @@ class PipelineDocument(SettingsDocument, frozen=True, kw_only=True, forbid_unkno
 
 _annotated: Any = Annotated
 _mapping: Any = Mapping
+_tuple: Any = tuple
+
+
+class KindsInUse(Struct, frozen=True, kw_only=True):
+    """The kinds of steps that a document may have: of stages, of their defaults, of steps of `verify`.
+
+    `plugins` are those of the pipeline.
+    """
+
+    plugins: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    defaults: tuple[str, ...] = ()
+    verify: tuple[str, ...] = ()
 
 
 @cache
+def all_kinds(plugins: tuple[str, ...] = ()) -> KindsInUse:
+    """Return all kinds that a pipeline with these plugins can use. Loads them.
+
+    Raises:
+        ConfigurationError: what a plugin adds cannot be a kind of step.
+
+    """
+    names = _names(plugins)
+    return KindsInUse(plugins=plugins, stages=names, defaults=names, verify=_verifying(plugins, names))
+
+
+def kinds_in(tree: Json, plugins: tuple[str, ...]) -> KindsInUse:
+    """Return the kinds that occur in a parsed pipeline; others are not loaded.
+
+    Raises:
+        ConfigurationError: what a plugin adds cannot be a kind of step.
+
+    """
+    names = _names(plugins)
+    whole = tree if isinstance(tree, Mapping) else {}
+    stages, defaults = whole.get("stages"), whole.get("defaults")
+    bodies = [body for body in (stages.values() if isinstance(stages, Mapping) else ()) if isinstance(body, Mapping)]
+    keys = {key for body in bodies for key in body}
+    usual = defaults if isinstance(defaults, Mapping) else {}
+    return KindsInUse(
+        plugins=plugins,
+        stages=tuple(name for name in names if name in keys),
+        defaults=tuple(name for name in names if name in usual),
+        verify=_kinds_of_verify(
+            plugins, frozenset(keys for body in (*bodies, usual) for keys in _keys_of_verify(body))
+        ),
+    )
+
+
+def kinds_in_stage(body: Mapping[str, Json], plugins: tuple[str, ...]) -> KindsInUse:
+    """Return the kinds that occur in the body of a stage; all, where it does not have exactly one."""
+    names = _names(plugins)
+    written = tuple(name for name in names if name in body)
+    stages = written if len(written) == 1 else names
+    return KindsInUse(
+        plugins=plugins, stages=stages, verify=_kinds_of_verify(plugins, frozenset(_keys_of_verify(body)))
+    )
+
+
+def _keys_of_verify(body: Mapping[str, Json]) -> Iterator[frozenset[str]]:
+    """Give the keys of each step of the `verify` of a stage, or of the defaults."""
+    verify = body.get("verify")
+    steps = verify.get("steps") if isinstance(verify, Mapping) else verify
+    if isinstance(steps, Sequence) and not isinstance(steps, str):
+        yield from (frozenset(step) for step in steps if isinstance(step, Mapping))
+
+
+@cache
+def _kinds_of_verify(plugins: tuple[str, ...], steps: frozenset[frozenset[str]]) -> tuple[str, ...]:
+    """Return the kinds that occur in steps with these keys; all that can verify where a step has none of them.
+
+    So an error about its keys names those that it could have.
+    """
+    occurring = tuple(name for name in _names(plugins) if any(name in keys for keys in steps))
+    able = _verifying(plugins, occurring)
+    known = {*VerifyStepDocument.exactly_one, *able}
+    return able if all(keys & known for keys in steps) else all_kinds(plugins).verify
+
+
+def _verifying(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which of these kinds can be steps of `verify`."""
+    return tuple(name for name in names if issubclass(kinds_of(plugins)[name], VerifyStep))
+
+
+@cache
+def _names(plugins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of all kinds of steps.
+
+    Raises:
+        ConfigurationError: a plugin has one under the name of something else in a stage or in `verify`.
+
+    """
+    kinds = kinds_of(plugins)
+    for name in kinds.added:
+        taken = [one for one in (StageDocument, VerifyStepDocument) if name in (*keys_of(one), *one.later)]
+        if taken:
+            where = "a stage" if taken[0] is StageDocument else "a step of `verify`"
+            raise kinds.unusable(name, f"`{name}` is already a key of {where}; a kind of step needs another name")
+        if not (name.isascii() and name.isidentifier()) or iskeyword(name) or hasattr(StageDocument, name):
+            why = "a kind of step needs a name of letters, digits and `_` that is not reserved"
+            raise kinds.unusable(name, why)
+    return tuple(kinds)
+
+
 def whole_form(plugins: tuple[str, ...] = ()) -> type[PipelineDocument]:
     """Return the class of all pipelines that have these plugins."""
-    names = tuple(kinds_of(plugins))
-    return pipeline_form(plugins, names, names)
+    return pipeline_form(all_kinds(plugins))
 
 
 @cache
-def pipeline_form(
-    plugins: tuple[str, ...], names: tuple[str, ...], defaults: tuple[str, ...]
-) -> type[PipelineDocument]:
-    """Return the class of pipelines whose stages are of these kinds, with defaults for those."""
-    stages = _annotated[
-        _mapping[_StageName, stage_form(plugins, names)], Meta(min_length=1, description="The stages, by name.")
-    ]
+def pipeline_form(kinds: KindsInUse) -> type[PipelineDocument]:
+    """Return the class of pipelines whose stages, defaults and verifications are of these kinds."""
+    stages = _annotated[_mapping[_StageName, stage_form(kinds)], Meta(min_length=1, description="The stages, by name.")]
     usual = _annotated[
-        _defaults_form(plugins, defaults) | UnsetType,
+        _defaults_form(kinds) | UnsetType,
         Meta(description="What every stage has unless it says otherwise. Mappings are merged, the stage wins."),
     ]
     fields = [("defaults", usual, UNSET), ("stages", stages)]
@@ -607,27 +704,56 @@ def pipeline_form(
 
 
 @cache
-def stage_form(plugins: tuple[str, ...], names: tuple[str, ...]) -> type[StageDocument]:
-    """Return the class of stages that do something of these kinds."""
-    keys = ", ".join(f"`{name}`" for name in names)
+def stage_form(kinds: KindsInUse) -> type[StageDocument]:
+    """Return the class of stages that do something of these kinds, verified by steps of these kinds."""
+    names = kinds.stages
     fields = [
         (name, _annotated[one.form | UnsetType, Meta(description=one.description)], UNSET)
         for name in names
-        for one in (language_of(kinds_of(plugins)[name]),)
+        for one in (language_of(kinds_of(kinds.plugins)[name]),)
     ]
-    doc = f"A unit of work: exactly one of {keys}, and what it reads and makes."
-    return _derived("StageDocument", fields, StageDocument, {"exactly_one": names, "__doc__": doc})
+    doc = f"A unit of work: exactly one of {_listed(names)}, and what it reads and makes."
+    namespace = {"exactly_one": names, "__doc__": doc}
+    return _derived("StageDocument", [*fields, _verify_field(kinds)], StageDocument, namespace)
 
 
 @cache
-def _defaults_form(plugins: tuple[str, ...], names: tuple[str, ...]) -> type[DefaultsDocument]:
+def _defaults_form(kinds: KindsInUse) -> type[DefaultsDocument]:
     fields = [
         (name, _annotated[one.defaults | UnsetType, Meta(description=f"Defaults of {name} stages.")], UNSET)
-        for name in names
-        for one in (language_of(kinds_of(plugins)[name]),)
+        for name in kinds.defaults
+        for one in (language_of(kinds_of(kinds.plugins)[name]),)
         if one.defaults is not None
     ]
-    return _derived("DefaultsDocument", fields, DefaultsDocument, {"__doc__": DefaultsDocument.__doc__})
+    namespace = {"__doc__": DefaultsDocument.__doc__}
+    return _derived("DefaultsDocument", [*fields, _verify_field(kinds)], DefaultsDocument, namespace)
+
+
+def _verify_field(kinds: KindsInUse) -> tuple[str, Any, Any]:
+    """Return the key `verify` with steps of these kinds."""
+    steps, whole = _verify_forms(kinds.plugins, kinds.verify)
+    return "verify", _annotated[steps | whole, _MUST_PASS], ()
+
+
+@cache
+def _verify_forms(plugins: tuple[str, ...], names: tuple[str, ...]) -> tuple[Any, type[VerifyDocument]]:
+    """Return the type of a list of steps of `verify`, and the class of a `verify` with inputs of its own."""
+    languages = {name: language_of(kinds_of(plugins)[name]) for name in names}
+    fields = [
+        (name, _annotated[one.form | UnsetType, Meta(description=one.verifies or one.description)], UNSET)
+        for name, one in languages.items()
+    ]
+    first, *others = VerifyStepDocument.exactly_one
+    keys = (first, *names, *others)
+    namespace = {"exactly_one": keys, "__doc__": f"One step of verification: exactly one of {_listed(keys)}."}
+    step = _derived("VerifyStepDocument", fields, VerifyStepDocument, namespace)
+    steps = _annotated[_tuple[step, ...], _IN_ORDER]
+    whole = _derived("VerifyDocument", [("steps", steps, ())], VerifyDocument, {"__doc__": VerifyDocument.__doc__})
+    return steps, whole
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _derived(name: str, fields: list[Any], base: type[Any], namespace: dict[str, Any]) -> type[Any]:

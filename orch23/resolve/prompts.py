@@ -6,7 +6,7 @@ stage may be asked again it is rendered twice more, for how many of its characte
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,9 @@ from orch23.model.digest import Json, digest_json
 from orch23.model.llm import Brief, Message, Request
 from orch23.model.pipeline import Stage
 from orch23.model.strict_json import StrictJsonError, parse
-from orch23.steps.llm.spec import LLMStep
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 ReadText: TypeAlias = Callable[[], str]
 MAX_PREVIOUS = 20_000
@@ -102,7 +104,7 @@ class Round(Struct, frozen=True, kw_only=True):
 
 
 def key_texts(
-    stage: Stage, step: LLMStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+    stage: Stage, step: "LLMStep", given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
 ) -> tuple[str, str, tuple[Diagnostic, ...]]:
     """Return prompt and system text as they stand in the key, and what is wrong with them."""
     names = _names(stage, given, variables, schema=_schema(step, sources))
@@ -111,7 +113,9 @@ def key_texts(
     return prompt or "", system or "", (*problems, *more)
 
 
-def texts_digest(step: LLMStep, given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]) -> str:
+def texts_digest(
+    step: "LLMStep", given: tuple[GivenInput, ...], sources: Sources, variables: Mapping[str, Json]
+) -> str:
     """Return the digest of all that a prompt is rendered from, but for the contents of the inputs and the item.
 
     With an equal digest and equal other aspects of the manifest, the prompt is the same. It can be compared where bytes
@@ -131,7 +135,7 @@ def render_template(
 
 def make_request(
     stage: Stage,
-    step: LLMStep,
+    step: "LLMStep",
     this: Round,
     sources: Sources,
     *,
@@ -170,7 +174,7 @@ def make_request(
     )
 
 
-def _stable(stage: Stage, step: LLMStep, this: Round, sources: Sources, sent: Mapping[str, object], text: str) -> int:
+def _stable(stage: Stage, step: "LLMStep", this: Round, sources: Sources, sent: Mapping[str, object], text: str) -> int:
     """Count the leading characters of a prompt, by whole lines, that all attempts of its stage share.
 
     They have to be the same number at every attempt, or a provider would keep what no other attempt asks for. So it
@@ -208,7 +212,7 @@ def _names(
     return names
 
 
-def _schema(step: LLMStep, sources: Sources) -> str | None:
+def _schema(step: "LLMStep", sources: Sources) -> str | None:
     return sources.text(step.schema)[0] if step.schema else None
 
 

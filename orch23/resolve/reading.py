@@ -3,7 +3,7 @@
 msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -12,8 +12,7 @@ from msgspec import Struct
 from orch23.model.digest import Json
 from orch23.model.fields import Problem
 from orch23.model.language import Document
-from orch23.resolve.document import PipelineDocument, pipeline_form
-from orch23.steps.registry import kinds_of
+from orch23.resolve.document import kinds_in, pipeline_form
 
 if TYPE_CHECKING:
     from orch23.resolve.complaints import Complaint
@@ -28,25 +27,12 @@ _Document = TypeVar("_Document", bound=Document)
 
 def conforms(tree: Json, plugins: tuple[str, ...] = ()) -> bool:
     """Return whether a parsed pipeline has the form of one. Expressions are taken for values of the right type."""
-    form = _form_of(tree, plugins)
+    form = pipeline_form(kinds_in(tree, plugins))
     if _converted(tree, form) is not None:
         return True
     from orch23.resolve.stand_ins import without_expressions  # noqa: PLC0415 - few pipelines need it
 
     return _converted(without_expressions(tree, form), form) is not None
-
-
-def _form_of(tree: Json, plugins: tuple[str, ...]) -> type[PipelineDocument]:
-    """Return the class of a pipeline, with the kinds of steps that occur in it; others are not loaded."""
-    whole = tree if isinstance(tree, Mapping) else {}
-    stages, defaults = whole.get("stages"), whole.get("defaults")
-    bodies = stages.values() if isinstance(stages, Mapping) else ()
-    keys = {key for body in bodies if isinstance(body, Mapping) for key in body}
-    kinds = kinds_of(plugins)
-    usual = defaults if isinstance(defaults, Mapping) else ()
-    return pipeline_form(
-        plugins, tuple(name for name in kinds if name in keys), tuple(name for name in kinds if name in usual)
-    )
 
 
 def form_errors(tree: Json, plugins: tuple[str, ...] = ()) -> "tuple[Complaint, ...]":

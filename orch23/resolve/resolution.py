@@ -4,7 +4,7 @@ Pure: files are seen through a `Tree`, facts about the machine come as values.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from typing import TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
@@ -33,7 +33,10 @@ from orch23.resolve.partial_files import compose
 from orch23.resolve.prompts import GivenInput, Sources
 from orch23.resolve.slices import Slice, SliceError, YamlReader, take
 from orch23.resolve.tree import Tree
-from orch23.steps.llm.spec import LLMStep
+from orch23.steps.registry import is_llm
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 _Slices: TypeAlias = Mapping[str, Sequence[Slice]]
 
@@ -132,7 +135,7 @@ def resolve_stage(
     broken = [*inputs.broken, *verify.broken, *refused]
     rendered = None
     texts = ""
-    if isinstance(step, LLMStep):
+    if is_llm(step):
         prompt, system, problems = prompts.key_texts(stage, step, tuple(given), sources, variables)
         aspects["prompt"] = digest_bytes(prompt.encode()).sha256
         aspects["system"] = digest_bytes(system.encode()).sha256
@@ -221,7 +224,8 @@ def _verify_aspect(step: VerifyStep, facts: Facts) -> Json:
         case CheckStep():
             return {"check": step.name, "with": dict(step.options), "revision": facts.checks.get(step.name)}
         case ProcessStep():
-            return {step.kind: step.declared}
+            plugin = facts.verify_plugins.get(step.kind)
+            return {step.kind: step.declared, **({"plugin": plugin} if plugin else {})}
         case EnsuresStep():
             return {"ensures": [f"{c.kind}:{c.path}" for c in step.conditions]}
         case CommandsStep():
@@ -335,7 +339,7 @@ def _holds(condition: Condition, tree: Tree) -> bool:
     return there == (condition.kind == "file_exists")
 
 
-def _context_limits(stage: str, step: LLMStep, given: list[GivenInput]) -> list[Diagnostic]:
+def _context_limits(stage: str, step: "LLMStep", given: list[GivenInput]) -> list[Diagnostic]:
     """Hold what is given to a model to its limits, and name what was counted: the largest first."""
     sizes = sorted(((len(one.text.encode()), _counted(one)) for one in given), key=lambda pair: (-pair[0], pair[1]))
     size = sum(size for size, _ in sizes)

@@ -27,14 +27,13 @@ from orch23.model.pipeline import (
 )
 from orch23.model.protected import sealed_reason
 from orch23.model.step import Step
-from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, stage_form
+from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, kinds_in_stage, stage_form
 from orch23.resolve.expressions import render_watched
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.limits import read_stage_limits, read_step_limits
 from orch23.resolve.promotion import kept_alone, label, read_group
 from orch23.resolve.reading import beside, read_document
 from orch23.resolve.steps import read_conditions, read_step, read_verify
-from orch23.steps.registry import kinds_of
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
@@ -72,10 +71,7 @@ def make_stage(
     pipeline.
     """
     at = Problems(f"stages/{name.partition('@')[0]}")
-    kinds = tuple(kinds_of(plugins))
-    written = tuple(kind for kind in kinds if kind in body)
-    form = stage_form(plugins, written if len(written) == 1 else kinds)
-    document, wrong = read_document(body, form, at.path, unknown)
+    document, wrong = read_document(body, stage_form(kinds_in_stage(body, plugins)), at.path, unknown)
     if document is None:
         return Built(None, tuple(wrong))
     step = read_step(document, plugins, at)
@@ -92,7 +88,7 @@ def make_stage(
         inputs=inputs,
         outputs=outputs,
         fence=fence,
-        verify=read_verify(document.verify, at.below("verify")),
+        verify=read_verify(document.verify, plugins, at.below("verify")),
         requires=read_conditions(document.requires, at.below("requires")),
         ensures=read_conditions(document.ensures, at.below("ensures")),
         retry=_retry(document.retry, step, at),

@@ -30,9 +30,7 @@ from orch23.resolve.document import (
 from orch23.resolve.expressions import mentions
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.reading import read_document
-from orch23.steps.pytest.language import read_pytest
 from orch23.steps.registry import kinds_of
-from orch23.steps.shell.language import read_shell
 
 if TYPE_CHECKING:
     from orch23.steps.llm.spec import LLMStep
@@ -41,11 +39,17 @@ if TYPE_CHECKING:
 def read_step(stage: StageDocument, plugins: tuple[str, ...], at: Problems) -> Step | None:
     """Return what a stage does, or None with a problem."""
     for name in stage.exactly_one:
-        value = getattr(stage, name)
-        if value is not UNSET:
-            step = language_of(kinds_of(plugins)[name]).read(value, at)
-            return None if step is None else step.of_plugins(plugins)
+        if getattr(stage, name) is not UNSET:
+            return _read_kind(name, stage, plugins, at)
     return None
+
+
+def _read_kind(
+    name: str, document: StageDocument | VerifyStepDocument, plugins: tuple[str, ...], at: Problems
+) -> Step | None:
+    """Return the step that a document has under the name of its kind."""
+    step = language_of(kinds_of(plugins)[name]).read(getattr(document, name), at)
+    return None if step is None else step.of_plugins(plugins)
 
 
 def declared_llm(node: ForeachStage) -> "LLMStep | None":
@@ -95,15 +99,15 @@ def read_conditions(value: Conditions, at: Problems) -> tuple[Condition, ...]:
     return tuple(Condition(kind, path) for kind, path in found if path is not None)
 
 
-def read_verify(value: VerifySteps | VerifyDocument, at: Problems) -> Verify:
+def read_verify(value: VerifySteps | VerifyDocument, plugins: tuple[str, ...], at: Problems) -> Verify:
     """Return what a result must pass: of a list of steps, or of `{inputs, steps, all}`.
 
     A list of commands that is in a file is one of its inputs.
     """
     if not isinstance(value, VerifyDocument):
-        steps, places = _verify_steps(value, at)
+        steps, places = _verify_steps(value, plugins, at)
         return Verify(steps, _sources(steps), places=places)
-    steps, places = _verify_steps(value.steps, at.below("steps"))
+    steps, places = _verify_steps(value.steps, plugins, at.below("steps"))
     inputs = tuple(dict.fromkeys((*read_inputs(value.inputs, at.below("inputs")), *_sources(steps))))
     return Verify(steps, inputs, value.all, places)
 
@@ -113,32 +117,39 @@ def _sources(steps: Sequence[VerifyStep]) -> tuple[Input, ...]:
 
 
 def _verify_steps(
-    documents: Sequence[VerifyStepDocument], at: Problems
+    documents: Sequence[VerifyStepDocument], plugins: tuple[str, ...], at: Problems
 ) -> tuple[tuple[VerifyStep, ...], tuple[int, ...]]:
     """Return the steps that are not switched off, and at which positions they are written."""
     found: dict[int, VerifyStep] = {}
     for number, document in enumerate(documents):
         below = at.below(number)
-        step, holds = _verify_step(document, below), below.condition("if", document.if_)
+        step, holds = _verify_step(document, plugins, below), below.condition("if", document.if_)
         if step is not None and holds:
             found[number] = step
     return tuple(found.values()), tuple(found)
 
 
-def _verify_step(document: VerifyStepDocument, at: Problems) -> VerifyStep | None:
+def _verify_step(document: VerifyStepDocument, plugins: tuple[str, ...], at: Problems) -> VerifyStep | None:
     if document.check is not UNSET:
         return CheckStep(document.check, given(document.options, {}))
     if document.options is not UNSET:
         at.add("with", "E856", "`with` belongs to `check`", "remove it")
-    if document.shell is not UNSET:
-        return read_shell(document.shell, at)
-    if document.pytest is not UNSET:
-        step = read_pytest(document.pytest, at)
-        if step.report is not None:
-            hint = "a report is an output: make it a stage of its own"
-            message = "`report` has no place in verify, whose files are thrown away"
-            at.add("pytest/report", "E856", message, hint)
-        return step
     if document.ensures is not UNSET:
         return EnsuresStep(read_conditions(document.ensures, at.below("ensures")))
-    return None if document.commands is UNSET else read_commands(document.commands, at.below("commands"))
+    if document.commands is not UNSET:
+        return read_commands(document.commands, at.below("commands"))
+    for name in document.exactly_one:
+        if getattr(document, name) is not UNSET:
+            step = _read_kind(name, document, plugins, at)
+            if step is None or not isinstance(step, VerifyStep):
+                return None
+            _refuse_outputs(name, step, at)
+            return step
+    return None
+
+
+def _refuse_outputs(name: str, step: Step, at: Problems) -> None:
+    for key in step.output_keys:
+        if getattr(step, key) is not None:
+            hint = f"a {key} is an output: make it a stage of its own"
+            at.add(f"{name}/{key}", "E856", f"`{key}` has no place in verify, whose files are thrown away", hint)

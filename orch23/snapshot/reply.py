@@ -155,8 +155,11 @@ def _is_number(text: str) -> bool:
 
 
 def program() -> str:
-    """Return which orch23 this is, and what runs it: another one may decide otherwise."""
-    return f"{sys.executable}\n{__file__}"
+    """Return which orch23 this is, what runs it, and where that finds plugins: others may decide otherwise.
+
+    The search path has all that PYTHONPATH, PYTHONHOME, PYTHONUSERBASE, a virtual environment and `.pth` files change.
+    """
+    return "\n".join((sys.executable, __file__, *map(str, sys.path)))
 
 
 def place(asked: str) -> str:

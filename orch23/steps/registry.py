@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from msgspec import Struct, convert
 
@@ -10,6 +10,9 @@ from orch23.model.on_demand import OnDemand
 from orch23.model.pipeline import CheckStep, CommandsStep, EnsuresStep
 from orch23.model.plugins import Registry, load
 from orch23.model.step import Step
+
+if TYPE_CHECKING:
+    from orch23.steps.llm.spec import LLMStep
 
 KINDS: Final[Mapping[str, str]] = {
     "llm": "orch23.steps.llm.spec:LLMStep",
@@ -28,7 +31,12 @@ _OF_VERIFY: Final = {one.__name__: one for one in (CheckStep, CommandsStep, Ensu
 @cache
 def kinds_of(plugins: tuple[str, ...]) -> Kinds:
     """Return the kinds of steps that a pipeline with these plugins can use."""
-    return Registry(_OWN, GROUP, plugins, _fits)
+    return Registry(_OWN, GROUP, plugins, _fault)
+
+
+def is_llm(step: Step | None) -> TypeGuard["LLMStep"]:
+    """Return whether a step is an llm step, by what its class says: no other kind is loaded for that."""
+    return step is not None and step.asks_model
 
 
 def stored(form: Any, value: Any) -> Any:
@@ -52,8 +60,17 @@ def all_codes() -> Mapping[str, tuple[str, str]]:
     return {code: told for place in places for code, told in load(place).items()}
 
 
-def _fits(found: object, name: str) -> bool:
-    """Say whether a plugin has a kind of step under its name: a Struct that is stored under it as well."""
+def _fault(found: object, name: str) -> str:
+    """Return why a plugin's class cannot be a kind of step; an empty text if it can."""
     if not (isinstance(found, type) and issubclass(found, Step) and issubclass(found, Struct)):
-        return False
-    return found.kind == name == found.__struct_config__.tag
+        return "it must be a class of `Step` that is a msgspec Struct"
+    config = found.__struct_config__
+    if not config.frozen:
+        return "the class must be frozen"
+    if not found.kind == name == config.tag:
+        return f"its `kind` ({found.kind}), its tag ({config.tag}) and the name of its entry point must be equal"
+    if lacking := [part for part in ("language", "run", "show") if ":" not in getattr(found, part)]:
+        return f"its `{lacking[0]}` must name a `module:attribute`"
+    if found.asks_model and not issubclass(found, load(KINDS["llm"])):
+        return "only a subclass of `LLMStep` may have `asks_model`"
+    return ""

@@ -12,134 +12,10 @@ import pytest
 from orch23.checks.registry import checks_of, revision_of
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import not_installed
+from tests.installed import CODE, ENTRIES, Install, searched
 from tests.project import Project, decisions
 
-CODE = """\
-from typing import ClassVar
-
-from msgspec import Struct
-
-from orch23.checks.check import Check
-from orch23.engine.attempt import Run
-from orch23.engine.turn import Pass
-from orch23.model.action import ActionResult, Completed
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry
-from orch23.model.language import Document, Language
-from orch23.model.llm import Response
-from orch23.model.step import Step
-from orch23.providers.adapter import Adapter
-from orch23.report.formats import Format
-
-
-def run(given):
-    bad = [path for path, data in given.outputs.items() if b"forbidden" in data]
-    return tuple(Diagnostic("ACME1", f"`{path}` has a forbidden word", hint="use another") for path in bad)
-
-
-NO_WORD = Check("no_word", 3, run)
-NOT_A_CHECK = 5
-
-
-class UpperDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    '''Write a text in capitals.'''
-
-    text: str
-    times: int = 1
-
-
-class UpperStep(Step, Struct, frozen=True, omit_defaults=True, tag="upper"):
-    kind: ClassVar[str] = "upper"
-    language: ClassVar[str] = "acme_checks:LANGUAGE"
-    run: ClassVar[str] = "acme_checks:RUN"
-    show: ClassVar[str] = "acme_checks:show"
-    text: str
-    times: int = 1
-
-    def aspects(self, facts):
-        return {"kind": "upper", "command": [self.text, self.times]}
-
-
-def show(step):
-    return step.text
-
-
-class Upper(Run):
-    def attempt(self, attempts, step, turn):
-        data = (step.text.upper() * step.times).encode()
-        return Pass({attempts.resolved.stage.outputs[0]: FileEntry(attempts.contents.put(data))})
-
-
-RUN = Upper()
-LANGUAGE = Language(
-    form=UpperDocument,
-    description="Write a text in capitals.",
-    read=lambda document, at: UpperStep(document.text, document.times),
-)
-
-
-class Parrot:
-    def __init__(self, step):
-        self.step = step
-
-    def complete(self, request, *arguments, **more):
-        return Response(text=f"```\\n{self.step.model} says {len(request.messages)}\\n```\\n", stop="end")
-
-    def __getattr__(self, name):
-        return lambda *arguments, **more: None
-
-
-PARROT = Adapter(
-    make=lambda setting, asking: Parrot(asking.step),
-    parameters=lambda step: {},
-    endpoint=lambda step: "parrot",
-    api=lambda step: "parrot/1",
-    pricing="free",
-    remote=lambda step: False,
-)
-
-
-class Pretending:
-    '''Runs nothing: the first output of each action is what it was asked to run.'''
-
-    def __init__(self, surroundings):
-        self.contents = surroundings.contents
-
-    def run(self, action, hear=None):
-        entry = FileEntry(self.contents.put(" ".join(action.argv).encode()))
-        return Completed(ActionResult(exit_code=0, written={action.argv[-1]: entry}))
-
-    def cancel(self):
-        pass
-
-    def close(self):
-        pass
-
-
-def observer(view):
-    class Shouting:
-        def notice(self, event):
-            if event.type == "stage_finished":
-                view.answer(f"{event.role}: {event.data.status}!\\n")
-
-    return Shouting()
-
-
-SHOUT = Format(make=observer, is_alone=True)
-"""
-ENTRIES = """\
-[orch23.checks]
-no_word = acme_checks:NO_WORD
-odd = acme_checks:NOT_A_CHECK
-[orch23.steps]
-upper = acme_checks:UpperStep
-[orch23.providers]
-parrot = acme_checks:PARROT
-[orch23.executors]
-pretend = acme_checks:Pretending
-[orch23.reports]
-shout = acme_checks:SHOUT
-"""
+AHEAD = "import time; real = time.time_ns; time.time_ns = lambda: real() + 10**10"
 PIPELINE = """\
 version: 1
 plugins: [Acme-Checks]
@@ -148,16 +24,16 @@ stages:
 """
 
 
-def wheel(folder: Path, version: str) -> Path:
+def wheel(folder: Path, version: str, code: str = CODE, entries: str = ENTRIES) -> Path:
     """Make a wheel of a distribution with one of each, as its author would publish it."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"acme_checks-{version}-py3-none-any.whl"
     info = f"acme_checks-{version}.dist-info"
     files = {
-        "acme_checks.py": CODE,
+        "acme_checks.py": code,
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: acme-checks\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/entry_points.txt": ENTRIES,
+        f"{info}/entry_points.txt": entries,
     }
     with zipfile.ZipFile(path, "w") as archive:
         for name, text in files.items():
@@ -182,10 +58,19 @@ class Installed:
         shutil.rmtree(self.site, ignore_errors=True)  # pip leaves what another version had in a `--target`
         install(wheel(self.folder / "wheels", version), self.site)
 
-    def run(self, *argv: str) -> tuple[int, str]:
+    def unpack(self, version: str, *, code: str = CODE, entries: str = ENTRIES, site: Path | None = None) -> Path:
+        """Install without pip, into a folder of its own unless one is named."""
+        folder = site or self.folder / f"site-of-{version}"
+        with zipfile.ZipFile(wheel(self.folder / "wheels", version, code, entries)) as archive:
+            archive.extractall(folder)
+        return folder
+
+    def run(self, *argv: str, sites: tuple[Path, ...] | None = None, ahead: bool = False) -> tuple[int, str]:
+        """Run a command. `ahead` sets the clock so that no file is too young for a snapshot."""
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.project.home), "ORCH23_TRUST": "1"}
-        program = [sys.executable, "-c", "from orch23.entry import run; run()"]
-        env |= {"PYTHONPATH": f"{self.site}:{Path(__file__).parents[2]}"}
+        program = [sys.executable, "-c", f"{AHEAD if ahead else ''}\nfrom orch23.entry import run; run()"]
+        path = (*((self.site,) if sites is None else sites), Path(__file__).parents[2])
+        env |= {"PYTHONPATH": ":".join(map(str, path))}
         done = subprocess.run(
             [*program, *argv], cwd=self.project.root, env=env, capture_output=True, text=True, check=False
         )
@@ -219,6 +104,58 @@ def test_a_check_of_an_installed_wheel_judges_outputs_and_its_version_is_in_the_
     assert "`out.txt` has a forbidden word" in told
 
 
+class TestWithNothingToDo:
+    """The answer of the last build is repeated only while the same plugins would be found."""
+
+    @pytest.fixture
+    def world(self, project: Project, tmp_path: Path) -> Installed:
+        return Installed(project, tmp_path)
+
+    def up_to_date(self, world: Installed, *sites: Path) -> tuple[Path, ...]:
+        """Build until the answer is repeated."""
+        for expected in ("1 built", "up to date", "up to date"):
+            code, told = world.run("build", sites=sites, ahead=True)
+            assert (code, expected in told) == (0, True), told
+        return sites
+
+    @pytest.mark.slow
+    def test_the_answer_is_repeated(self, world: Installed) -> None:
+        old = world.unpack("1.0")
+        self.up_to_date(world, old)
+        (old / "acme_checks-1.0.dist-info" / "entry_points.txt").write_text("")
+        assert "up to date" in world.run("build", sites=(old,), ahead=True)[1], "plugins are not looked up"
+
+    @pytest.mark.slow
+    def test_another_version_elsewhere_is_found(self, world: Installed) -> None:
+        old, new = world.unpack("1.0"), world.unpack("1.1")
+        self.up_to_date(world, old)
+        code, told = world.run("build", sites=(new,), ahead=True)
+        assert (code, "1 verified" in told) == (0, True), told
+        assert "acme-checks 1.1" in world.project.read("pipeline.lock")
+
+    @pytest.mark.slow
+    def test_a_plugin_that_is_not_found_any_more_is_missed(self, world: Installed) -> None:
+        self.up_to_date(world, world.unpack("1.0"))
+        code, told = world.run("build", sites=(), ahead=True)
+        assert (code, "error[E844]" in told) == (65, True), told
+
+    @pytest.mark.slow
+    def test_a_version_that_is_installed_in_front_of_it_is_found(self, world: Installed, tmp_path: Path) -> None:
+        (front := tmp_path / "front").mkdir()
+        sites = self.up_to_date(world, front, world.unpack("1.0"))
+        world.unpack("1.1", site=front)
+        code, told = world.run("build", sites=sites, ahead=True)
+        assert (code, "1 verified" in told) == (0, True), told
+
+    @pytest.mark.slow
+    def test_a_plugin_whose_code_is_edited_in_place_is_asked_again(self, world: Installed) -> None:
+        sites = self.up_to_date(world, world.unpack("1.0"))
+        (sites[0] / "acme_checks.py").write_text(CODE.replace('"no_word", 3', '"no_word", 4'))
+        code, told = world.run("build", sites=sites, ahead=True)
+        assert (code, "1 verified" in told) == (0, True), told
+        assert "acme-checks 1.0, revision 4" in world.project.read("pipeline.lock")
+
+
 @pytest.mark.slow
 def test_a_distribution_that_is_only_installed_adds_nothing(project: Project, tmp_path: Path) -> None:
     world = Installed(project, tmp_path)
@@ -229,23 +166,24 @@ def test_a_distribution_that_is_only_installed_adds_nothing(project: Project, tm
     assert "error[E828]: no check is named `no_word`" in told
 
 
-def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel(tmp_path, "2.0")) as archive:
         archive.extractall(tmp_path / "site")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    names = ("acme-checks", "no-such-distribution")
-    checks = checks_of(names)
-    assert not_installed(names) == ("no-such-distribution",)
-    assert "no_word" in checks
-    assert "json_schema" in checks
-    assert "other" not in checks
-    assert [name for name in checks if name not in checks_of(())] == ["no_word", "odd"]
-    assert (checks["no_word"].name, revision_of(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
-    assert revision_of(checks, "json_schema") == 1
-    with pytest.raises(KeyError):
-        checks["other"]
-    with pytest.raises(ConfigurationError, match=r"`odd` of acme-checks 2.0 \(entry points orch23.checks\) is none: 5"):
-        checks["odd"]
+    with searched(tmp_path / "site"):
+        names = ("acme-checks", "no-such-distribution")
+        checks = checks_of(names)
+        assert not_installed(names) == ("no-such-distribution",)
+        assert "no_word" in checks
+        assert "json_schema" in checks
+        assert "other" not in checks
+        assert [name for name in checks if name not in checks_of(())] == ["no_word", "odd"]
+        assert (checks["no_word"].name, revision_of(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
+        assert revision_of(checks, "json_schema") == 1
+        with pytest.raises(KeyError):
+            checks["other"]
+        said = r"`odd` of the plugin acme-checks 2.0 \(orch23.checks\) cannot be used: it must be a `Check`, and is 5"
+        with pytest.raises(ConfigurationError, match=said):
+            checks["odd"]
 
 
 @pytest.mark.parametrize(("over", "check"), [("in: [x]", "nope"), ("in: [x]", "${{ item }}"), ("from: l.json", "nope")])
@@ -307,6 +245,24 @@ def test_a_wheel_adds_a_kind_of_step_a_provider_and_an_output_format(project: Pr
 
 
 @pytest.mark.slow
+def test_the_command_line_can_name_a_provider_of_a_plugin(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    sites = (world.unpack("1.0"),)
+    stage = EACH[EACH.index("  ask:") :].replace("provider: parrot", "provider: scripted, answers: a.yaml")
+    stage = stage.replace("    inputs: [shout.txt]\n", "")
+    text = f"version: 1\nplugins: [acme-checks]\nstages:\n{stage}"
+    project.write({"pipeline.yaml": text, "p.md": "say something", "a.yaml": "ask: nothing\n"})
+    code, told = world.run("build", "--provider", "parot", sites=sites)
+    assert (code, "[E405]: there is no provider `parot`" in told, "did you mean `parrot`?" in told) == (65, True, True)
+    code, told = world.run("build", "--provider", "parrot", "--budget", "0.01", sites=sites)
+    assert (code, "note[W802]: `--provider parrot` drops `answers` of ask" in told) == (0, True), told
+    assert project.read("ask.txt") == "polly says 1\n"
+    project.edit("pipeline.yaml", text.replace("plugins: [acme-checks]\n", ""))
+    code, told = world.run("plan", "--provider", "parrot", sites=sites)
+    assert (code, "[E405]: there is no provider `parrot`" in told) == (65, True), told
+
+
+@pytest.mark.slow
 def test_mistakes_in_what_a_plugin_adds_are_told_as_any_others(project: Project, tmp_path: Path) -> None:
     world = Installed(project, tmp_path)
     world.install("1.0")
@@ -338,6 +294,54 @@ def test_an_executor_of_a_wheel_runs_the_processes(project: Project, tmp_path: P
     project.edit("pipeline.yaml", text.replace("executor: pretend\n", ""))
     code, told = world.run("plan", "--json")
     assert decisions(told) == {"a": "run"}, "who ran it is part of the key"
+
+
+VERIFIED = """\
+version: 1
+plugins: [acme-checks]
+defaults: {sandbox: off}
+stages:
+  a: {inputs: [in.txt], outputs: [out.txt], shell: [cp, in.txt, out.txt], verify: [{lacks: {file: out.txt, word: bad}}]}
+"""
+
+
+@pytest.mark.slow
+def test_a_process_of_a_plugin_can_verify_a_result(project: Project, tmp_path: Path) -> None:
+    world = Installed(project, tmp_path)
+    sites = (world.unpack("1.0"),)
+    project.edit("pipeline.yaml", VERIFIED.replace("lacks: {", "lacks: {report: r, "))
+    code, told = world.run("plan", sites=sites)
+    assert (code, "error[E856]: `report` has no place in verify" in told) == (65, True), told
+    project.edit("pipeline.yaml", VERIFIED.replace("lacks: {file: out.txt, word: bad}", "upper: {text: x}"))
+    code, told = world.run("plan", sites=sites)
+    assert (code, "error[E802]: unknown key `upper` in `verify` of stage `a`" in told) == (65, True), told
+    assert "`lacks`" in told, "what can verify is named"
+    project.edit("pipeline.yaml", VERIFIED)
+    code, told = world.run("build", "--allow-unsandboxed", "-v", sites=sites)
+    assert (code, "1 built" in told) == (0, True), told
+    manifest = json.loads(project.read("pipeline.lock"))["records"]["a"]["manifest"]
+    assert manifest["verify"] == [{"lacks": ["out.txt", "bad"], "plugin": "acme-checks 1.0"}]
+    code, told = world.run("plan", "--json", sites=(world.unpack("1.1"),))
+    assert decisions(told) == {"a": "verify"}, "another version may judge otherwise"
+    project.edit("in.txt", "a bad word\n")
+    code, told = world.run("build", "--allow-unsandboxed", sites=sites)
+    assert (code, "grep --quiet -- bad out.txt" in told) == (1, True), told
+
+
+def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, install: Install) -> None:
+    name = install(CODE.replace("acme_checks", "{name}"), ENTRIES.replace("acme_checks", "{name}"))
+    outcome = project.run("help", "ACME1")
+    assert outcome.code == 66
+    assert "those of a plugin are known where it is installed and pipeline.yaml names it in `plugins`" in outcome.err
+    project.write({"pipeline.yaml": f"version: 1\nplugins: [{name}]\n"})
+    outcome = project.run("help", "acme1")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("ACME1: a forbidden word\n\nAn output has a word that may not be there.")
+    assert f"It is a code of the plugin {name} 1.0." in outcome.out
+    assert "near it are ACME1" in project.run("help", "ACME2").err
+    project.replace("pipeline.yaml", name, "not-installed")
+    outcome = project.run("help", "ACME1")
+    assert (outcome.code, "there is no code or command ACME1" in outcome.err) == (66, True), outcome.err
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from orch23.model.fields import Problems, given
 from orch23.model.language import Count, Document, Duration, Language, Program, Text
+from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import BriefLimits
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.llm.spec import LLMStep
 
 MOST_TRUNCATED: Final = 3
 MOST_FACTOR: Final = 8

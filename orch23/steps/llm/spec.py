@@ -8,18 +8,12 @@ from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.facts import Facts
+from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import BriefLimits
 from orch23.model.step import Step, name_one, one_literal
 
 if TYPE_CHECKING:
     from orch23.model.fields import Problems
-
-
-class OnTruncated(Struct, frozen=True, omit_defaults=True):
-    """What follows an answer that was cut off at `max_tokens`: so many further calls, each with `factor` times more."""
-
-    retries: int = 0
-    factor: int = 2
 
 
 class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=True):

@@ -85,4 +85,11 @@ def _paths(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
     return tuple(out)
 
 
-LANGUAGE = Language(form=Pytest, description="Run tests.", read=read_pytest, short="args", defaults=PytestDocument)
+LANGUAGE = Language(
+    form=Pytest,
+    description="Run tests.",
+    read=read_pytest,
+    short="args",
+    defaults=PytestDocument,
+    verifies="Tests that must pass.",
+)

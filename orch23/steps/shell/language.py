@@ -27,4 +27,4 @@ def read_shell(value: Shell, at: Problems) -> ShellStep | None:
     return ShellStep(at.words("shell", value))
 
 
-LANGUAGE = Language(form=Shell, description="Run a program.", read=read_shell)
+LANGUAGE = Language(form=Shell, description="Run a program.", read=read_shell, verifies="A command that must succeed.")

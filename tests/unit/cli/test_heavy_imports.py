@@ -1,5 +1,6 @@
 """A command loads what it needs: no library, and no room, that only other stages or commands need."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import orch23
+from orch23.steps.registry import KINDS
 
 pytestmark = pytest.mark.slow  # each command runs in a process of its own
 
@@ -24,13 +26,12 @@ OF_MODELS = frozenset(
         *("decide.proposal", "decide.proposal_elision", "decide.proposal_envelope", "resolve.evaluation"),
     )
 )
-OF_STEPS = frozenset(
-    f"orch23.steps.{name}"
-    for name in (
-        *("llm.language", "llm.run", "llm.show", "pytest.run", "shell.show", "render.spec", "render.run"),
-        *("fetch.spec", "fetch.language", "fetch.run", "fetch.download"),
-    )
-)
+ROOT = Path(orch23.__file__).parents[1]
+OF_KINDS = {
+    kind: frozenset(f"orch23.steps.{kind}.{path.stem}" for path in (ROOT / "orch23" / "steps" / kind).glob("[a-z]*.py"))
+    for kind in KINDS
+}
+OF_SHOWING = frozenset({"orch23.steps.shell.show"})
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
 OF_OTHERS = frozenset({"orch23.cli.catalogue"}) | frozenset(
     f"orch23.cli.{layer}.{name}"
@@ -46,6 +47,8 @@ with open("modules", "w") as stream:
     stream.write("\\n".join(sys.modules))
 sys.exit(code)
 """
+HELD = hashlib.sha256(b"x").hexdigest()
+FETCH = f"version: 1\nstages: {{a: {{fetch: {{url: 'file:x', sha256: {HELD}}}, outputs: [y], verify: [VERIFY]}}}}\n"
 STAGES = "version: 1\ndefaults: {sandbox: off}\nstages: {a: {shell: [cp, x, y], inputs: [x], outputs: [y]}}\n"
 
 
@@ -53,7 +56,7 @@ def loaded_by(folder: Path, *arguments: str, stages: str = STAGES) -> frozenset[
     """Return what a command that ends well has loaded."""
     (folder / "pipeline.yaml").write_text(stages)
     (folder / "x").write_text("x")
-    env = {**os.environ, "PYTHONPATH": str(Path(orch23.__file__).parents[1]), "ORCH23_ALLOW_UNSANDBOXED": "1"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "ORCH23_ALLOW_UNSANDBOXED": "1"}
     subprocess.run([sys.executable, "-c", CODE, *arguments], cwd=folder, env=env, capture_output=True, check=True)
     return frozenset((folder / "modules").read_text().split())
 
@@ -63,20 +66,50 @@ def needless(loaded: Collection[str], *groups: frozenset[str]) -> list[str]:
     return sorted(name for group in groups for name in group if name in loaded)
 
 
+def of_kinds_besides(*kinds: str) -> frozenset[str]:
+    return frozenset(name for kind, names in OF_KINDS.items() if kind not in kinds for name in names)
+
+
 def test_a_plan_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
-    assert (
-        needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES - OF_GRAPHS, OF_MODELS, OF_CHECKS, OF_STEPS)
-        == []
-    )
+    libraries = LIBRARIES - OF_ESTIMATES - OF_GRAPHS
+    needs_not = (libraries, OF_MODELS, OF_CHECKS, OF_SHOWING, of_kinds_besides("shell"))
+    assert needless(loaded_by(tmp_path, "plan"), *needs_not) == []
 
 
 def test_a_build_of_shell_stages_loads_nothing_that_only_other_stages_or_commands_need(tmp_path: Path) -> None:
     assert "networkx" in loaded_by(tmp_path, "build"), "the first build compiles the plan"
     assert (tmp_path / "y").read_text() == "x"
     (tmp_path / "y").unlink()
-    assert needless(loaded_by(tmp_path, "build"), LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS, OF_STEPS) == []
+    needs_not = (LIBRARIES, OF_MODELS, OF_CHECKS, OF_OTHERS, OF_SHOWING, of_kinds_besides("shell"))
+    assert needless(loaded_by(tmp_path, "build"), *needs_not) == []
     assert (tmp_path / "y").read_text() == "x"
     assert needless(loaded_by(tmp_path, "plan"), LIBRARIES - OF_ESTIMATES, OF_MODELS, OF_CHECKS, OF_OTHERS) == []
+
+
+@pytest.mark.parametrize(
+    ("stages", "kinds"),
+    [
+        (FETCH.replace("VERIFY", ""), ("fetch",)),
+        (FETCH.replace("VERIFY", "{ensures: {file_exists: y}}"), ("fetch",)),
+        (FETCH.replace("VERIFY", "{shell: [test, -f, y]}"), ("fetch", "shell")),
+        (FETCH.replace("VERIFY", "{commands: {from: ['test -f y'], allow: [test]}}"), ("fetch", "shell")),
+        ("version: 1\nstages: {a: {render: x, outputs: [y]}}\n", ("render",)),
+        (STAGES, ("shell",)),
+    ],
+)
+def test_a_build_loads_the_kinds_of_steps_that_occur(tmp_path: Path, stages: str, kinds: tuple[str, ...]) -> None:
+    stages = stages.replace("stages:", "defaults: {sandbox: off}\nstages:", "defaults" not in stages)
+    for command in (["plan"], ["build"], ["status"], ["build", "-v"]):
+        loaded = loaded_by(tmp_path, *command, stages=stages)
+        assert needless(loaded, of_kinds_besides(*kinds)) == [], command
+        assert all(f"orch23.steps.{kind}.spec" in loaded for kind in kinds)
+    assert (tmp_path / "y").read_text() == "x"
+
+
+def test_a_verification_by_pytest_loads_that_kind_and_no_other(tmp_path: Path) -> None:
+    loaded = loaded_by(tmp_path, "plan", stages=FETCH.replace("VERIFY", "{pytest: {paths: [x]}}"))
+    assert needless(loaded, of_kinds_besides("fetch", "pytest")) == []
+    assert "orch23.steps.pytest.spec" in loaded
 
 
 def test_with_a_stored_pipeline_and_plan_no_reader_of_yaml_is_loaded(tmp_path: Path) -> None:
@@ -101,6 +134,7 @@ def test_the_help_of_all_commands_loads_nothing_that_does_their_work(tmp_path: P
 
 
 def test_what_must_not_be_loaded_is_there_to_be_loaded() -> None:
-    root = Path(orch23.__file__).parents[1]
-    ours = [name for group in (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_STEPS) for name in group if "." in name]
-    assert [name for name in ours if not root.joinpath(*name.split(".")).with_suffix(".py").is_file()] == []
+    groups = (OF_MODELS, OF_CHECKS, OF_OTHERS, OF_BUILDING, OF_SHOWING)
+    ours = [name for group in groups for name in group if "." in name]
+    assert all(f"orch23.steps.{kind}.spec" in names for kind, names in OF_KINDS.items())
+    assert [name for name in ours if not ROOT.joinpath(*name.split(".")).with_suffix(".py").is_file()] == []

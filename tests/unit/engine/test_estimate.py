@@ -10,11 +10,11 @@ from orch23.engine.estimate import Ground, calls_of, estimate
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
 from orch23.model.digest import Json
 from orch23.model.estimate import Calls
-from orch23.model.llm import Exchange, Message, Request, Usage
+from orch23.model.llm import Exchange, Message, OnTruncated, Request, Usage
 from orch23.model.pipeline import Foreach, ForeachStage, Price, Retry, Stage, StopConditions
 from orch23.model.record import Record
 from orch23.providers.prices import Prices, Tariff, worst_case
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 from orch23.store.past import Past
 

@@ -7,8 +7,9 @@ import pytest
 from orch23.load.pipeline import parse_pipeline
 from orch23.load.swap import Swap
 from orch23.model.diagnostic import Severity
+from orch23.model.llm import OnTruncated
 from orch23.resolve.stages import render_foreach
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.llm.spec import LLMStep
 
 TEXT = """version: 1
 vars: {who: openai}

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import Message, Request
+from orch23.model.llm import Message, OnTruncated, Request
 from orch23.providers import codes, registry
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.openai_adapter import ADAPTER
@@ -21,7 +21,7 @@ from orch23.providers.openai_responses import Responses
 from orch23.providers.openai_responses import request_body as responses_body
 from orch23.providers.openai_schema import answer_format, is_strict
 from orch23.providers.wire import FILES
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.llm.spec import LLMStep
 from tests.doubles import CONSENT
 
 STEP = LLMStep(provider="openai", model="m", prompt="p")

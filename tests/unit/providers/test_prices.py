@@ -77,10 +77,10 @@ def test_an_unknown_price_is_none_and_never_nothing(provider: str, model: str) -
 
 def vendor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the provider `command` be priced by a vendor's table, whatever adapters there are."""
-    from orch23.providers import prices, registry  # noqa: PLC0415  patched in place
+    from orch23.providers import registry  # noqa: PLC0415  patched in place
 
     adapter = replace(registry.ADAPTERS["command"], pricing=name)
-    monkeypatch.setattr(prices, "ADAPTERS", {"command": adapter})
+    monkeypatch.setattr(registry, "ADAPTERS", {"command": adapter})
 
 
 @pytest.mark.parametrize("model", ["tts-1", "omni-moderation-latest"])

@@ -8,6 +8,7 @@ import pytest
 
 from orch23.model.fields import Problems
 from orch23.model.language import Document, keys_of
+from orch23.model.llm import OnTruncated
 from orch23.model.pipeline import Foreach, Retry, Stage, StopConditions
 from orch23.model.step_limits import DEFAULT_LIMITS
 from orch23.resolve.complaints import own_complaints
@@ -23,7 +24,7 @@ from orch23.resolve.limits import read_run_limits, read_step_limits
 from orch23.resolve.reading import Nodes, conforms, form_errors
 from orch23.resolve.schema import published_schema, relaxed_schema, resolved, schema, schema_of
 from orch23.resolve.stages import Built, make_stage
-from orch23.steps.llm.spec import LLMStep, OnTruncated
+from orch23.steps.llm.spec import LLMStep
 from orch23.steps.pytest.spec import PytestStep
 from orch23.steps.registry import kinds_of
 from orch23.steps.shell.spec import ShellStep

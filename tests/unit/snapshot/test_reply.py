@@ -3,7 +3,7 @@
 import pytest
 
 from orch23.cli.commands.build import command
-from orch23.snapshot.reply import FLAGS, VALUED, question
+from orch23.snapshot.reply import FLAGS, VALUED, program, question
 
 DECIDED = {"--dry-run", "-n", "--json", "--force", "-f", "--resample", "--live"}
 """The options with which a build is decided each time."""
@@ -83,3 +83,10 @@ def test_every_option_of_build_is_known_or_decided() -> None:
     assert sum(map(len, groups)) == len(options)
     assert {name for name, one in options.items() if getattr(one, "is_flag", False)} >= FLAGS
     assert not {name for name, one in options.items() if getattr(one, "is_flag", False)} & VALUED
+
+
+def test_another_search_path_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = program()
+    assert program() == before
+    monkeypatch.syspath_prepend("/elsewhere")
+    assert program() != before

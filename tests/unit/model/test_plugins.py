@@ -1,0 +1,119 @@
+"""What installed distributions add, and what is refused of it."""
+
+import sys
+
+import pytest
+
+from orch23.checks.registry import checks_of
+from orch23.execute.registry import executors_of
+from orch23.load.pipeline import parse_pipeline
+from orch23.model.errors import ConfigurationError
+from orch23.model.plugins import folders_of, modules_of
+from orch23.report.registry import format_of
+from orch23.resolve.schema import schema
+from orch23.steps.registry import kinds_of
+from tests.installed import Install
+
+STEP = """\
+from typing import ClassVar
+from msgspec import Struct
+from orch23.model.language import Document, Language
+from orch23.model.step import Step
+
+class Form(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    '''A form.'''
+
+LANGUAGE = Language(form=Form, description="Do nothing.", read=lambda document, at: MyStep())
+
+class MyStep(Step, Struct, frozen=True, tag="KIND"):
+    kind: ClassVar[str] = "KIND"
+    language: ClassVar[str] = "{name}:LANGUAGE"
+    run: ClassVar[str] = "{name}:RUN"
+    show: ClassVar[str] = "{name}:show"
+"""
+PIPELINE = "version: 1\nplugins: [{name}]\nstages: {{a: {{shell: [touch, o], outputs: [o], inputs: []}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("inputs", "`inputs` is already a key of a stage; a kind of step needs another name"),
+        ("verify", "`verify` is already a key of a stage"),
+        ("if", "`if` is already a key of a stage"),
+        ("matrix", "`matrix` is already a key of a stage"),
+        ("check", "`check` is already a key of a step of `verify`"),
+        ("with", "`with` is already a key of a step of `verify`"),
+        ("class", "a kind of step needs a name of letters, digits and `_` that is not reserved"),
+        ("exactly_one", "a kind of step needs a name"),
+        ("a-b", "a kind of step needs a name"),
+    ],
+)
+def test_a_kind_of_step_may_not_be_called_like_another_key(install: Install, kind: str, why: str) -> None:
+    name = install(STEP.replace("KIND", kind), f"[orch23.steps]\n{kind} = {{name}}:MyStep\n")
+    with pytest.raises(ConfigurationError) as raised:
+        parse_pipeline(PIPELINE.format(name=name), "p.yaml")
+    (told,) = raised.value.diagnostics
+    assert told.code == "E845"
+    assert f"`{kind}` of the plugin {name} 1.0 (orch23.steps) cannot be used: {why}" in told.message
+    assert told.hint == "report it to the author of the plugin, or remove it from `plugins`"
+    with pytest.raises(ConfigurationError):
+        schema((name,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("frozen=True, tag", "tag", "the class must be frozen"),
+        (
+            'tag="mine"',
+            'tag="other"',
+            r"its `kind` \(mine\), its tag \(other\) and the name of its entry point must be",
+        ),
+        ('run: ClassVar[str] = "{name}:RUN"', "", "its `run` must name a `module:attribute`"),
+        ('"{name}:show"', '"show"', "its `show` must name a `module:attribute`"),
+        ("class MyStep(Step, Struct", "class MyStep(Struct", "it must be a class of `Step` that is a msgspec Struct"),
+        ("    kind:", "    asks_model = True\n    kind:", "only a subclass of `LLMStep` may have `asks_model`"),
+        ("class MyStep(Step", "import nowhere\nclass MyStep(Step", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("class MyStep(Step", "raise SystemExit(3)\nclass MyStep(Step", "SystemExit: 3"),
+    ],
+)
+def test_what_cannot_be_a_kind_of_step_is_refused_with_the_reason(
+    install: Install, before: str, after: str, why: str
+) -> None:
+    code = STEP.replace("KIND", "mine")
+    assert before in code
+    name = install(code.replace(before, after), "[orch23.steps]\nmine = {name}:MyStep\n")
+    kinds = kinds_of((name,))
+    assert "mine" in kinds
+    with pytest.raises(ConfigurationError, match=why):
+        kinds["mine"]
+
+
+def test_values_of_another_sort_are_refused(install: Install) -> None:
+    groups = ("checks", "executors", "reports")
+    name = install("FIVE = 5\n", "".join(f"[orch23.{group}]\nfive = {{name}}:FIVE\n" for group in groups))
+    with pytest.raises(ConfigurationError, match="it must be a `Check`, and is 5"):
+        checks_of((name,))["five"]
+    with pytest.raises(ConfigurationError, match="it must be a function of `Surroundings`, and is 5"):
+        executors_of((name,))["five"]
+    with pytest.raises(ConfigurationError, match="it must be a `Format`, and is 5"):
+        format_of("five", (name,))
+
+
+def test_a_name_that_no_plugin_has_is_of_none(install: Install) -> None:
+    name = install("", "[orch23.steps]\n")
+    assert kinds_of((name,)).origin("mine") == ""
+    assert kinds_of((name,)).origin("shell") == ""
+    with pytest.raises(KeyError):
+        kinds_of((name,))["mine"]
+
+
+def test_the_folders_of_a_plugin_are_those_that_are_searched_for_it(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = install("", "[orch23.steps]\nmine = {name}.below:MyStep\n[console_scripts]\nx = other:main\n")
+    assert folders_of((name,)) == (sys.path[0],)
+    monkeypatch.setattr(sys, "path", ["/front", *sys.path])
+    folders_of.cache_clear()
+    assert folders_of((name,)) == ("/front", sys.path[1])
+    assert modules_of((name, "not-installed")) == {name}
