@@ -127,7 +127,6 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         deleted=(),
         exchanges=(fingerprint,),
         attempts=0,
-        note="accepted by hand",
         accepted=accepted,
     )
     records = {name: build.committer.keep(resolved, done)}

@@ -47,7 +47,8 @@ class Attempted(Struct, frozen=True, kw_only=True):
 
     `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote. `partial` says that
     its program failed, so that what it did not write may only not have been written yet. `claim` is the record of the
-    lock file that was found to hold: it is kept as it is.
+    lock file that was found to hold: it is kept as it is. `verified` says that a recorded result was verified and
+    nothing ran. `note` says why there was no further attempt.
     """
 
     outputs: Files
@@ -61,6 +62,7 @@ class Attempted(Struct, frozen=True, kw_only=True):
     accepted: tuple[str, ...] = ()
     partial: bool = False
     claim: Record | None = None
+    verified: bool = False
 
 
 class Attempts(Struct, kw_only=True):

@@ -109,9 +109,10 @@ class Results(Struct, kw_only=True, dict=True):
         cheap = is_soon_made_again(resolved.stage, done) and len(self._group(name)) == 1
         record = self.committer.gather(resolved, done) if cheap else self.committer.keep(resolved, done)
         self._warn_of_changes(resolved)
+        status = StageStatus.VERIFIED if done.verified else StageStatus.BUILT
         end = StageEnd(
-            status=StageStatus.VERIFIED if done.note == "verified" else StageStatus.BUILT,
-            text=done.note or "built",
+            status=status,
+            text=status.value,
             key=resolved.key,
             attempts=done.attempts,
             spent=done.spent,

@@ -105,7 +105,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         secret = guard_edit(self.secrets, texts)
         failure = refusal("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
-        done = Attempted(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, note="verified")
+        done = Attempted(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, verified=True)
         if failure is not None:
             note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
@@ -337,7 +337,7 @@ def _text_of(tree: StageTree, path: str, entry: FileEntry) -> Callable[[], str]:
 def _verified(record: Record) -> Attempted:
     """Return how a stage ended of which a recorded result passed."""
     return Attempted(
-        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, note="verified"
+        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, verified=True
     )
 
 
