@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from orch23.checks.registry import checks_of
 from orch23.engine.attempt import Attempted, Attempts, Models, Safeguards, Shown
-from orch23.engine.expansion import expanded, items_of, source_producers
+from orch23.engine.expansion import expand_each, source_producers
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
 from orch23.engine.reporting import Reporter
@@ -22,7 +22,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.paths import is_glob, meets
-from orch23.model.pipeline import SliceInput, Stage
+from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.ports import Executor
 from orch23.model.record import Record
@@ -247,21 +247,18 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
-        plan: Plan = self.session.world.plan
-        problems: list[Diagnostic] = []
-        for node in plan.unexpanded:
+        world = self.session.world
+
+        def text_of(plan: Plan, node: ForeachStage) -> str | None:
             source = node.foreach.source
-            if source is None or source not in files:
-                continue
-            if any(up != stage.name for up in source_producers(plan, node)):
-                continue
-            text = self.session.world.read(source, files[source]).decode("utf-8", "replace")
-            found = items_of(plan, node, text, self.session.appraiser.read_yaml)
-            extended, wrong = expanded(plan, {node.name: found})
-            problems += wrong
-            if extended is not None:
-                plan = extended
-                problems += self._item_inputs(plan, found.stages, stage.name, files)
+            if source is None or source not in files or any(up != stage.name for up in source_producers(plan, node)):
+                return None
+            return world.read(source, files[source]).decode("utf-8", "replace")
+
+        problems: list[Diagnostic] = []
+        for one in expand_each(world.plan, text_of, self.session.appraiser.read_yaml):
+            problems += one.problems
+            problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()
         return tuple(problems)
 
     def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:
