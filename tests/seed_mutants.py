@@ -45,8 +45,8 @@ NO_RETRY = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in
 ONE_MORE = M(ATTEMPT, "for attempt in range(1, retry.max + 2):", "for attempt in range(1, retry.max + 3):")
 BACK_OFF = M(
     ATTEMPT,
-    "            self.pace(stage.name)\n",
-    "            self.pace(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
+    "            self.safeguards.pace(stage.name)\n",
+    "            self.safeguards.pace(stage.name)\n            __import__('threading').Event().wait(0.3 * (attempt - 1))\n",
 )
 NO_PATCH_PROMPT = M(TDD, "      prompt: prompts/tdd_loop/generate_patch.md.j2\n", "")
 IMPORTS_ITSELF = M("orch23/model/digest.py", "import hashlib\n", "import hashlib\nimport orch23.model.record\n")
@@ -432,7 +432,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(
             RENDERING,
             "        del step, turn\n",
-            "        del step, turn\n        attempts.converse(attempts.resolved, 1, set())\n",
+            "        del step, turn\n        attempts.models.conversations.open(attempts.resolved, 1, set())\n",
         ),
     ),
     "S2-22": (
@@ -462,7 +462,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-04": (
         M(
             ASKING,
-            '            validate=(lambda value: attempts.validate(step.schema or "", value)) if step.schema else None,\n',
+            '            validate=(lambda value: models.validate(step.schema or "", value)) if step.schema else None,\n',
             "",
         ),
         NO_WRITE_FENCE,
@@ -897,7 +897,7 @@ MUTANTS: dict[str, tuple[M, ...]] = {
         M(
             RENDERING,
             "        del step, turn\n",
-            "        del step, turn\n        attempts.converse(attempts.resolved, 1, set())\n",
+            "        del step, turn\n        attempts.models.conversations.open(attempts.resolved, 1, set())\n",
         ),
     ),
     "S4-59": (NO_SEQUENCE, M(WORK, "key: id, as: order, order: sequential}", "key: id, as: order}")),
@@ -923,7 +923,11 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     ),
     "S4-64": (
         NO_RESPONSE_TEXT,
-        M(ASKING, "        attempts.tell(FilesProposed(files=files), ", "        attempts.tell(FilesProposed(), "),
+        M(
+            ASKING,
+            "        attempts.report.tell(FilesProposed(files=files), ",
+            "        attempts.report.tell(FilesProposed(), ",
+        ),
     ),
     "S4-65": (
         M(TRANSPORT, "                if delay is None or not fault.transient:\n", "                if True:\n"),

@@ -22,18 +22,21 @@ from orch23.cli.families import strange_families
 from orch23.cli.partial_build import PartialBuild, partial_build
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
+from orch23.engine.attempt import Models, Safeguards
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.claims import Claims
 from orch23.engine.commit import Committer
 from orch23.engine.confinement import Confinement, may_use_sandbox
 from orch23.engine.conversation import Conversations
-from orch23.engine.declared import declared_by_pipeline
+from orch23.engine.declared import declared_by_pipeline, own_files
 from orch23.engine.facts import FactFinder
 from orch23.engine.ledger import Ledger
 from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
 from orch23.engine.outside import Outside
 from orch23.engine.preview import Preview, check_claims, preview
+from orch23.engine.question import Questions
 from orch23.engine.readiness import Readiness, llm_steps
+from orch23.engine.reporting import Reporter
 from orch23.engine.session import Machinery, Session, open_session, sound_part
 from orch23.engine.work import Worker
 from orch23.execute.launch import Launcher, PlainLauncher, RefusingLauncher
@@ -418,19 +421,16 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
             offline=request.offline,
             resample=frozenset(request.resample),
         )
-        artifacts = Artifacts(folder)
         worker = Worker(
             session=session,
             executor=executor,
-            converse=conversations.open,
-            sources=sources,
-            validate=lambda path, value: validate_answer(sources, path, value),
-            observer=observer,
-            keep=lambda stage, attempt, name, text: artifacts.keep(stage, attempt, name, secrets.redact(text)),
-            secrets=secrets,
-            pace=ledger.pace,
-            outside=outside,
-            live=request.live,
+            models=Models(
+                questions=Questions(secrets, sources, pipeline.vars),
+                conversations=conversations,
+                validate=lambda path, value: validate_answer(sources, path, value),
+            ),
+            safeguards=Safeguards(secrets=secrets, protected=own_files(pipeline), pace=ledger.pace, outside=outside),
+            reporter=Reporter(observer=observer, artifacts=Artifacts(folder), redact=secrets.redact, live=request.live),
         )
         build = Build(
             session=session,

@@ -99,7 +99,9 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         world.settle(other, record)
         world.unsettled.discard(other)
     texts = {path: session.store.workspace.read(path) or b"" for path in paths}
-    secret = guard_edit(build.worker.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()})
+    secret = guard_edit(
+        build.worker.safeguards.secrets, {path: data.decode("utf-8", "replace") for path, data in texts.items()}
+    )
     if secret:
         raise InvalidInputError(*secret)
     world.forget(name)
@@ -127,7 +129,6 @@ def _accept_one(build: Build, name: str, paths: tuple[str, ...], recorded: Recor
         deleted=(),
         exchanges=(fingerprint,),
         attempts=0,
-        note="accepted by hand",
         accepted=accepted,
     )
     records = {name: build.committer.keep(resolved, done)}

@@ -3,8 +3,8 @@
 Runs in a worker thread. Writes bytes into the store and exchanges through the conversation; changes no state.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -13,17 +13,17 @@ from orch23.decide.secrets import Secrets
 from orch23.engine.conversation import RecordedConversation
 from orch23.engine.failure import Failure, fit, likeness, refusal
 from orch23.engine.guarding import guard_manifest
-from orch23.engine.live import Live
 from orch23.engine.outside import Outside
+from orch23.engine.question import Questions
+from orch23.engine.reporting import StageReporter
 from orch23.engine.running import Files, Runner
 from orch23.engine.spending import NOTHING, Spent
-from orch23.engine.telling import Keep
 from orch23.engine.turn import Pass, Turn
-from orch23.engine.verification import Notice, Verifier
+from orch23.engine.verification import Verifier
 from orch23.model.consent import Grant
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
-from orch23.model.event import AttemptFinished, AttemptStarted, Event, EventData
+from orch23.model.event import AttemptFinished, AttemptStarted
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition
 from orch23.model.plugins import load_as
@@ -31,15 +31,57 @@ from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.model.step import Step
 from orch23.resolve.commands import short_command
-from orch23.resolve.prompts import GivenInput, Sources
+from orch23.resolve.prompts import GivenInput
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.tree import Tree
 
-Converse: TypeAlias = Callable[[Resolved, int, set[str]], RecordedConversation]
-"""Open the conversation of a stage's attempt; all of them share the fingerprints that were asked."""
-
 Validate: TypeAlias = Callable[[str, Json], tuple[Diagnostic, ...]]
 """Judge a value by the schema file at a path."""
+
+
+class Conversing(Protocol):
+    """What opens the conversations with models."""
+
+    def open(self, resolved: Resolved, attempt: int, asked: set[str]) -> RecordedConversation:
+        """Return the conversation of one attempt. `asked` are the fingerprints that the stage's attempts share."""
+
+
+class Models(Struct, frozen=True, kw_only=True):
+    """How all stages of a build call models: by which requests, through what, and which values they may return."""
+
+    questions: Questions
+    conversations: Conversing
+    validate: Validate
+
+
+class Safeguards(Struct, frozen=True, kw_only=True):
+    """What all stages of a build are held to.
+
+    `protected` are patterns of files that no stage may write. `pace` raises a LimitError before an attempt of a stage
+    whose time is over. `outside` is what can be reached beyond this machine.
+    """
+
+    secrets: Secrets
+    protected: tuple[str, ...]
+    pace: Callable[[str], None]
+    outside: Outside
+
+
+class Shown(Struct, frozen=True):
+    """What a model is shown of a stage's own files: its last accepted result, `own`.
+
+    `hidden` are the files within the write scope that exist and are not shown: a model may not write over them.
+    """
+
+    own: tuple[GivenInput, ...] = ()
+    hidden: frozenset[str] = frozenset()
+
+
+class Calls(Struct):
+    """The calls of models by one stage's attempts so far: the fingerprints of the requests, and what they took."""
+
+    asked: set[str] = field(default_factory=set)
+    spent: Spent = NOTHING
 
 
 class Attempted(Struct, frozen=True, kw_only=True):
@@ -47,7 +89,8 @@ class Attempted(Struct, frozen=True, kw_only=True):
 
     `took_s` is what the process of the last attempt took. `accepted` are outputs that a user wrote. `partial` says that
     its program failed, so that what it did not write may only not have been written yet. `claim` is the record of the
-    lock file that was found to hold: it is kept as it is.
+    lock file that was found to hold: it is kept as it is. `verified` says that a recorded result was verified and
+    nothing ran. `note` says why there was no further attempt.
     """
 
     outputs: Files
@@ -61,31 +104,30 @@ class Attempted(Struct, frozen=True, kw_only=True):
     accepted: tuple[str, ...] = ()
     partial: bool = False
     claim: Record | None = None
+    verified: bool = False
 
 
-class Attempts(Struct, kw_only=True):
+class Attempts(Struct, frozen=True, kw_only=True):
     """One stage's way through its attempts."""
 
     resolved: Resolved
-    tree: Tree
     runner: Runner
     verifier: Verifier
-    contents: ContentStore
-    converse: Converse
-    sources: Sources
-    validate: Validate
-    variables: Mapping[str, Json]
-    notice: Notice
-    keep: Keep
-    pace: Callable[[str], None]
-    live: Live
-    outside: Outside
-    own: tuple[GivenInput, ...] = ()
-    hidden: frozenset[str] = frozenset()
-    protected: tuple[str, ...] = ()
-    secrets: Secrets = field(default_factory=Secrets)
-    asked: set[str] = field(default_factory=set)
-    spent: Spent = NOTHING
+    models: Models
+    safeguards: Safeguards
+    report: StageReporter
+    shown: Shown = Shown()
+    calls: Calls = field(default_factory=Calls)
+
+    @property
+    def contents(self) -> ContentStore:
+        """Give the store that the bytes of outputs are put into."""
+        return self.runner.contents
+
+    @property
+    def tree(self) -> Tree:
+        """Give the project as the stage sees it."""
+        return self.runner.tree
 
     def run(self, start: tuple[Files, Failure] | None = None, written: Iterable[str] = ()) -> Attempted:
         """Go through the attempts. `start` is a recorded result that a changed verification failed, with its brief.
@@ -104,7 +146,7 @@ class Attempts(Struct, kw_only=True):
         seen: set[str] = set()
         same: list[dict[str, Json]] = []
         for attempt in range(1, retry.max + 2):
-            self.pace(stage.name)
+            self.safeguards.pace(stage.name)
             self._begin(attempt)
             from_tree = last.tree if failure is not None and retry.start_from == "current" else base
             laid = last.exchanges if retry.start_from == "current" else ()
@@ -128,7 +170,7 @@ class Attempts(Struct, kw_only=True):
 
         Every request is looked at again before it is sent, with what the attempts before have added.
         """
-        problems, step = guard_manifest(self.secrets, self.resolved), self.resolved.stage.step
+        problems, step = guard_manifest(self.safeguards.secrets, self.resolved), self.resolved.stage.step
         if not problems and not self.resolved.broken:
             problems = run_of(step).forbidden(self, step)
         return self._done(Pass({}, ()), 0, refusal("preflight", problems, retryable=False)) if problems else None
@@ -178,7 +220,7 @@ class Attempts(Struct, kw_only=True):
             deleted=tuple(sorted(path for path in self.resolved.base if path not in tree)),
             exchanges=last.exchanges,
             attempts=attempts,
-            spent=self.spent,
+            spent=self.calls.spent,
             failure=failure,
             note=note,
             took_s=last.took_s,
@@ -190,14 +232,14 @@ class Attempts(Struct, kw_only=True):
     def _begin(self, attempt: int) -> None:
         retry = self.resolved.stage.retry
         data = AttemptStarted(attempt=attempt, max_attempts=retry.max + 1, key=self.resolved.key)
-        self.tell(data, f"attempt {attempt} of {retry.max + 1}")
+        self.report.tell(data, f"attempt {attempt} of {retry.max + 1}")
 
     def _end(self, attempt: int, failure: Failure | None) -> None:
         brief = failure.brief if failure else None
         if failure is not None:
             command = f"$ {short_command(failure.brief.command)}\n" if failure.brief.command else ""
             text = f"{failure.summary}\n{command}\n{failure.brief.excerpt}\n"
-            self.keep(self.resolved.stage.name, attempt, "failure.txt", text)
+            self.report.keep(attempt, "failure.txt", text)
         data = AttemptFinished(
             attempt=attempt,
             passed=brief is None,
@@ -207,11 +249,7 @@ class Attempts(Struct, kw_only=True):
             failing=tuple(brief.failing) if brief else (),
             excerpt=brief.excerpt if brief else "",
         )
-        self.tell(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
-
-    def tell(self, data: EventData, message: str) -> None:
-        """Tell an event of the stage."""
-        self.notice(Event(data, message, self.resolved.stage.name))
+        self.report.tell(data, f"attempt {attempt} {'failed: ' + failure.summary if failure else 'passed'}")
 
 
 class Needs(Struct, frozen=True):

@@ -11,10 +11,7 @@ from msgspec.structs import replace
 from orch23.engine.appraise import Appraised
 from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Committer
-from orch23.engine.declared import unnamed_tools
 from orch23.engine.ends import BuildResult, StageEnd, Stopped, blocked_by, lost_bytes, stopped_by, verdict
-from orch23.engine.failure import Failure
-from orch23.engine.gathering import is_soon_made_again
 from orch23.engine.hands import Hands
 from orch23.engine.ledger import Ledger, StageLimitError, wall_is_over
 from orch23.engine.narrator import Narrator
@@ -22,7 +19,6 @@ from orch23.engine.pools import Pools
 from orch23.engine.results import Results
 from orch23.engine.running import CancelledBuildError
 from orch23.engine.session import Session
-from orch23.engine.together import Success
 from orch23.engine.walk import Walk
 from orch23.engine.work import InputsChangedError, Worker
 from orch23.model.decision import Edited, Fresh, Restore, Run, VerifyOnly
@@ -37,7 +33,6 @@ from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 from orch23.plan.select import EVERYTHING, Selection
 from orch23.resolve.resolution import Resolved
-from orch23.steps.registry import is_llm
 from orch23.store.promote import Promoted
 
 _MAX_RESTARTS = 5
@@ -143,7 +138,7 @@ class Build(Struct, kw_only=True, dict=True):
                 break
             left_s = None if until is None else max(0.0, until - self.clock())
             try:
-                message = self._messages.get(timeout=_least(left_s, self._results.left_s))
+                message = self._messages.get(timeout=_least(left_s, self._results.may_wait_s))
             except queue.Empty:
                 if until is not None and until <= self.clock():
                     until = None
@@ -207,7 +202,7 @@ class Build(Struct, kw_only=True, dict=True):
         names = tuple(stage.name for stage in items)
         self._narrator.tell(StagesAdded(items=names), f"{node.name} has {len(names)} items", node.name)
         self._skip()
-        self._results.complete_groups()  # one may have waited for items of which there are none
+        self._results.extended()
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
         """End the foreach."""
@@ -233,11 +228,8 @@ class Build(Struct, kw_only=True, dict=True):
         self._narrator.decided(name, decision, resolved.key)
         match decision:
             case Fresh(record=record):
-                self.committer.adopt(record)
-                end = StageEnd(status=StageStatus.FRESH, text="fresh", key=resolved.key)
-                self._results.take(Success(resolved=resolved, record=record, end=end, how="fresh"))
+                self._results.fresh(resolved, record)
             case Restore(record=record):
-                self.committer.adopt(record)
                 self._restore(name, resolved, record)
             case Edited():
                 self._leave_edited(name, decision)
@@ -272,15 +264,11 @@ class Build(Struct, kw_only=True, dict=True):
                 status=StageStatus.EDITED, text=text, code=ExitCode.DECISION, paths=decision.paths, in_place=in_place
             ),
         )
-        if in_place:
-            self._results.complete_groups()
 
     def _restore(self, name: str, resolved: Resolved, record: Record) -> None:
         """Put a result back. Bytes that turn out damaged are gone by then: without them the stage is decided anew."""
-        end = StageEnd(status=StageStatus.RESTORED, text="restored from the store", key=resolved.key)
         try:
-            self.committer.recall(resolved, record)
-            self._results.take(Success(resolved=resolved, record=record, end=end, how="restored"))
+            self._results.restore(resolved, record)
         except MissingBytesError as lost:
             self._narrator.warn(f"{lost.sha256} was damaged in the store and is dropped", name)
             self.session.world.forget(name)
@@ -293,12 +281,10 @@ class Build(Struct, kw_only=True, dict=True):
             self._pools.leave(name)
             self._results.end(name, _NOT_RUN)
             return
-        if is_llm(resolved.stage.step):  # it takes long: what was made before it is there meanwhile
-            self._results.promote()
-            if stuck := self._results.stuck(name):
-                self._pools.leave(name)
-                self._results.end(name, blocked_by(stuck))
-                return
+        if stuck := self._results.before(resolved.stage):
+            self._pools.leave(name)
+            self._results.end(name, blocked_by(stuck))
+            return
         self._narrator.started(name, resolved.key)
         self._results.move(name, StageStatus.RUNNING)
         self._running.add(name)
@@ -324,7 +310,7 @@ class Build(Struct, kw_only=True, dict=True):
             case Attempted(failure=None):
                 self._succeed(name, resolved, outcome)
             case Attempted(failure=failure) if failure is not None:
-                self._fail_attempts(name, resolved, outcome, failure)
+                self._results.fail(resolved, outcome, failure)
             case InputsChangedError(paths=paths):
                 self._decide_again(name, resolved, paths)
             case MissingBytesError():
@@ -361,45 +347,7 @@ class Build(Struct, kw_only=True, dict=True):
         if refused:  # of a folder it is only known now which files are written
             self._results.end(name, stopped_by(resolved.key, *refused))
             return
-        soon = is_soon_made_again(resolved.stage, done) and len(self._results.group(name)) == 1
-        record = self.committer.gather(resolved, done) if soon else self.committer.keep(resolved, done)
-        changed = self.committer.changed_inputs(resolved)
-        if changed:
-            text = f"inputs changed while it ran, so it is stale again: {', '.join(changed)}"
-            self._narrator.warn(text, name, Warned(paths=tuple(changed)))
-        status = StageStatus.VERIFIED if done.note == "verified" else StageStatus.BUILT
-        end = StageEnd(
-            status=status,
-            text=done.note or "built",
-            key=resolved.key,
-            attempts=done.attempts,
-            spent=done.spent,
-            record=record,
-        )
-        success = Success(resolved=resolved, record=record, end=end, how="promoted")
-        if soon:
-            self._results.gather(success)
-        else:
-            self._results.take(success)
-
-    def _fail_attempts(self, name: str, resolved: Resolved, done: Attempted, failure: Failure) -> None:
-        if resolved.stage.on_failure == "keep" and done.outputs:
-            kept = self.committer.keep_failure(resolved, done)
-            self._narrator.promoted(name, "kept, although it failed", kept)
-            self._narrator.caution(name, unnamed_tools(self.session.world.plan, name, kept.written))
-        end = StageEnd(
-            status=StageStatus.FAILED,
-            text=f"{failure.summary}{'; ' + done.note if done.note else ''}",
-            code=ExitCode.SAFETY if failure.safety else ExitCode.FAILED,
-            key=resolved.key,
-            attempts=done.attempts,
-            spent=done.spent,
-            failure=failure.brief.excerpt,
-            problems=failure.diagnostics,
-            kind=failure.kind,
-            command=failure.brief.command,
-        )
-        self._results.end(name, end)
+        self._results.finish(resolved, done)
 
     def _stop(self, code: ExitCode, text: str, diagnostics: tuple[Diagnostic, ...] = ()) -> None:
         """Start nothing more, and ask no model any more. What runs goes on, unless the caller has it killed."""

@@ -212,7 +212,7 @@ class Committer(Struct, dict=True):
         originals, bases = self._originals(resolved, done), self._bases(resolved)
         outputs = done.outputs.items()
         accepted = done.accepted
-        if done.note == "verified":  # what it verified was recorded before
+        if done.verified:  # what it verified was recorded before
             accepted = tuple(p for p, entry in outputs if p in accepted or world.ownership.is_accepted(p, entry))
         return Record(
             stage=name,

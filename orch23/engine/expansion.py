@@ -1,7 +1,9 @@
 """Expand foreach stages: the one place where a list becomes items, and items become a plan."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from orch23.checks.registry import checks_of
 from orch23.engine.unknown_names import unknown_check
@@ -15,6 +17,33 @@ from orch23.resolve.slices import YamlReader
 
 if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
+
+TextOf: TypeAlias = Callable[[Plan, ForeachStage], str | None]
+"""Return the text of the file with the list of a foreach, or None if that is not known; a static list has no text."""
+
+
+class Expanded(Struct, frozen=True):
+    """What the expansion of one foreach gave: the plan with its items, or the plan without them and what is wrong."""
+
+    node: ForeachStage
+    plan: Plan
+    items: tuple[Stage, ...]
+    problems: tuple[Diagnostic, ...]
+
+
+def expand_each(plan: Plan, text_of: TextOf, read_yaml: YamlReader) -> Iterator[Expanded]:
+    """Expand the foreach stages of a plan one after the other, each in the plan that the one before it gave.
+
+    One whose list is not known stays as it is, and is not among what this gives.
+    """
+    for node in plan.unexpanded:
+        text = text_of(plan, node)
+        if text is None:
+            continue
+        found = items_of(plan, node, text, read_yaml)
+        more, problems = expanded(plan, {node.name: found})
+        plan = plan if more is None else more
+        yield Expanded(node, plan, found.stages if more is not None else (), problems)
 
 
 def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlReader) -> "Expansion":

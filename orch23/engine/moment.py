@@ -6,9 +6,8 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from orch23.engine.expansion import expanded, items_of
+from orch23.engine.expansion import expand_each
 from orch23.engine.made import Files, Made
-from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.errors import ConfigurationError, InvalidInputError, SafetyError
 from orch23.model.facts import Facts
@@ -131,22 +130,21 @@ class Keying(Struct, frozen=True, kw_only=True):
             return None
 
     def _expanded(self, pipeline: Pipeline, moment_of: MomentOf) -> Plan:
+        """Return the plan with the items of each list that is there. One that a stage made may be of no use."""
+
+        def text_of(plan: Plan, node: ForeachStage) -> str | None:
+            source = node.foreach.source
+            data = b"" if source is None else moment_of(plan).read(source)
+            return None if data is None else data.decode("utf-8", errors="replace")
+
         plan, problems = build_plan(pipeline)
-        for node in pipeline.stages if plan is not None else ():
-            if isinstance(node, ForeachStage) and plan is not None:
-                plan, problems = self._expand(plan, node, moment_of(plan))
         if plan is None:
             raise InvalidInputError(*problems)
+        for one in expand_each(plan, text_of, self.read_yaml):
+            if one.problems and one.node.foreach.source not in moment_of(one.plan).made.paths:
+                raise InvalidInputError(*one.problems)
+            plan = one.plan
         return plan
-
-    def _expand(self, plan: Plan, node: ForeachStage, moment: Moment) -> tuple[Plan | None, tuple[Diagnostic, ...]]:
-        source = node.foreach.source
-        data = moment.read(source) if source is not None else b""
-        if data is None:
-            return plan, ()
-        text = None if source is None else data.decode("utf-8", errors="replace")
-        more, problems = expanded(plan, {node.name: items_of(plan, node, text, self.read_yaml)})
-        return (plan, ()) if more is None and source in moment.made.paths else (more, problems)
 
     def _manifest(self, plan: Plan, name: str, moment: Moment, sources: Sources) -> Manifest:
         node, variables = plan.nodes[name], plan.pipeline.vars

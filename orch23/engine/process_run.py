@@ -30,15 +30,15 @@ class ProcessRun(Run):
             return Pass(start, (), ran, left=self._left(attempts, step, start, ran))
         result = ran.result
         if result.output.text:
-            attempts.keep(stage.name, turn.attempt, "output.txt", result.output.text)
+            attempts.report.keep(turn.attempt, "output.txt", result.output.text)
         changed = {**result.written, **dict.fromkeys(result.removed)}
         inputs = {path: e for path, e in files.items() if path not in start}
-        problems = in_short(undeclared_writes(stage, changed, inputs, attempts.protected))
+        problems = in_short(undeclared_writes(stage, changed, inputs, attempts.safeguards.protected))
         tree = {p: e for p, e in start.items() if p not in result.removed} | dict(result.written)
         if problems:
             failure = replace(refusal("write_scope_violation", problems), left=Left(result.written, result.removed))
             return Pass(start, (), failure, left=self._left(attempts, step, start, failure))
-        named = guard_paths(attempts.secrets, result.written)
+        named = guard_paths(attempts.safeguards.secrets, result.written)
         if named:
             return Pass(start, (), refusal("write_scope_violation", named, retryable=False))
         if ran.verdict is not None:
@@ -53,12 +53,12 @@ class ProcessRun(Run):
     def _left(self, attempts: Attempts, step: ProcessStep, start: Files, failure: Failure) -> Files | None:
         """Return the stage's own files as a failed program left them: what it changed within its write scope."""
         resolved, left = attempts.resolved, failure.left
-        if left is None or guard_paths(attempts.secrets, left.written):
+        if left is None or guard_paths(attempts.safeguards.secrets, left.written):
             return None
         files = {**resolved.parts, **resolved.files}
         inputs = {path: e for path, e in files.items() if path not in start}
         changed = {**left.written, **dict.fromkeys(left.removed)}
-        refused = undeclared_writes(resolved.stage, changed, inputs, attempts.protected)
+        refused = undeclared_writes(resolved.stage, changed, inputs, attempts.safeguards.protected)
         mine = {path: entry for path, entry in changed.items() if path not in refused}
         tree = {path: entry for path, entry in {**start, **mine}.items() if entry is not None}
         if left.verdict is not None:

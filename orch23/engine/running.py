@@ -79,26 +79,27 @@ class Starting(Protocol):
         """Judge how a program ended that left its bounds in nothing; `printed` has no secrets."""
 
 
-def _nothing_refused(_step: "PytestStep", _files: Files) -> tuple[Diagnostic, ...]:
-    """Trust all files."""
-    return ()
+class Trusting(Protocol):
+    """What knows which stage may have made a file."""
+
+    def refused(self, step: "PytestStep", files: Files) -> tuple[Diagnostic, ...]:
+        """Return an error for each of these files that may not decide how a run of tests ends."""
+
+    def may_be_written(self, pattern: str) -> bool:
+        """Return whether some stage of the pipeline may write a path that the pattern matches."""
 
 
-class Runner(Struct, frozen=True):
-    """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it.
-
-    `may_write` says of a pattern whether some stage of the pipeline may write a path that it means.
-    """
+class Runner(Struct, frozen=True, kw_only=True):
+    """Runs the process steps of one stage. What they print and report is without secrets before anyone cuts it."""
 
     stage: Stage
     facts: Facts
     executor: Executor
     contents: ContentStore
     tree: Tree
-    redact: Callable[[str], str] = str
-    refused: "Callable[[PytestStep, Files], tuple[Diagnostic, ...]]" = _nothing_refused
-    may_write: Callable[[str], bool] = lambda _pattern: True
-    live: Live | None = None
+    redact: Callable[[str], str]
+    trust: Trusting
+    live: Live
 
     def run(self, step: ProcessStep, files: Files, *, verifies: bool = False) -> Ran | Failure:
         """Run a step on these files and judge how it ended. `verifies` says that it is one of `verify`.
@@ -117,7 +118,7 @@ class Runner(Struct, frozen=True):
             how.launch(step, self), files, writable_paths(self.stage, step, files.keys(), verifies=verifies)
         )
         command = display_command(action.argv)
-        hear = self.live.of_step(short_command(command)) if self.live is not None else None
+        hear = self.live.of_step(short_command(command))
         outcome = self.executor.run(action, hear)
         match outcome:
             case Completed(result=result):

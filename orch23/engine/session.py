@@ -183,6 +183,8 @@ def _expand_sources(appraiser: Appraiser, check: CheckStepOf) -> None:
     They are expanded together: an expansion orders the whole plan. What one of them turns out not to make may be the
     list of another.
     """
+    # Not `expand_each`: with 100 lists that would order the whole plan 100 times. Not a `Walk`: nothing is decided yet,
+    # and the mistakes of all lists are reported at once, also of those behind stages that have yet to run.
     world = appraiser.world
     problems: list[Diagnostic] = []
     seen: set[str] = set()

@@ -1,19 +1,16 @@
 """Tell the journal of each question and each answer of an attempt, and keep both for people."""
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from orch23.engine.guarding import sent_bytes, sent_files, size_of
+from orch23.engine.reporting import StageReporter
 from orch23.engine.spending import Spent
-from orch23.model.event import Event, LlmRequest, LlmResponse
+from orch23.model.event import LlmRequest, LlmResponse
 from orch23.model.lines import Lines
 from orch23.model.llm import Request, Response
 from orch23.resolve.prompts import Round, Sources
-
-Keep: TypeAlias = Callable[[str, int, str, str], None]
-"""Keep an artifact for people: stage, attempt, file name, text."""
 
 
 class Telling(Struct, kw_only=True):
@@ -22,13 +19,11 @@ class Telling(Struct, kw_only=True):
     `files` are the author's files that a request is made of.
     """
 
-    stage: str
+    report: StageReporter
     files: tuple[str, ...]
     this: Round
     mode: str
     sources: Sources
-    notice: Callable[[Event], None]
-    keep: Keep
     is_recorded: Callable[[Request], bool]
     lines: Lines
     spent: Spent = field(default_factory=Spent)
@@ -50,7 +45,7 @@ class Telling(Struct, kw_only=True):
             previous_bytes=size_of(self.this.previous or ""),
             brief_bytes=size_of(self.this.brief.excerpt) if self.this.brief else 0,
         )
-        self.notice(Event(data, f"asking {request.provider} {request.model}", self.stage))
+        self.report.tell(data, f"asking {request.provider} {request.model}")
 
     def wrote(self, text: str) -> None:
         """Tell a piece of an answer, if somebody wants to know."""
@@ -77,7 +72,7 @@ class Telling(Struct, kw_only=True):
             provenance=response.provenance,
         )
         text = "answered from the transcripts" if response.replayed else "answered"
-        self.notice(Event(data, text, self.stage))
+        self.report.tell(data, text)
 
     def _keep(self, name: str, text: str) -> None:
-        self.keep(self.stage, self.this.attempt, name, text)
+        self.report.keep(self.this.attempt, name, text)

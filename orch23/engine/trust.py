@@ -13,6 +13,7 @@ from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.pipeline import ForeachStage
 from orch23.model.plan import Plan
+from orch23.plan.writers import Writers
 from orch23.resolve.resolution import Resolved
 from orch23.steps.registry import is_llm
 
@@ -23,14 +24,19 @@ _CONFTEST = "conftest.py"
 
 
 class Trust(Struct, frozen=True):
-    """What one resolved stage may believe of the files in its rooms."""
+    """What one resolved stage may believe of the files in its rooms. `plan` is that of the time it started at."""
 
     world: World
     resolved: Resolved
+    plan: Plan
 
     def refused(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> tuple[Diagnostic, ...]:
         """Return an error for each setting of pytest that a model made, and each module that hides one of a library."""
         return (*self._settings(step, files), *self._shadows(step, files))
+
+    def may_be_written(self, pattern: str) -> bool:
+        """Return whether some stage of the pipeline may write a path that the pattern matches."""
+        return bool(Writers(self.plan.all_nodes).meeting(pattern))
 
     def _shadows(self, step: "PytestStep", files: Mapping[str, FileEntry]) -> Iterator[Diagnostic]:
         from orch23.engine.shadowing import shadowing  # noqa: PLC0415 - for steps of pytest alone

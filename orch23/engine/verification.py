@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from orch23.checks.check import Check, CheckInput
 from orch23.decide.protected import Declared
 from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
+from orch23.engine.reporting import StageReporter
 from orch23.engine.running import Files, Ran, Runner
 from orch23.model.diagnostic import Diagnostic, Severity, errors
 from orch23.model.digest import FileEntry
-from orch23.model.event import CheckResult, Event, Warned
+from orch23.model.event import CheckResult, Warned
 from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
 from orch23.model.plugins import Registry
@@ -21,7 +22,6 @@ from orch23.model.step import ProcessStep, VerifyStep, shown
 from orch23.resolve.acceptance import steps_of
 from orch23.resolve.commands import short_command
 from orch23.resolve.resolution import Resolved
-from orch23.resolve.tree import Tree
 
 Trial: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 """Expand every foreach that reads these files, on trial; return what is wrong with them."""
@@ -29,21 +29,14 @@ Trial: TypeAlias = Callable[[Files], tuple[Diagnostic, ...]]
 _TOLD = 2000
 _MOST_PATHS = 20
 
-Notice: TypeAlias = Callable[[Event], None]
-
-Keep: TypeAlias = Callable[[int, str, str], None]
-"""Keep an artifact for people: attempt, file name, text."""
-
 
 class Verifier(Struct, frozen=True, kw_only=True):
     """Verifies results of one resolved stage. Each step gets a copy of its own: what it writes is thrown away."""
 
     resolved: Resolved
     runner: Runner
-    tree: Tree
     trial: Trial
-    notice: Notice
-    keep: Keep
+    report: StageReporter
     previous: Files = field(default_factory=dict)
     checks: Registry[Check]
 
@@ -67,7 +60,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             failure, printed = self._step(step, result, room)
             name = f"verify-{number}.txt" if printed is not None else ""
             if printed is not None:
-                self.keep(attempt, name, printed)
+                self.report.keep(attempt, name, printed)
             self._tell(step, failure, attempt, name)
             if failure is not None:
                 failures.append(replace(failure, reason=f"verify: {failure.summary}"))
@@ -143,11 +136,10 @@ class Verifier(Struct, frozen=True, kw_only=True):
         """Tell what a check warns of; it fails nothing."""
         for one in told:
             if one.severity is Severity.WARNING:
-                role = self.resolved.stage.name
-                self.notice(Event(Warned(code=one.code), coded(one), role, "warning"))
+                self.report.tell(Warned(code=one.code), coded(one), "warning")
 
     def _bytes(self, files: Files) -> dict[str, bytes]:
-        return {path: self.tree.read(path, entry) for path, entry in files.items()}
+        return {path: self.runner.tree.read(path, entry) for path, entry in files.items()}
 
     def _tell(self, step: VerifyStep, failure: Failure | None, attempt: int, printed: str) -> None:
         brief = failure.brief if failure else None
@@ -160,7 +152,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
             printed=printed,
         )
         text = f"{data.step} {'failed' if failure else 'passed'}"
-        self.notice(Event(data, text, self.resolved.stage.name, "warning" if failure else "info"))
+        self.report.tell(data, text, "warning" if failure else "info")
 
 
 def missing_outputs(stage: Stage, result: Files) -> tuple[Diagnostic, ...]:

@@ -121,6 +121,7 @@ class Walk:
     def _expand(self, node: ForeachStage) -> None:
         if not self._visitor.can_expand(node):
             return
+        # Not `expand_each`: a list is read when its own turn has come, between the decisions on other nodes.
         world = self._appraiser.world
         try:
             found = expand_now(self._appraiser, node)

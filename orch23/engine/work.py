@@ -2,21 +2,17 @@
 
 from collections.abc import Callable, Collection
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.checks.registry import checks_of
-from orch23.decide.secrets import Secrets
-from orch23.engine.attempt import Attempted, Attempts, Converse, Validate
-from orch23.engine.declared import own_files
-from orch23.engine.expansion import expanded, items_of, source_producers
+from orch23.engine.attempt import Attempted, Attempts, Models, Safeguards, Shown
+from orch23.engine.expansion import expand_each, source_producers
 from orch23.engine.failure import Failure, refusal
 from orch23.engine.guarding import guard_edit
-from orch23.engine.live import Live
-from orch23.engine.outside import Outside
+from orch23.engine.reporting import Reporter
 from orch23.engine.running import Files, Runner
 from orch23.engine.session import Session
-from orch23.engine.telling import Keep
 from orch23.engine.trust import Trust
 from orch23.engine.user_edits import keep_edit
 from orch23.engine.verification import Verifier
@@ -25,16 +21,15 @@ from orch23.model.decision import VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
-from orch23.model.event import Observer
 from orch23.model.paths import is_glob, meets
-from orch23.model.pipeline import SliceInput, Stage
+from orch23.model.pipeline import ForeachStage, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.plan.inputs import literal_reads, missing_inputs
 from orch23.plan.select import Selection
-from orch23.plan.writers import Writers, writes_of
-from orch23.resolve.prompts import GivenInput, Sources
+from orch23.plan.writers import writes_of
+from orch23.resolve.prompts import GivenInput
 from orch23.resolve.resolution import Resolved
 from orch23.resolve.slices import SliceError, take
 from orch23.steps.registry import is_llm
@@ -56,15 +51,9 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     session: Session
     executor: Executor
-    converse: Converse
-    sources: Sources
-    validate: Validate
-    observer: Observer
-    keep: Keep
-    pace: Callable[[str], None]
-    outside: Outside
-    secrets: Secrets = field(default_factory=Secrets)
-    live: bool = False
+    models: Models
+    safeguards: Safeguards
+    reporter: Reporter
 
     def work(self, resolved: Resolved, verify: VerifyOnly | None) -> Attempted:
         """Return how the stage ended. A recorded result is verified first; a failure briefs the first attempt.
@@ -102,10 +91,10 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _adopt(self, resolved: Resolved, recorded: Record, adopted: Collection[str], attempts: Attempts) -> Attempted:
         """Verify a result with a user's committed edits, and keep it as accepted. The files stay either way."""
         texts = {p: self.session.world.read(p, recorded.outputs[p]).decode("utf-8", "replace") for p in adopted}
-        secret = guard_edit(self.secrets, texts)
+        secret = guard_edit(self.safeguards.secrets, texts)
         failure = refusal("preflight", secret, retryable=False) if secret else None
         failure = failure or attempts.verify_recorded(recorded.outputs, recorded.deleted)
-        done = Attempted(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, note="verified")
+        done = Attempted(outputs=recorded.outputs, deleted=recorded.deleted, exchanges=(), attempts=0, verified=True)
         if failure is not None:
             note = f"the edit of {', '.join(adopted)} does not pass"
             return replace(done, failure=failure, note=note, outputs={})
@@ -202,50 +191,34 @@ class Worker(Struct, frozen=True, kw_only=True):
     def _attempts(self, resolved: Resolved) -> Attempts:
         stage, session = resolved.stage, self.session
         tree = StageTree(session.world, stage.name)
-        trust = Trust(session.world, resolved)
-        plan = session.world.plan
-        live = Live(self.observer.notice, stage.name, self.live)
+        report = self.reporter.of_stage(stage.name)
         runner = Runner(
-            stage,
-            resolved.facts,
-            self.executor,
-            session.store.contents,
-            tree,
-            self.secrets.redact,
-            trust.refused,
-            lambda pattern: bool(Writers(plan.all_nodes).meeting(pattern)),
-            live,
+            stage=stage,
+            facts=resolved.facts,
+            executor=self.executor,
+            contents=session.store.contents,
+            tree=tree,
+            redact=self.safeguards.secrets.redact,
+            trust=Trust(session.world, resolved, session.world.plan),
+            live=report.live,
         )
         previous = session.lock.records.get(stage.name)
         verifier = Verifier(
             resolved=resolved,
             runner=runner,
-            tree=tree,
             trial=lambda files: self._trial(stage, files),
-            notice=self.observer.notice,
-            keep=lambda attempt, name, text: self.keep(stage.name, attempt, name, text),
+            report=report,
             previous=self._readable(previous.outputs) if previous else {},
             checks=checks_of(session.pipeline.plugins),
         )
         return Attempts(
             resolved=resolved,
-            tree=tree,
             runner=runner,
             verifier=verifier,
-            contents=session.store.contents,
-            converse=self.converse,
-            sources=self.sources,
-            validate=self.validate,
-            variables=session.pipeline.vars,
-            notice=self.observer.notice,
-            keep=self.keep,
-            pace=self.pace,
-            live=live,
-            outside=self.outside,
-            own=self._own(previous, tree),
-            hidden=self._hidden(resolved),
-            protected=own_files(session.pipeline),
-            secrets=self.secrets,
+            models=self.models,
+            safeguards=self.safeguards,
+            report=report,
+            shown=Shown(self._own(previous, tree), self._hidden(resolved)),
         )
 
     def _readable(self, files: Files) -> dict[str, FileEntry]:
@@ -274,21 +247,18 @@ class Worker(Struct, frozen=True, kw_only=True):
 
     def _trial(self, stage: Stage, files: Files) -> tuple[Diagnostic, ...]:
         """Expand, on trial, every foreach that runs over one of these files; return what is wrong with its items."""
-        plan: Plan = self.session.world.plan
-        problems: list[Diagnostic] = []
-        for node in plan.unexpanded:
+        world = self.session.world
+
+        def text_of(plan: Plan, node: ForeachStage) -> str | None:
             source = node.foreach.source
-            if source is None or source not in files:
-                continue
-            if any(up != stage.name for up in source_producers(plan, node)):
-                continue
-            text = self.session.world.read(source, files[source]).decode("utf-8", "replace")
-            found = items_of(plan, node, text, self.session.appraiser.read_yaml)
-            extended, wrong = expanded(plan, {node.name: found})
-            problems += wrong
-            if extended is not None:
-                plan = extended
-                problems += self._item_inputs(plan, found.stages, stage.name, files)
+            if source is None or source not in files or any(up != stage.name for up in source_producers(plan, node)):
+                return None
+            return world.read(source, files[source]).decode("utf-8", "replace")
+
+        problems: list[Diagnostic] = []
+        for one in expand_each(world.plan, text_of, self.session.appraiser.read_yaml):
+            problems += one.problems
+            problems += self._item_inputs(one.plan, one.items, stage.name, files) if one.items else ()
         return tuple(problems)
 
     def _item_inputs(self, plan: Plan, items: tuple[Stage, ...], maker: str, files: Files) -> list[Diagnostic]:
@@ -337,7 +307,7 @@ def _text_of(tree: StageTree, path: str, entry: FileEntry) -> Callable[[], str]:
 def _verified(record: Record) -> Attempted:
     """Return how a stage ended of which a recorded result passed."""
     return Attempted(
-        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, note="verified"
+        outputs=record.outputs, deleted=record.deleted, exchanges=record.exchanges, attempts=0, verified=True
     )
 
 

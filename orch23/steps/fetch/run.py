@@ -46,7 +46,7 @@ class _Fetching(Run):
             found = _stored(step, attempts.contents)
             if found is None:
                 _check_allowed(attempts, step)
-                path = download(step, attempts.outside, attempts.resolved.stage.timeout_s)
+                path = download(step, attempts.safeguards.outside, attempts.resolved.stage.timeout_s)
                 found = attempts.contents.put_chunks(chunks_of(path))
                 path.unlink(missing_ok=True)
         return FileEntry(found)
@@ -79,7 +79,7 @@ def _check_allowed(attempts: Attempts, step: FetchStep) -> None:
         ConsentError: the user has not consented.
 
     """
-    outside = attempts.outside
+    outside = attempts.safeguards.outside
     if outside.offline and not is_loopback(step.url):
         raise FetchError(_offline(step.url))
     lacking = [grant for grant in step.grants if not outside.is_granted(grant)]

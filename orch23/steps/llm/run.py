@@ -9,7 +9,7 @@ from orch23.engine.attempt import Attempts, Run
 from orch23.engine.conversation import Answered, RecordedConversation
 from orch23.engine.failure import refusal
 from orch23.engine.guarding import author_files, guard_proposal, watched
-from orch23.engine.question import Questions, model_of
+from orch23.engine.question import model_of
 from orch23.engine.running import Files
 from orch23.engine.telling import Telling
 from orch23.engine.turn import Pass, Turn
@@ -30,8 +30,9 @@ class _Asking(Run):
         """Return which secrets the first request would send."""
         with contextlib.suppress(MissingBytesError):  # whoever takes the inputs in will say so
             this = _round(attempts, step, Turn(attempt=1, start=attempts.resolved.base))
-            params = attempts.converse(attempts.resolved, 1, set()).params
-            request, wrong = _questions(attempts).request(attempts.resolved, step, this, params)
+            models = attempts.models
+            params = models.conversations.open(attempts.resolved, 1, set()).params
+            request, wrong = models.questions.request(attempts.resolved, step, this, params)
             return wrong if request is not None else ()
         return ()
 
@@ -40,8 +41,9 @@ class _Asking(Run):
         start, laid = turn.start, turn.laid
         stage = attempts.resolved.stage
         this = _round(attempts, step, turn)
-        conversation = attempts.converse(attempts.resolved, turn.attempt, attempts.asked)
-        request, problems = _questions(attempts).request(attempts.resolved, step, this, conversation.params)
+        models = attempts.models
+        conversation = models.conversations.open(attempts.resolved, turn.attempt, attempts.calls.asked)
+        request, problems = models.questions.request(attempts.resolved, step, this, conversation.params)
         if request is None or problems:
             return Pass(start, laid, refusal("preflight", problems, retryable=False))
         try:
@@ -60,9 +62,9 @@ class _Asking(Run):
             fence=stage.fence,
             outputs=stage.outputs,
             base=base,
-            validate=(lambda value: attempts.validate(step.schema or "", value)) if step.schema else None,
-            hidden=attempts.hidden,
-            protected=attempts.protected,
+            validate=(lambda value: models.validate(step.schema or "", value)) if step.schema else None,
+            hidden=attempts.shown.hidden,
+            protected=attempts.safeguards.protected,
         )
         if not isinstance(judged, Proposal):
             refused = refusal(judged.kind, judged.diagnostics, retryable=judged.outcome != "refused")
@@ -73,7 +75,7 @@ class _Asking(Run):
             refused = refusal("write_scope_violation", stray)
             conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
             return Pass(start, laid, refused, response.text, judged.digest())
-        marked = guard_proposal(attempts.secrets, judged, base)
+        marked = guard_proposal(attempts.safeguards.secrets, judged, base)
         if marked:
             refused = refusal("llm_output_invalid", marked)
             conversation.settle(fingerprint, "invalid", refused.brief.diagnostics)
@@ -83,34 +85,28 @@ class _Asking(Run):
         for write in judged.writes:
             tree[write.path] = FileEntry(attempts.contents.put(write.content.encode("utf-8")))
         files = tuple(sorted(write.path for write in judged.writes))
-        attempts.tell(FilesProposed(files=files), f"{len(files)} files proposed")
+        attempts.report.tell(FilesProposed(files=files), f"{len(files)} files proposed")
         written = frozenset(write.path for write in judged.writes)
         return Pass(tree, (*laid, fingerprint), None, response.text, judged.digest(), written=written)
-
-
-def _questions(attempts: Attempts) -> Questions:
-    return Questions(attempts.secrets, attempts.sources, attempts.variables)
 
 
 def _complete(
     attempts: Attempts, step: LLMStep, conversation: RecordedConversation, request: Request, this: Round
 ) -> Answered:
     telling = Telling(
-        stage=attempts.resolved.stage.name,
+        report=attempts.report,
         files=author_files(attempts.resolved.stage, this),
         this=this,
         mode=conversation.mode,
-        sources=attempts.sources,
-        notice=attempts.notice,
-        keep=attempts.keep,
+        sources=attempts.models.questions.sources,
         is_recorded=conversation.is_recorded,
-        lines=attempts.live.of_answer(this.attempt),
-        spent=attempts.spent,
+        lines=attempts.report.live.of_answer(this.attempt),
+        spent=attempts.calls.spent,
     )
     try:
         return conversation.complete(request, step.timeout_s, telling)
     finally:
-        attempts.spent = telling.spent
+        attempts.calls.spent = telling.spent
 
 
 def _round(attempts: Attempts, step: LLMStep, turn: Turn) -> Round:
@@ -120,13 +116,13 @@ def _round(attempts: Attempts, step: LLMStep, turn: Turn) -> Round:
     """
     previous = turn.previous
     if previous is not None and len(previous) > MAX_PREVIOUS:
-        previous = attempts.secrets.redact(previous)
+        previous = attempts.safeguards.secrets.redact(previous)
     return watched(
         Round(
             attempt=turn.attempt,
             previous=previous,
             brief=turn.failure.brief if turn.failure else None,
-            own=attempts.own if step.own_outputs else (),
+            own=attempts.shown.own if step.own_outputs else (),
             given=_given(attempts, turn.start),
             model=model_of(attempts.resolved, step, turn.attempt),
         )

@@ -28,7 +28,7 @@ class _Pytest(ProcessRun):
 
     def distrusted(self, step: PytestStep, runner: Runner, files: Files) -> tuple[Diagnostic, ...]:
         """Return the settings that a model made, and the modules that hide one of a library."""
-        return runner.refused(step, files)
+        return runner.trust.refused(step, files)
 
     def launch(self, step: PytestStep, runner: Runner) -> Launch:
         """Return the command, with our plugin."""
@@ -51,7 +51,7 @@ class _Pytest(ProcessRun):
                 expected,
                 printed,
                 lambda module: _may_be_made(step, runner, module),
-                lambda path: runner.may_write(os.path.normpath(f"{runner.stage.cwd}/{path}")),
+                lambda path: runner.trust.may_be_written(os.path.normpath(f"{runner.stage.cwd}/{path}")),
             )
         if verdict.passed:
             return Ran(command, result, verdict)
@@ -76,7 +76,8 @@ def _may_be_made(step: PytestStep, runner: Runner, module: str) -> bool:
     cwd = runner.stage.cwd
     folders = {os.path.normpath(f"{cwd}/{one}") for one in (".", *step.pythonpath)}
     places = [top if folder == "." else f"{folder}/{top}" for folder in folders]
-    return any(runner.may_write(f"{place}.py") or runner.may_write(f"{place}/**") for place in places)
+    may_be_written = runner.trust.may_be_written
+    return any(may_be_written(f"{place}.py") or may_be_written(f"{place}/**") for place in places)
 
 
 def _without_secrets(report: Digest | None, runner: Runner) -> bytes | None:

@@ -6,27 +6,34 @@ from typing import Any, cast
 
 import pytest
 
+from orch23.engine.attempt import Attempted
 from orch23.engine.commit import Change, Committer
 from orch23.engine.ends import Paid, StageEnd
+from orch23.engine.failure import refusal
 from orch23.engine.narrator import Narrator
 from orch23.engine.results import Results
-from orch23.engine.together import Success
 from orch23.engine.walk import Walk
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
 from orch23.model.errors import MissingBytesError
-from orch23.model.event import Event, StageFinished, StageHeld
+from orch23.model.event import Event, FilesPromoted, StageFinished, StageHeld, Warned
 from orch23.model.pipeline import Fence, PathInput, Pipeline, Stage
 from orch23.model.record import Record
 from orch23.model.stage_status import TRANSITIONS, StageStatus, moved
 from orch23.plan.graph import build_plan
+from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 from orch23.store.promote import Promoted
 from tests.doubles import FakeClock
 
 
-def stage(name: str, *reads: str, group: str | None = None) -> Stage:
+def stage(name: str, *reads: str, group: str | None = None, **more: Any) -> Stage:
     inputs = tuple(PathInput(path) for path in reads)
-    return Stage(name=name, step=ShellStep(("x",)), inputs=inputs, outputs=(name,), fence=Fence((name,)), promote=group)
+    facts = {"step": ShellStep(("x",)), "inputs": inputs, "outputs": (name,), "fence": Fence((name,)), **more}
+    return Stage(name=name, promote=group, **facts)
+
+
+MODEL = LLMStep(prompt="p.j2", provider="command", model="m", command=("c",))
 
 
 class Rig:
@@ -39,6 +46,7 @@ class Rig:
         self.passed: list[str] = []
         self.lost: set[str] = set()
         self.foreign: set[str] = set()
+        self.changed: tuple[str, ...] = ()
         self.clock = FakeClock()
         self.session = SimpleNamespace(
             world=SimpleNamespace(plan=plan), lock=SimpleNamespace(records={}), pipeline=plan.pipeline
@@ -58,10 +66,33 @@ class Rig:
                 self.heard.append((event.role, status.value))
             case StageHeld():
                 self.heard.append((event.role, "held for others"))
+            case Warned(paths=paths):
+                self.heard.append((event.role, "warned", *paths))
+            case FilesPromoted() if event.message.startswith("kept"):
+                self.heard.append((event.role, "kept"))
             case _:
                 pass
 
     # as a committer
+    def keep(self, resolved: Any, _done: Attempted) -> Record:
+        self.heard.append(("durable", resolved.stage.name))
+        return self.record(resolved.stage.name)
+
+    def gather(self, resolved: Any, _done: Attempted) -> Record:
+        return self.record(resolved.stage.name)
+
+    def adopt(self, _record: Record) -> None:
+        pass
+
+    def recall(self, _resolved: Any, _record: Record) -> None:
+        pass
+
+    def changed_inputs(self, _resolved: Any) -> tuple[str, ...]:
+        return self.changed
+
+    def keep_failure(self, _resolved: Any, _done: Attempted) -> Promoted:
+        return Promoted((), (), ())
+
     def make_last(self) -> None:
         self.heard.append(("store", "synced"))
 
@@ -86,11 +117,22 @@ class Rig:
     def stands(self, _name: str, _record: Record) -> bool:
         return False
 
-    def success(self, name: str, status: StageStatus = StageStatus.BUILT, how: Any = "promoted") -> Success:
-        resolved = SimpleNamespace(stage=self.session.world.plan.nodes[name], key="k")
-        record = Record(stage=name, key="k", manifest={})
-        end = StageEnd(status=status, text=status.value, key="k")
-        return Success(resolved=cast("Any", resolved), record=record, end=end, how=how)
+    # what a loop does
+    def record(self, name: str) -> Record:
+        return Record(stage=name, key="k", manifest={})
+
+    def resolved(self, name: str) -> Any:
+        return SimpleNamespace(stage=self.session.world.plan.nodes[name], key="k")
+
+    def finish(self, name: str, took_s: float = 0.0) -> None:
+        """End a stage well; by default as one that is cheap to make again."""
+        done = Attempted(outputs={}, deleted=(), exchanges=(), attempts=1, took_s=took_s)
+        self.results.finish(self.resolved(name), done)
+
+    def fail(self, name: str) -> None:
+        failure = refusal("verify_failed", [Diagnostic("E303", "no")])
+        done = Attempted(outputs={name: ENTRY}, deleted=(), exchanges=(), attempts=2, failure=failure, note="so it is")
+        self.results.fail(self.resolved(name), done, failure)
 
     def run(self, *names: str) -> None:
         for name in names:
@@ -99,13 +141,15 @@ class Rig:
 
 
 FAILED = StageEnd(status=StageStatus.FAILED, text="no")
+LONG_S = 10.0
+ENTRY = FileEntry(digest_bytes(b"x"))
 
 
 def test_what_is_gathered_is_promoted_together_before_anything_else_is_told() -> None:
     rig = Rig(stage("a"), stage("b"), stage("c"))
     rig.run("a", "b", "c")
-    rig.results.gather(rig.success("a"))
-    rig.results.gather(rig.success("b"))
+    rig.finish("a")
+    rig.finish("b")
     assert (rig.heard, rig.passed) == ([], ["a", "b"]), "others see it already"
     rig.results.end("c", FAILED)
     assert rig.heard == [
@@ -118,18 +162,77 @@ def test_what_is_gathered_is_promoted_together_before_anything_else_is_told() ->
     assert rig.results.failed == 1
 
 
+def test_a_result_that_took_long_is_promoted_at_once_and_after_those_that_wait() -> None:
+    rig = Rig(stage("a"), stage("b"))
+    rig.run("a", "b")
+    rig.finish("a")
+    rig.finish("b", LONG_S)
+    assert rig.heard == [
+        ("durable", "b"),
+        ("store", "synced"),
+        ("promoted", "a"),
+        ("a", "built"),
+        ("promoted", "b"),
+        ("b", "built"),
+    ]
+
+
+def test_what_a_failed_stage_keeps_is_promoted_after_what_waits() -> None:
+    rig = Rig(stage("a"), stage("b", "a", on_failure="keep"))
+    rig.run("a", "b")
+    rig.finish("a")
+    rig.fail("b")
+    assert rig.heard == [("store", "synced"), ("promoted", "a"), ("a", "built"), ("b", "kept"), ("b", "failed")]
+    assert rig.results.ends["b"].text == "no; so it is"
+
+
+def test_before_a_model_is_called_all_results_are_on_disk_and_before_others_they_may_wait() -> None:
+    rig = Rig(stage("a"), stage("b", "a"), stage("c", "a", step=MODEL), stage("d", "a", step=MODEL))
+    rig.run("a")
+    rig.finish("a")
+    assert rig.results.before(stage("b", "a")) == ()
+    assert rig.heard == []
+    assert rig.results.before(stage("c", "a", step=MODEL)) == ()
+    assert rig.heard[-1] == ("a", "built")
+
+
+def test_a_stage_is_not_started_whose_upstream_cannot_be_promoted() -> None:
+    rig = Rig(stage("a"), stage("b", "a", step=MODEL))
+    rig.run("a")
+    rig.foreign = {"a"}
+    rig.finish("a")
+    assert rig.results.before(stage("b", "a", step=MODEL)) == ("a",)
+
+
+def test_inputs_that_changed_meanwhile_are_told_before_the_end() -> None:
+    rig = Rig(stage("a"))
+    rig.run("a")
+    rig.changed = ("in.txt",)
+    rig.finish("a")
+    rig.results.settle(idle=True)
+    assert rig.heard[0] == ("a", "warned", "in.txt")
+
+
+def test_an_edit_in_place_is_not_waited_for_by_its_group() -> None:
+    rig = Rig(stage("a", group="g"), stage("b", group="g"))
+    rig.run("a")
+    rig.finish("a")
+    rig.results.end("b", StageEnd(status=StageStatus.EDITED, paths=("b",), in_place=True))
+    assert rig.heard[-3:] == [("b", "edited"), ("promoted", "a"), ("a", "built")]
+
+
 def test_what_is_gathered_waits_for_a_moment_unless_nothing_else_is_to_be_done() -> None:
     rig = Rig(stage("a"), stage("b"))
     rig.run("a", "b")
     assert not rig.results.settle(idle=True)
-    assert rig.results.left_s is None
-    rig.results.gather(rig.success("a"))
+    assert rig.results.may_wait_s is None
+    rig.finish("a")
     assert not rig.results.settle(idle=False)
-    left = rig.results.left_s
+    left = rig.results.may_wait_s
     assert left
     rig.clock.tick(left)
     assert rig.results.settle(idle=False)
-    rig.results.gather(rig.success("b"))
+    rig.finish("b")
     assert rig.results.settle(idle=True)
     assert [name for name, status in rig.heard if status == "built"] == ["a", "b"]
 
@@ -139,8 +242,8 @@ def test_where_one_cannot_be_promoted_the_others_are() -> None:
     rig.run("a", "b", "c")
     rig.lost = {"b"}
     for name in ("a", "b", "c"):
-        rig.results.gather(rig.success(name))
-    rig.results.promote()
+        rig.finish(name)
+    rig.results.settle(idle=True)
     assert {name: end.status for name, end in rig.results.ends.items()} == {
         "a": StageStatus.BUILT,
         "b": StageStatus.FAILED,
@@ -152,24 +255,24 @@ def test_a_persons_file_stays_and_its_stage_is_edited() -> None:
     rig = Rig(stage("a"))
     rig.run("a")
     rig.foreign = {"a"}
-    rig.results.take(rig.success("a"))
+    rig.finish("a", LONG_S)
     assert rig.results.ends["a"].status is StageStatus.EDITED
 
 
 def test_a_group_is_held_until_it_is_complete() -> None:
     rig = Rig(stage("a", group="g"), stage("b", group="g"), stage("c", "a"))
     rig.run("a", "b")
-    rig.results.take(rig.success("a"))
-    assert rig.heard == [("a", "held for others")]
+    rig.finish("a")
+    assert rig.heard == [("durable", "a"), ("a", "held for others")], "a cheap one is no exception"
     assert rig.passed == ["a"]
-    rig.results.take(rig.success("b"))
-    assert rig.heard[1:] == [("promoted", "a", "b"), ("a", "built"), ("b", "built")]
+    rig.finish("b")
+    assert rig.heard[2:] == [("durable", "b"), ("promoted", "a", "b"), ("a", "built"), ("b", "built")]
 
 
 def test_what_is_held_in_vain_ends_held_and_what_never_ran_as_the_rest() -> None:
     rig = Rig(stage("a", group="g"), stage("b", group="g"), stage("c", "b"))
     rig.run("a", "b")
-    rig.results.take(rig.success("a"))
+    rig.finish("a")
     rig.results.end("b", FAILED)
     ends = rig.results.close(StageEnd(status=StageStatus.BLOCKED, text="not run"))
     assert {name: (end.status.value, end.by) for name, end in ends.items()} == {
@@ -183,10 +286,10 @@ def test_bytes_that_are_lost_fail_a_new_result_and_are_told_to_who_restores() ->
     rig = Rig(stage("a"), stage("b"))
     rig.lost = {"a", "b"}
     rig.run("a")
-    rig.results.take(rig.success("a"))
+    rig.finish("a", LONG_S)
     assert rig.results.ends["a"].status is StageStatus.FAILED
     with pytest.raises(MissingBytesError):
-        rig.results.take(rig.success("b", StageStatus.RESTORED, "restored"))
+        rig.results.restore(rig.resolved("b"), rig.record("b"))
     assert "b" not in rig.results.ends
     rig.run("b")
 
@@ -195,7 +298,7 @@ def test_nobody_hears_of_what_nobody_asked_for() -> None:
     rig = Rig(stage("a"), stage("b", "a"))
     rig.results.leave_out("a", StageStatus.NOT_BUILT)
     assert (rig.heard, rig.passed) == ([], ["a"])
-    assert rig.results.stuck("b") == ("a",)
+    assert rig.results.keeps_back("a", stage("b", "a"))
 
 
 def test_a_stage_ends_once() -> None:
