@@ -7,10 +7,9 @@ import click
 
 from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import check_number, project_root
-from orch23.cli.project import names_pipeline, split_arguments
+from orch23.cli.opening import check_number, found_project, project_root
 from orch23.load.pipeline import plugins_of
-from orch23.model.errors import ExitCode, NotFoundError
+from orch23.model.errors import ExitCode
 from orch23.resolve.schema import published_schema
 
 
@@ -34,9 +33,8 @@ def run(console: Console, *, wanted: Wanted, out: str | None) -> int:
 
 def _plugins(console: Console, wanted: Wanted) -> tuple[str, ...]:
     """Return the plugins of the pipeline that is meant; none where there is no pipeline and none is named."""
-    try:
-        path, stages = split_arguments(wanted.arguments, console.here)
-    except NotFoundError:
+    found = found_project(console, wanted.arguments)
+    if found.pipeline is None:
         return ()
-    check_number(stages, 0)
-    return plugins_of(path, project_root(console.here, named=names_pipeline(wanted.arguments)))
+    check_number(found.stages, 0)
+    return plugins_of(found.pipeline, project_root(console, wanted.arguments))
