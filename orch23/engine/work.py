@@ -204,7 +204,7 @@ class Worker(Struct, frozen=True, kw_only=True):
         tree = StageTree(session.world, stage.name)
         trust = Trust(session.world, resolved)
         plan = session.world.plan
-        live = Live(self.observer.notice, stage.name, self.live)
+        live = Live(self.observer.notice, stage.name, self.secrets.redact, self.live)
         runner = Runner(
             stage,
             resolved.facts,

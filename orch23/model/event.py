@@ -279,7 +279,11 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
 
 
 class StepOutput(EventData, frozen=True, kw_only=True):
-    """A step prints a line. Only with `--live`; of each step 1,000 lines of 2,000 characters, then one with `cut`."""
+    """A step prints a line. Only with `--live`.
+
+    With `cut`, `line` is the first 2,000 characters of a longer one. After 1,000 lines of a step, one that is empty and
+    has `cut` says that there are more.
+    """
 
     kind: ClassVar[str] = "step_output"
     step: str = ""
