@@ -9,7 +9,7 @@ from orch23.engine.guarding import sent_bytes, sent_files, size_of
 from orch23.engine.spending import Spent
 from orch23.model.event import Event, LlmRequest, LlmResponse
 from orch23.model.lines import Lines
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Mode, Request, Response
 from orch23.resolve.prompts import Round, Sources
 
 Keep: TypeAlias = Callable[[str, int, str, str], None]
@@ -25,7 +25,7 @@ class Telling(Struct, kw_only=True):
     stage: str
     files: tuple[str, ...]
     this: Round
-    mode: str
+    mode: Mode
     sources: Sources
     notice: Callable[[Event], None]
     keep: Keep
