@@ -28,10 +28,10 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E661": (
         "no pipeline",
-        "No pipeline was named, and neither this folder nor one above it, up to the root of the project, has a "
-        "`pipeline.yaml`. Name one as the first argument, or choose the folder with `-C`. A pipeline in a folder above "
-        "is used only if it and its folder belong to you: it runs commands, and anybody can write to folders such as "
-        "/tmp.",
+        "No pipeline was named, and neither this directory nor a parent directory, up to the root of the project, has "
+        "a `pipeline.yaml`. Name one as the first argument, or choose the directory with `-C`. A pipeline in a parent "
+        "directory is used only if it and the directory belong to you: it runs commands, and other users can write to "
+        "directories such as /tmp.",
     ),
     "E663": (
         "no such code",
@@ -46,6 +46,14 @@ CODES: Mapping[str, tuple[str, str]] = {
     "E667": (
         "no working directory",
         "The folder in which orch23 was started was removed. Change to a folder that exists, or name one with `-C`.",
+    ),
+    "W668": (
+        "a file of another user was not used",
+        "orch23 finds the root of the project in parent directories: by `orch23.toml`, `[tool.orch23]` in "
+        "pyproject.toml, `.git` or `pipeline.yaml`. Such a file in a parent directory is used only if it and the "
+        "directory belong to you, since a project runs commands and other users can write to directories such as /tmp. "
+        "The search goes on as if it were not there. If you trust the owner, choose that directory with `-C`. If not, "
+        "an empty `orch23.toml` at the root of your own project ends the search there.",
     ),
     "W671": (
         "a pipeline cannot be planned",

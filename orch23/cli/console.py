@@ -18,6 +18,7 @@ from orch23.snapshot.reply import Unrest
 from orch23.snapshot.reply import wants_color as wanted_color
 
 if TYPE_CHECKING:
+    from orch23.cli.found_project import FoundProject
     from orch23.decide.secrets import Secrets
     from orch23.report.progress import ProgressLine
 
@@ -29,7 +30,8 @@ class Console(Struct, frozen=True, kw_only=True):
 
     `exit_codes` are those of the pipeline that it is about, once that is known. `argv` is the command line, `began_ns`
     the time since 1970 at which it was taken up; `told` is what was written to stderr so far, `unrest` what is
-    known of a build whose last one had nothing to do.
+    known of a build whose last one had nothing to do. `found` is the project, once it is looked for, and `notes` what
+    was written of its place.
     """
 
     here: Path = field(default_factory=lambda: working_directory() or Path("/"))
@@ -40,6 +42,8 @@ class Console(Struct, frozen=True, kw_only=True):
     began_ns: int = field(default_factory=lambda: time_ns())  # noqa: PLW0108 - looked up late: a test has its own clock
     told: list[str] = field(default_factory=list)
     unrest: Unrest | None = None
+    found: "list[FoundProject]" = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     _lines: "list[ProgressLine]" = field(default_factory=list)
     _known: "list[Secrets]" = field(default_factory=list)
 

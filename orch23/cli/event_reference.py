@@ -29,7 +29,8 @@ Each line is a JSON object:
 | `sum` | text | The beginning of the SHA-256 of the line up to `,"sum"`. |
 
 Within a version, types and facts are only added: ignore those that you do not know. Secrets are replaced before an
-event is written. A run with nothing to do has two events, `run_started` and `run_finished`.
+event is written. A run with nothing to do that did not have to decide the stages again has two events, `run_started`
+and `run_finished`, and no `plan`.
 """
 
 
@@ -64,7 +65,7 @@ def _value(kind: inspect.Type, objects: dict[str, type[Struct]]) -> str:
         case inspect.EnumType(cls=cls):
             return " or ".join(f"`{one.value}`" for one in cls if getattr(one, "is_told", True))
         case inspect.LiteralType(values=values):
-            return " or ".join(f"`{one}`" for one in values)
+            return " or ".join(f"`{one}`" if one else '`""`' for one in values)
         case inspect.UnionType(types=types):
             return " or ".join(_value(one, objects) for one in types)
         case inspect.VarTupleType(item_type=item):

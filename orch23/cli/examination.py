@@ -12,7 +12,6 @@ from typing import assert_never
 from msgspec import Struct
 
 from orch23 import __version__
-from orch23.cli.project import find_root
 from orch23.execute.interpreters import find_interpreter, interpreter_facts
 from orch23.execute.sandbox.bubblewrap import Bubblewrap, Namespaces
 from orch23.execute.sandbox.choice import ALLOW_NAMESPACES, INSTALL, Choice, choose_once
@@ -40,9 +39,8 @@ _VENDORS = (
 )
 
 
-def examine(here: Path, environ: Mapping[str, str]) -> list[Finding]:
-    """Return what was found. Imports no client library, and asks nobody."""
-    root = find_root(here.resolve())
+def examine(root: Path, environ: Mapping[str, str]) -> list[Finding]:
+    """Return what was found in a project. Imports no client library, and calls no provider."""
     return [
         Finding("orch23", __version__),
         Finding("python", f"{platform.python_version()} ({sys.executable})"),

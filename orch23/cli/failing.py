@@ -1,6 +1,7 @@
 """Report what stopped a command: a mistake in its line, a complaint, a refusal of the machine, a bug."""
 
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Mapping
@@ -12,10 +13,11 @@ import click
 from orch23.cli.console import Console, silence
 from orch23.cli.group import NAMES, PROGRAM, NoSuchCommandError
 from orch23.cli.machine import WAYS_OUT
-from orch23.cli.project import find_root
+from orch23.cli.project import find_project
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
 from orch23.model.nearest import nearest
+from orch23.model.own_files import LOGS
 from orch23.model.plugins import at_fault, looked_up
 from orch23.report.diagnostics import render, visible
 from orch23.store.beneath import open_file, read_all
@@ -82,9 +84,19 @@ def _usage(wrong: click.ClickException) -> ExitCode:
 def _stopped(stopped: Orch23Error, console: Console) -> int:
     sources = getattr(stopped, "sources", None)
     if not isinstance(sources, Mapping):
-        sources = _sources(stopped, find_root(console.here.resolve()))
+        sources = _sources(stopped, _root(console))
     console.tell(render(stopped.diagnostics, sources, color=console.err_style.color))
     return console.number_of(stopped)
+
+
+def _root(console: Console) -> Path:
+    """Return the root that the command found, or would have found without a pipeline on its command line."""
+    return (console.found[0] if console.found else find_project(console.here)).root
+
+
+def _from_here(path: Path, here: Path) -> str:
+    """Return a path as it can be opened from the directory that the user works in."""
+    return os.path.relpath(path, here.resolve())
 
 
 def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
@@ -108,13 +120,13 @@ def _bug(error: Exception | SystemExit, console: Console) -> int:
     if (fault := at_fault(error)) is not None:
         return _stopped(fault, console)
     text = console.plain("".join(traceback.format_exception(error)))
-    folder = find_root(console.here.resolve()) / "logs"
+    folder = _root(console) / LOGS
     path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8", errors="replace")
-        where = f"its traceback is in logs/{path.name}"
+        where = f"its traceback is in {_from_here(path, console.here)}"
     except OSError as refused:
         where = f"its traceback could not be written ({refused.strerror})"
     told = visible(f"{type(error).__name__}: {error}").split("\n", 1)[0]

@@ -76,6 +76,10 @@ class Commands(click.Group):
 def orch23(context: click.Context, directory: str, color: ColorChoice) -> int:
     """Build software with language models: stages declared in YAML, verified results, nothing made twice.
 
+    The project is found in parent directories: the nearest with an orch23.toml or [tool.orch23] in pyproject.toml, else
+    with .git, else with pipeline.yaml. Those of other users are not used. Paths on the command line start from where
+    you are, paths in messages from the root of the project.
+
     Every option can also be given as ORCH23_..., such as ORCH23_COLOR or ORCH23_BUILD_JOBS, and -C as
     ORCH23_DIRECTORY. A repeatable one takes several values: ORCH23_BUILD_SET="a=1 b='two words'".
     """

@@ -8,8 +8,9 @@ import click
 
 from orch23.cli.command import Wanted
 from orch23.cli.console import Console
+from orch23.cli.found_project import FoundProject
 from orch23.cli.memory import nothing_collected
-from orch23.cli.project import find_root, names_pipeline, root_without_pipeline, split_arguments
+from orch23.cli.project import find_project, required_pipeline
 from orch23.cli.wiring import Project, Settings, open_part, open_project
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
@@ -17,15 +18,49 @@ from orch23.model.errors import NotFoundError, Orch23Error, UsageError
 from orch23.model.fields import decimal_of
 from orch23.model.plan import Plan
 from orch23.plan.select import EVERYTHING, Selection
-from orch23.report.diagnostics import render
+from orch23.report.diagnostics import render, visible
 from orch23.snapshot.reply import Unrest
 from orch23.store.standing import strange_store
 
 
-def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
-    """Return the settings of a command on one pipeline file."""
+def project_root(console: Console, arguments: tuple[str, ...] = ()) -> Path:
+    """Return the root of the project that a command line is about."""
+    found = found_project(console, arguments)
+    _tell_place(console, found)
+    return found.root
+
+
+def found_project(console: Console, arguments: tuple[str, ...]) -> FoundProject:
+    """Return the project of `[PIPELINE] [STAGE...]`; it is found once, and noted on the console."""
+    if not console.found:
+        console.found.append(find_project(console.here, arguments))
+    return console.found[0]
+
+
+def _tell_place(console: Console, found: FoundProject) -> None:
+    """Write once which directory paths are relative to, if it is not the user's, and what was passed over."""
+    if console.notes:
+        return
+    note = render(found.warnings, {}, color=console.err_style.color)
+    if found.root != found.start and not console.progress.is_quiet:
+        note += f"project: {visible(str(found.root))} (paths are relative to it)\n"
+    console.notes.append(note)
+    if note:
+        console.tell(note)
+
+
+def settings_of(console: Console, wanted: Wanted) -> Settings:
+    """Return the settings of a command on one pipeline file.
+
+    Raises:
+        NotFoundError: there is no pipeline.
+
+    """
+    found = found_project(console, wanted.arguments)
+    path = required_pipeline(found)
+    _tell_place(console, found)
     return Settings(
-        root=project_root(console.here, named=names_pipeline(wanted.arguments)),
+        root=found.root,
         pipeline_path=path,
         environ=console.environ,
         sets=read_sets(wanted.sets),
@@ -39,8 +74,7 @@ def settings_of(console: Console, wanted: Wanted, path: Path) -> Settings:
 def open_edited(console: Console, wanted: Wanted, unrest: Unrest) -> tuple[Project, Selection] | None:
     """Return the part of the project that an edit reaches, and a selection of it; None where all is to be decided."""
     try:
-        path, _ = split_arguments(wanted.arguments, console.here)
-        project = open_part(settings_of(console, wanted, path), unrest)
+        project = open_part(settings_of(console, wanted), unrest)
     except Orch23Error:  # what is wrong is reported of the whole
         return None
     if project is None or project.part is None:
@@ -58,9 +92,10 @@ def open_wanted(console: Console, wanted: Wanted, *, most_stages: int | None = N
         InvalidInputError: the pipeline has complaints.
 
     """
-    path, stages = split_arguments(wanted.arguments, console.here)
+    settings = settings_of(console, wanted)
+    stages = found_project(console, wanted.arguments).stages
     check_number(stages, most_stages)
-    project = open_noted(console, settings_of(console, wanted, path))
+    project = open_noted(console, settings)
     strange = (strange_store(project.store.folder),) if project.store.is_strange else ()
     told = render((*strange, *project.loaded.warnings), project.loaded.sources, color=console.err_style.color)
     if told:
@@ -119,12 +154,11 @@ def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[st
     """
     from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
 
-    try:
-        path, stages = split_arguments(arguments, console.here)
-    except NotFoundError:
+    found = found_project(console, arguments)
+    if found.pipeline is None:
         return ()
-    check_number(stages, 0)
-    return plugins_of(path, project_root(console.here, named=names_pipeline(arguments)))
+    check_number(found.stages, 0)
+    return plugins_of(found.pipeline, project_root(console, arguments))
 
 
 def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:
@@ -138,12 +172,6 @@ def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:
     if not stages:
         raise UsageError(Diagnostic("E641", "name a stage", hint="`orch23 status` lists the stages"))
     return project, stages[0]
-
-
-def project_root(here: Path, *, named: bool = False) -> Path:
-    """Return the root of the project around a folder; `named` says that the command line names a pipeline."""
-    start = here.resolve()
-    return find_root(start) if named else root_without_pipeline(start)
 
 
 def chosen_run(known: list[str], run: str | None) -> str:

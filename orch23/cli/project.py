@@ -1,95 +1,163 @@
-"""Find the project a command is about: its root, its pipeline file."""
+"""Find the project that a command line is about: its root and its pipeline. Nothing else looks for a root."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from orch23.cli.found_project import MARKER, FoundProject, NotOwn
 from orch23.cli.options import plain_names
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import NotFoundError
 from orch23.model.pipeline import DEFAULT_FILE
+from orch23.snapshot.registry import FOLDER as STORE
+from orch23.snapshot.registry import is_registered
 
 SUFFIXES = (".yaml", ".yml")
+_MOST_BYTES = 1_048_576
+"""Of a pyproject.toml: a larger one marks no root."""
 
 
-def find_root(start: Path) -> Path:
-    """Return the nearest folder at or above `start` that says it is an orch23 project, else a git one, else `start`."""
-    return _declared_root(start) or start
+def find_project(here: Path, arguments: tuple[str, ...] = ()) -> FoundProject:
+    """Return the project of `[PIPELINE] [STAGE...]`; the pipeline may stand anywhere among the stages.
 
+    The root is the nearest directory, from `here` upwards, with an orch23.toml or `[tool.orch23]`; else the nearest
+    with a `.git`; else the nearest with the pipeline, which is the one that is named or `pipeline.yaml`; else, if there
+    is no pipeline, the nearest with a store of this user. Without all of these it is `here`.
 
-def root_without_pipeline(start: Path) -> Path:
-    """Return the root of the project around a folder, for a command line that names no pipeline.
-
-    Without a declared root it is the folder itself if it has a store, else the nearest with a pipeline of this user.
+    A parent directory counts only if it and the file belong to this user: pipelines run commands, and other users can
+    put files into directories such as /tmp. `here` itself counts in any case, since the user chose it. `name[*]`, which
+    is how `needs` may name all items of a foreach, is returned as `name`.
     """
-    root = _declared_root(start)
-    if root is not None or (start / ".orch23").exists():
-        return root or start
-    return next((path.parent for path in _default_pipelines(start, root) if _is_own(path)), start)
+    start = here.resolve()
+    named, stages = _split(arguments)
+    passed_over: list[NotOwn] = []
+    mark = _nearest(start, _marker, passed_over) or _nearest(start, _repository, passed_over)
+    root, pipeline, refused = None if mark is None else mark.parent, None, None
+    if named is not None:
+        pipeline, folder = here / named, start
+        if root is None:
+            folder, refused = _folder_of_named(start, pipeline)
+    elif _is_file(here / DEFAULT_FILE):
+        pipeline, folder = here / DEFAULT_FILE, start
+    else:
+        others: list[NotOwn] = []
+        pipeline = _nearest(start, _default_pipeline, others, root)
+        folder = _with_store(start) if pipeline is None else pipeline.parent
+        passed_over += others
+        refused = others[0] if pipeline is None and others else None
+    return FoundProject(
+        start=start,
+        root=folder if root is None else root,
+        pipeline=None if refused is not None else pipeline,
+        is_named=named is not None,
+        stages=plain_names(stages),
+        passed_over=tuple(passed_over),
+        refused=refused,
+    )
 
 
-def names_pipeline(arguments: tuple[str, ...]) -> bool:
-    """Return whether one of `[PIPELINE] [STAGE...]` is a pipeline file."""
-    return any(map(_is_file, arguments))
+def required_pipeline(found: FoundProject) -> Path:
+    """Return the pipeline of a project.
 
+    Raises:
+        NotFoundError: there is none, or it is another user's.
 
-def _is_file(argument: str) -> bool:
-    return argument.endswith(SUFFIXES) and "@" not in argument
-
-
-def _declared_root(start: Path) -> Path | None:
-    folders = (start, *start.parents)
-    marked = next((folder for folder in folders if is_marked(folder)), None)
-    return marked or next((folder for folder in folders if (folder / ".git").exists()), None)
+    """
+    if found.pipeline is not None:
+        return found.pipeline
+    if found.refused is not None:
+        raise NotFoundError(Diagnostic("E661", found.refused.reason, hint=found.refused.way_out))
+    message = f"there is no {DEFAULT_FILE} here, or in a parent directory"
+    hint = f"name a pipeline: `orch23 build {_a_pipeline(found.start)}`"
+    raise NotFoundError(Diagnostic("E661", message, hint=hint), *found.warnings)
 
 
 def is_marked(folder: Path) -> bool:
-    """Say whether a folder says of itself that it is the root of an orch23 project."""
-    return (folder / "orch23.toml").is_file() or _has_table(folder / "pyproject.toml")
+    """Return whether a directory says of itself that it is the root of an orch23 project."""
+    return _marker(folder) is not None
 
 
-def split_arguments(arguments: tuple[str, ...], here: Path) -> tuple[Path, tuple[str, ...]]:
-    """Return the pipeline file and the stages of `[PIPELINE] [STAGE...]`; the file may stand anywhere among them.
-
-    `name[*]`, which is how `needs` may name all items of a foreach, is returned as `name`.
-
-    Raises:
-        NotFoundError: no pipeline was named, and there is no `pipeline.yaml` of this user here or above.
-
-    """
+def _split(arguments: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+    """Return the pipeline that is named, if one is, and all other names."""
     for position, argument in enumerate(arguments):
-        if _is_file(argument):
-            return here / argument, plain_names((*arguments[:position], *arguments[position + 1 :]))
-    default = here / DEFAULT_FILE
-    if default.is_file():
-        return default, plain_names(arguments)
-    start = here.resolve()
-    above = next(_default_pipelines(start, _declared_root(start)), None)
-    if above is not None and _is_own(above):
-        return above, plain_names(arguments)
-    if above is not None:
-        hint = f"name it, if you trust it: `orch23 build {os.path.relpath(above, here)}`"
-        message = f"there is no {DEFAULT_FILE} here, and {above} belongs to another user"
-        raise NotFoundError(Diagnostic("E661", message, hint=hint))
-    hint = f"name a pipeline: `orch23 build {_a_pipeline(here)}`"
-    raise NotFoundError(Diagnostic("E661", f"there is no {DEFAULT_FILE} here, or in a folder above", hint=hint))
+        if argument.endswith(SUFFIXES) and "@" not in argument:
+            return argument, (*arguments[:position], *arguments[position + 1 :])
+    return None, arguments
 
 
-def _default_pipelines(start: Path, root: Path | None) -> Iterator[Path]:
-    """Give the pipelines that need not be named, the nearest first, up to the declared root if there is one."""
+# ---- what a directory has -----------------------------------------------------------------------
+
+
+def _nearest(
+    start: Path, find: Callable[[Path], Path | None], passed_over: list[NotOwn], last: Path | None = None
+) -> Path | None:
+    """Return what `find` gives of the nearest directory, up to `last`; note what other users have in parents."""
     for folder in (start, *start.parents):
-        if (folder / DEFAULT_FILE).is_file():
-            yield folder / DEFAULT_FILE
-        if folder == root:
-            return
+        found = find(folder)
+        if found is not None:
+            with suppress(OSError):  # it was removed
+                other = None if folder == start else _not_own(found)
+                if other is None:
+                    return found
+                passed_over.append(other)
+        if folder == last:
+            break
+    return None
 
 
-def _is_own(path: Path) -> bool:
-    """Say whether a file and its folder belong to this user: a pipeline runs commands, and /tmp is everybody's."""
+def _marker(folder: Path) -> Path | None:
+    own, shared = folder / MARKER, folder / "pyproject.toml"
+    if _is_file(own):
+        return own
+    return shared if _has_table(shared) else None
+
+
+def _repository(folder: Path) -> Path | None:
     try:
-        return all(one.stat().st_uid == os.geteuid() for one in (path, path.parent))
+        return folder / ".git" if (folder / ".git").exists() else None
     except OSError:
-        return False
+        return None
+
+
+def _default_pipeline(folder: Path) -> Path | None:
+    return folder / DEFAULT_FILE if _is_file(folder / DEFAULT_FILE) else None
+
+
+def _folder_of_named(start: Path, pipeline: Path) -> tuple[Path, NotOwn | None]:
+    """Return the parent of `start` that a named pipeline is in, else `start`, and whether it is another user's."""
+    try:
+        whole = pipeline.resolve()
+    except (OSError, RuntimeError, ValueError):  # it is reported when it is read
+        return start, None
+    if whole.parent not in start.parents:
+        return start, None
+    owner = whole.parent.stat().st_uid
+    return (whole.parent, None) if owner == os.geteuid() else (start, NotOwn(whole, owner, is_file=False))
+
+
+def _with_store(start: Path) -> Path:
+    """Return the nearest directory with a store of this user, else `start`."""
+    for folder in (start, *start.parents):
+        store = folder / STORE
+        if is_registered(str(store)) and (folder == start or _not_own(store) is None):
+            return folder
+        if folder == start and store.is_dir():  # its owner is to be reported
+            break
+    return start
+
+
+def _not_own(path: Path) -> NotOwn | None:
+    """Return why a file of a parent directory is not used; None if the user owns it and its directory.
+
+    A link and what it leads to have to be the user's, both.
+    """
+    user = os.geteuid()
+    folder = path.parent.stat().st_uid
+    other = next((owner for owner in (path.lstat().st_uid, path.stat().st_uid) if owner != user), None)
+    if other is not None:
+        return NotOwn(path, other, is_file=True)
+    return None if folder == user else NotOwn(path, folder, is_file=False)
 
 
 def _a_pipeline(here: Path) -> str:
@@ -98,12 +166,22 @@ def _a_pipeline(here: Path) -> str:
     return f"pipelines/{found[0] if found else 'quickstart.yaml'}"
 
 
-def _has_table(path: Path) -> bool:
+def _is_file(path: Path) -> bool:
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _has_table(path: Path) -> bool:
+    if not _is_file(path):  # a pipe would be waited for
+        return False
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    if "orch23" not in text:
+    if "orch23" not in text or len(text) > _MOST_BYTES:
         return False
     from orch23.model import toml_text  # noqa: PLC0415 - only where a project has such a file
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from orch23.engine.memory import lock_path
 from orch23.execute.kinship import end_leftovers
 from orch23.execute.removal import remove_tree
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
-from orch23.model.errors import CorruptStateError, MissingBytesError, SafetyError
+from orch23.model.errors import CorruptStateError, MissingBytesError, NotFoundError, SafetyError
 from orch23.model.own_files import LOGS
 from orch23.model.record import LockFile, Record, retained_key
 from orch23.store.journal import journals, read_journal
@@ -56,9 +58,18 @@ def forget(root: Path) -> list[str]:
 
 
 def locks_of(root: Path, pipeline: Path | None) -> tuple[Path, ...]:
-    """Return the lock file of a pipeline, or all those of a project."""
+    """Return the lock file of a pipeline, or all those of a project.
+
+    Raises:
+        NotFoundError: the pipeline is outside of the project.
+
+    """
     if pipeline is not None:
-        lock = pipeline.with_suffix(".lock")
+        whole = pipeline.resolve()
+        if not whole.is_relative_to(root):
+            hint = "choose the project with -C"
+            raise NotFoundError(Diagnostic("E862", f"`{pipeline}` is outside of the project `{root}`", hint=hint))
+        lock = lock_path(root, whole.relative_to(root).as_posix())
         return (lock,) if lock.is_file() else ()
     return tuple(sorted(files_of(root)[0]))
 

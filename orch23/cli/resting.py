@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 
 from msgspec import UNSET, Struct
@@ -35,12 +36,13 @@ from orch23.model.event import (
     run_finished,
     run_started,
 )
+from orch23.model.pipeline import DEFAULT_FILE
 from orch23.model.plugins import modules_of
 from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
 from orch23.report.plan_view import models_of, plan_view
-from orch23.snapshot.looks import EMPTY, THERE, Looks, signature
+from orch23.snapshot.looks import EMPTY, OWNER, THERE, Looks, signature
 from orch23.snapshot.reply import drop, environment, program, question
 from orch23.store.journal import timestamp, unsealed_line
 from orch23.store.opening import FOLDER, STORE_VERSION
@@ -103,7 +105,7 @@ class Rest(Struct, kw_only=True):
         read_once = self._read_once(build)
         if any(not _is_still(workspace, file, sha256) for file, sha256 in read_once.items()):
             return
-        if not self._look_back(looks, here) or not workspace.look_back(looks):
+        if not self._look_back(looks) or not workspace.look_back(looks):
             return
         looks.environ = environment(os.environ)
         if part is not None:
@@ -207,9 +209,9 @@ class Rest(Struct, kw_only=True):
         return part.began.spec_hash
 
     def _warnings(self) -> str:
-        return render(self.project.loaded.warnings, self.project.loaded.sources)
+        return "".join(self.console.notes) + render(self.project.loaded.warnings, self.project.loaded.sources)
 
-    def _look_back(self, looks: Looks, here: Path) -> bool:
+    def _look_back(self, looks: Looks) -> bool:
         """Add what was looked at outside of the workspace; False if some of it is too young to be believed."""
         settings, store = self.project.settings, self.project.store
         files = [store.folder / "promote.json"]
@@ -223,9 +225,7 @@ class Rest(Struct, kw_only=True):
         blobs = store.disk.contents
         files += [*sorted(map(blobs.path_of, blobs.read_digests)), Path(sys.executable), *libraries]
         files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
-        for folder in (here, *here.parents):
-            files += [folder / "orch23.toml", folder / "pyproject.toml"]
-            looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), THERE)
+        files += self._decided_on_the_project(looks)
         records = str(store.disk.records.folder)
         looks.outside[records] = signature(records, THERE)  # without them the lock file is not believed
         looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
@@ -235,6 +235,19 @@ class Rest(Struct, kw_only=True):
         if not all(looks.take(str(path)) and looks.outside[str(path)] == was for path, was in facts.items()):
             return False
         return all(looks.take_as_it_is(name) for name, edited in modules.items() if edited)
+
+    def _decided_on_the_project(self, looks: Looks) -> list[Path]:
+        """Return the files that decided, by being there or not, which project this is; add who owns the folders."""
+        project, files = self.console.found[0], []
+        for folder in (project.start, *project.start.parents):
+            files += [folder / "orch23.toml", folder / "pyproject.toml"]
+            looks.outside[str(folder / ".git")] = signature(str(folder / ".git"), OWNER)
+            if folder != project.start:
+                looks.outside[str(folder)] = signature(str(folder), OWNER)
+        if not project.is_named and project.pipeline is not None:
+            above, its = (project.start, *project.start.parents), project.pipeline.parent.resolve()
+            files += [folder / DEFAULT_FILE for folder in takewhile(lambda folder: folder != its, above)]
+        return files
 
     def _plans(self, build: Build, decisions: Mapping[str, Decision]) -> dict[str, str]:
         """Return what `plan` says of a project at rest, without colours and with them."""

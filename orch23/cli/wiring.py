@@ -467,7 +467,8 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
         plan = session.world.plan
         wanted = request.selection.nodes(plan)
         stages: dict[str, str] = {name: plan.nodes[name].kind for name in plan.order if name in wanted}
-        observer.notice(Event(Planned(stages=stages), f"stages to decide: {len(stages)}"))
+        needs = {name: plan.upstream[name] for name in stages if plan.upstream[name]}
+        observer.notice(Event(Planned(stages=stages, needs=needs), f"stages to decide: {len(stages)}"))
         warning = sandbox_warning(tier)
         if warning is not None and store.tier_shown() != tier:
             observer.notice(Event(Warned(of_steps=True), warning, level="warning"))

@@ -243,7 +243,7 @@ class Attempts(Struct, frozen=True, kw_only=True):
         data = AttemptFinished(
             attempt=attempt,
             passed=brief is None,
-            failure_kind=brief.kind if brief else "",
+            failure_kind=failure.kind if failure else "",
             command=brief.command if brief else "",
             exit_code=brief.exit_code if brief else 0,
             failing=tuple(brief.failing) if brief else (),

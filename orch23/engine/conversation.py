@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from orch23.decide.difference import difference
 from orch23.decide.secrets import Secrets
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, ExchangeOutcome, OnTruncated, Provider, Request, Response
+from orch23.model.llm import Exchange, ExchangeOutcome, Mode, OnTruncated, Provider, Request, Response
 from orch23.providers.adapter import Asking, Setting
 from orch23.providers.calls import Calls
 from orch23.providers.codes import OFFLINE, UNRECORDED
 from orch23.providers.metered import Meter, Metered
 from orch23.providers.prepared import Prepared
-from orch23.providers.recorded import Mode, Once, Recorded
+from orch23.providers.recorded import Once, Recorded
 from orch23.providers.redacting import Redacting
 from orch23.providers.registry import is_remote, make, on_truncated, request_parameters
 from orch23.providers.transport import Transport

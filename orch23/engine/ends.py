@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -9,6 +10,7 @@ from orch23.engine.spending import NOTHING, Spent
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, MissingBytesError
 from orch23.model.event import RunStatus
+from orch23.model.pipeline import FailureKind
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
 
@@ -55,7 +57,7 @@ class StageEnd(Struct, frozen=True, kw_only=True):
     record: Record | None = None
     failure: str = ""
     problems: tuple[Diagnostic, ...] = ()
-    kind: str = ""
+    kind: FailureKind | Literal[""] = ""
     command: str = ""
     by: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 import os.path
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,11 +12,14 @@ from orch23.decide.excerpt import normalise, shorten
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, Json
 from orch23.model.llm import Brief
-from orch23.model.pipeline import BriefLimits, Stage
+from orch23.model.pipeline import BriefLimits, FailureKind, Stage
 from orch23.steps.registry import is_llm
 
 if TYPE_CHECKING:
     from orch23.decide.verdict import Verdict
+
+
+_KINDS: Final[Mapping[str, FailureKind]] = {one: one for one in get_args(FailureKind)}
 
 
 class Left(Struct, frozen=True):
@@ -43,9 +46,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
     @property
-    def kind(self) -> str:
-        """Give the failure's kind, of the set that `retry.when` uses."""
-        return self.brief.kind
+    def kind(self) -> FailureKind:
+        """Give the failure's kind, of the set that `retry.when` uses; `exception` where a plugin gives another."""
+        return _KINDS.get(self.brief.kind, "exception")
 
     @property
     def summary(self) -> str:

@@ -1,49 +1,51 @@
-"""Tell what steps print and models write, line by line while it comes, to whoever wants to know."""
+"""Report what steps print and models write as events, line by line while it comes, if that was requested."""
 
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from orch23.model.event import Event, EventData, LlmText, StepOutput
-from orch23.model.lines import Lines
+from orch23.model.lines import Hear, Lines, shown
 
 MOST_LINES = 1_000
-"""Of one step, or one answer: more are not told."""
+"""Of one step, or one answer: more are not reported."""
 
 
 class Live(Struct, frozen=True):
-    """The lines of one stage. With `wanted` False nothing is told, and nothing is asked for."""
+    """The lines of one stage. With `wanted` False nothing is reported. `redact` takes secrets out of a text."""
 
     notice: Callable[[Event], None]
     stage: str
+    redact: Callable[[str], str]
     wanted: bool = False
 
-    def of_step(self, step: str) -> Callable[[str], None] | None:
-        """Return who hears of each line that a step prints; None where nobody wants to."""
+    def of_step(self, step: str) -> Hear | None:
+        """Return what takes each line that a step prints; None if nothing is reported."""
         if not self.wanted:
             return None
-        return self._told(StepOutput(step=step, cut=True), lambda line: StepOutput(step=step, line=line))
+        return self._reported(lambda line, cut: StepOutput(step=step, line=line, cut=cut))
 
     def of_answer(self, attempt: int) -> Lines:
-        """Return who takes the pieces of an answer."""
+        """Return what takes the pieces of an answer."""
         if not self.wanted:
-            return Lines(_nobody)
-        return Lines(self._told(LlmText(attempt=attempt, cut=True), lambda line: LlmText(attempt=attempt, line=line)))
+            return Lines(_ignore)
+        return Lines(self._reported(lambda line, cut: LlmText(attempt=attempt, line=line, cut=cut)))
 
-    def _told(self, last: EventData, event: Callable[[str], EventData]) -> Callable[[str], None]:
+    def _reported(self, event: Callable[[str, bool], EventData]) -> Hear:
         told = 0
 
-        def hear(line: str) -> None:
+        def hear(line: str, *, cut: bool = False) -> None:
             nonlocal told
             told += 1
             if told <= MOST_LINES:
-                self.notice(Event(event(line), line, self.stage, "debug"))
+                text, is_cut = shown(line, self.redact, cut=cut)
+                self.notice(Event(event(text, is_cut), f"{text}..." if is_cut else text, self.stage, "debug"))
             elif told == MOST_LINES + 1:
-                text = f"more than {MOST_LINES:,} lines: the rest is not told"
-                self.notice(Event(last, text, self.stage, "debug"))
+                text = f"more than {MOST_LINES:,} lines: the rest is not shown"
+                self.notice(Event(event("", True), text, self.stage, "debug"))  # noqa: FBT003 - a fact of the event
 
         return hear
 
 
-def _nobody(_line: str) -> None:
+def _ignore(line: str, *, cut: bool = False) -> None:
     pass

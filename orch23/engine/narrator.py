@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from orch23.engine.ends import StageEnd
 from orch23.engine.failure import coded
-from orch23.model.decision import Decision, Maybe, Restore, Run, VerifyOnly
+from orch23.model.decision import Decision, Edited, Fresh, Restore, Run, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.event import (
     ORCH23,
@@ -53,8 +53,16 @@ class Narrator(Struct):
             self.warn(coded(warning), name, Warned(code=warning.code))
 
     def decided(self, name: str, decision: Decision, key: str) -> None:
-        """Tell what is to be done with a stage, and why."""
-        reasons = decision.reasons if isinstance(decision, Run | Restore | VerifyOnly | Maybe) else ()
+        """Tell what is to be done with a stage, and why.
+
+        Raises:
+            TypeError: a build does not decide so, only a dry-run.
+
+        """
+        if not isinstance(decision, Fresh | Run | Restore | VerifyOnly | Edited):
+            message = f"BUG: {type(decision).__name__} in a build"
+            raise TypeError(message)
+        reasons = decision.reasons if isinstance(decision, Run | Restore | VerifyOnly) else ()
         because = tuple(Because(reason.code, reason.subject) for reason in reasons)
         self.tell(StageDecided(decision=decision.label, key=key, reasons=because), decision.label, name)
 
@@ -79,8 +87,11 @@ class Narrator(Struct):
 
     def promoted(self, name: str, text: str, promoted: Promoted) -> None:
         """Tell which files of the workspace changed."""
-        kind = StageRestored if text == "restored" else FilesPromoted
-        self.tell(kind(files=promoted.written, removed=promoted.removed), text, name)
+        self.tell(FilesPromoted(files=promoted.written, removed=promoted.removed), text, name)
+
+    def restored(self, name: str, promoted: Promoted) -> None:
+        """Tell which files of an earlier result were put back."""
+        self.tell(StageRestored(files=promoted.written, removed=promoted.removed), "restored", name)
 
     def ended(self, name: str, end: StageEnd, former: Record | None) -> None:
         """Tell how a stage ended. `former` is its result before this run, if any."""

@@ -29,7 +29,7 @@ class Reporter(Struct, frozen=True, kw_only=True):
 
     def of_stage(self, name: str) -> "StageReporter":
         """Return where one stage reports."""
-        return StageReporter(name, self, Live(self.observer.notice, name, self.live))
+        return StageReporter(name, self, Live(self.observer.notice, name, self.redact, self.live))
 
 
 class StageReporter(Struct, frozen=True):

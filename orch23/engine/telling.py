@@ -9,7 +9,7 @@ from orch23.engine.reporting import StageReporter
 from orch23.engine.spending import Spent
 from orch23.model.event import LlmRequest, LlmResponse
 from orch23.model.lines import Lines
-from orch23.model.llm import Request, Response
+from orch23.model.llm import Mode, Request, Response
 from orch23.resolve.prompts import Round, Sources
 
 
@@ -22,7 +22,7 @@ class Telling(Struct, kw_only=True):
     report: StageReporter
     files: tuple[str, ...]
     this: Round
-    mode: str
+    mode: Mode
     sources: Sources
     is_recorded: Callable[[Request], bool]
     lines: Lines

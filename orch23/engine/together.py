@@ -104,8 +104,11 @@ class Together(Struct):
         ends = {}
         for name, one in members.items():
             own = _part(promoted, change.targets.get(name, {}))
+            if one.how == "restored":
+                self.narrator.restored(name, own)
+            elif one.how == "promoted":
+                self.narrator.promoted(name, "promoted", own)
             if one.how != "fresh":
-                self.narrator.promoted(name, one.how, own)
                 self.narrator.caution(name, unnamed_tools(self.committer.session.world.plan, name, own.written))
             ends[name] = _edited(one.end, own.foreign) if own.foreign else one.end
         return ends

@@ -41,7 +41,7 @@ from orch23.model.action import (
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConfigurationError, MissingBytesError
-from orch23.model.lines import Lines
+from orch23.model.lines import Hear, Lines
 from orch23.model.ports import FileContentStore
 from orch23.resolve.commands import SHELL
 from orch23.store.sources import NewFile
@@ -102,7 +102,7 @@ class LocalExecutor:
         """Name the tier of the sandbox that processes run in."""
         return self._launcher.tier
 
-    def run(self, action: Action, hear: Callable[[str], None] | None = None) -> ActionOutcome:
+    def run(self, action: Action, hear: Hear | None = None) -> ActionOutcome:
         """Run an action as soon as there is a place for it; what it comes to is an outcome, whatever it is."""
         if self._stop.is_set():
             return Cancelled()
@@ -126,7 +126,7 @@ class LocalExecutor:
         finally:
             self._rooms.close()
 
-    def _run(self, action: Action, hear: Callable[[str], None] | None) -> ActionOutcome:
+    def _run(self, action: Action, hear: Hear | None) -> ActionOutcome:
         if self._stop.is_set():
             return Cancelled()
         if (refusal := _refusal(action)) is not None:
@@ -159,9 +159,7 @@ class LocalExecutor:
         ended = isinstance(outcome, Completed) and not outcome.result.violations
         return ended and self._workers == 1 and not action.sandbox
 
-    def _run_in(
-        self, room: Room, action: Action, interpreter: Path, hear: Callable[[str], None] | None
-    ) -> ActionOutcome:
+    def _run_in(self, room: Room, action: Action, interpreter: Path, hear: Hear | None) -> ActionOutcome:
         try:
             if lost := self._lay_tools(room, action):
                 return InputsChanged(lost)
@@ -324,14 +322,18 @@ class LocalExecutor:
 
 
 @contextlib.contextmanager
-def _lines(room: Room, hear: Callable[[str], None] | None) -> Iterator[Callable[[bytes], None] | None]:
+def _lines(room: Room, hear: Hear | None) -> Iterator[Callable[[bytes], None] | None]:
     """Give who takes what a process prints and tells the lines, with one name for every room."""
     if hear is None:
         yield None
         return
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     path = str(room.root)
-    lines = Lines(lambda line: hear(line.replace(path, ROOM_NAME)))
+
+    def named(line: str, *, cut: bool = False) -> None:
+        hear(line.replace(path, ROOM_NAME), cut=cut)
+
+    lines = Lines(named)
     yield lambda data: lines.take(decoder.decode(data))
     lines.end()
 

@@ -1,6 +1,6 @@
 """What is to be done with a stage, and why. Maybe and Expand exist only in a dry-run."""
 
-from typing import TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ class Fresh(Struct, frozen=True):
     """The disk equals this record of today's key: nothing to do."""
 
     record: Record
-    label = "fresh"
+    label: ClassVar[Literal["fresh"]] = "fresh"
 
 
 class Restore(Struct, frozen=True):
@@ -20,7 +20,7 @@ class Restore(Struct, frozen=True):
 
     record: Record
     reasons: tuple[Reason, ...]
-    label = "restore"
+    label: ClassVar[Literal["restore"]] = "restore"
 
 
 class VerifyOnly(Struct, frozen=True):
@@ -34,7 +34,7 @@ class VerifyOnly(Struct, frozen=True):
     reasons: tuple[Reason, ...]
     adopted: tuple[str, ...] = ()
     claim: bool = False
-    label = "verify"
+    label: ClassVar[Literal["verify"]] = "verify"
 
     @property
     def is_final(self) -> bool:
@@ -46,7 +46,7 @@ class Run(Struct, frozen=True):
     """The stage has to run."""
 
     reasons: tuple[Reason, ...]
-    label = "run"
+    label: ClassVar[Literal["run"]] = "run"
 
 
 class Maybe(Struct, frozen=True):
@@ -54,7 +54,7 @@ class Maybe(Struct, frozen=True):
 
     waiting_on: tuple[str, ...]
     reasons: tuple[Reason, ...] = ()
-    label = "maybe"
+    label: ClassVar[Literal["maybe"]] = "maybe"
 
 
 class Expand(Struct, frozen=True):
@@ -62,14 +62,14 @@ class Expand(Struct, frozen=True):
 
     waiting_on: tuple[str, ...]
     last_count: int
-    label = "expand"
+    label: ClassVar[Literal["expand"]] = "expand"
 
 
 class Blocked(Struct, frozen=True):
     """It cannot run, since these stages failed or wait for a person."""
 
     by: tuple[str, ...]
-    label = "blocked"
+    label: ClassVar[Literal["blocked"]] = "blocked"
 
 
 class Edited(Struct, frozen=True):
@@ -83,7 +83,7 @@ class Edited(Struct, frozen=True):
     record: Record | None = None
     existed: tuple[str, ...] = ()
     accepted: tuple[str, ...] = ()
-    label = "edited"
+    label: ClassVar[Literal["edited"]] = "edited"
 
     @property
     def clauses(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Skipped(Struct, frozen=True):
     """Its `if`, given as it is written, switches it off."""
 
     condition: str
-    label = "skipped"
+    label: ClassVar[Literal["skipped"]] = "skipped"
 
 
 Decision: TypeAlias = Fresh | Restore | VerifyOnly | Run | Maybe | Expand | Blocked | Edited | Skipped

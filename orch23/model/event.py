@@ -9,6 +9,8 @@ from typing import ClassVar, Final, Literal, Protocol, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from orch23.model.llm import Mode, StopReason
+from orch23.model.pipeline import FailureKind
 from orch23.model.stage_status import StageStatus
 from orch23.model.typed import Count, Object, decode, encode
 
@@ -18,6 +20,9 @@ ORCH23 = "orch23"
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 RunStatus: TypeAlias = Literal["ok", "failed", "interrupted", "limit", "decision"]
+Decided: TypeAlias = Literal["fresh", "run", "restore", "verify", "edited"]
+Failed: TypeAlias = Literal[FailureKind, ""]
+"""The kind of a failure; empty where nothing failed."""
 Amount: TypeAlias = str | None
 """US dollars, as a decimal; None where a price is not known."""
 
@@ -102,10 +107,16 @@ class RunStarted(EventData, frozen=True, kw_only=True):
 
 
 class Planned(EventData, frozen=True, kw_only=True):
-    """The stages that the build will decide, in order, each with its kind; a foreach is one until it has items."""
+    """The stages that the build will decide, in order, each with its kind; a foreach is one until it has items.
+
+    `needs` gives the stages that each comes directly after: those of which it reads a file, or that its `needs` names.
+    They may be stages that this build does not decide. What comes after none is not in it. The items of a foreach
+    (`stages_added`) come after the same stages as the foreach.
+    """
 
     kind: ClassVar[str] = "plan"
     stages: dict[str, str] = field(default_factory=dict)
+    needs: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class RunFinished(EventData, frozen=True, kw_only=True):
@@ -157,10 +168,10 @@ class StagesAdded(EventData, frozen=True, kw_only=True):
 
 
 class StageDecided(EventData, frozen=True, kw_only=True):
-    """It is decided what to do with a stage: `fresh`, `run`, `restore`, `verify` or `edited`, and why."""
+    """It is decided what to do with a stage, and why."""
 
     kind: ClassVar[str] = "stage_decided"
-    decision: str = "waiting"
+    decision: Decided
     key: str = ""
     reasons: tuple[Because, ...] = ()
 
@@ -228,7 +239,7 @@ class StageFinished(EventData, frozen=True, kw_only=True):
     unchanged: bool = False
     failure: str = ""
     problems: tuple[Problem, ...] = ()
-    failure_kind: str = field(default="", name="kind")
+    failure_kind: Failed = field(default="", name="kind")
     command: str = ""
     by: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -271,7 +282,7 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
     kind: ClassVar[str] = "attempt_finished"
     attempt: Count = 1
     passed: bool = False
-    failure_kind: str = field(default="", name="kind")
+    failure_kind: Failed = field(default="", name="kind")
     command: str = ""
     exit_code: int | None = None
     failing: tuple[str, ...] = ()
@@ -279,7 +290,11 @@ class AttemptFinished(EventData, frozen=True, kw_only=True):
 
 
 class StepOutput(EventData, frozen=True, kw_only=True):
-    """A step prints a line. Only with `--live`; of each step 1,000 lines of 2,000 characters, then one with `cut`."""
+    """A step prints a line. Only with `--live`.
+
+    With `cut`, `line` is the first 2,000 characters of a longer one. After 1,000 lines of a step, one that is empty and
+    has `cut` says that there are more.
+    """
 
     kind: ClassVar[str] = "step_output"
     step: str = ""
@@ -291,9 +306,9 @@ class StepOutput(EventData, frozen=True, kw_only=True):
 
 
 class LlmRequest(EventData, frozen=True, kw_only=True):
-    """A model is asked. `files` and the three numbers of bytes are all that is sent, `recorded` if an answer is known.
+    """A model is asked. `files` and the three numbers of bytes are all that is sent.
 
-    `mode` is `cached`, `record` or `replay`.
+    `recorded`: there is a recorded answer.
     """
 
     kind: ClassVar[str] = "llm_request"
@@ -303,7 +318,7 @@ class LlmRequest(EventData, frozen=True, kw_only=True):
     endpoint: str = ""
     attempt: Count = 1
     recorded: bool = False
-    mode: str = ""
+    mode: Mode = "cached"
     files: tuple[SentFile, ...] = ()
     bytes: Count = 0
     previous_bytes: Count = 0
@@ -363,7 +378,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     kind: ClassVar[str] = "llm_response"
     fingerprint: str = ""
     attempt: Count = 1
-    mode: str = ""
+    mode: Mode = "cached"
     replayed: bool | None = None
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -372,7 +387,7 @@ class LlmResponse(EventData, frozen=True, kw_only=True):
     prices: str = ""
     requests: int = 0
     model: str = ""
-    stop: str = ""
+    stop: StopReason = "end"
     provenance: str = ""
 
 

@@ -1,20 +1,28 @@
 """Cut a text that comes in pieces into lines."""
 
 from collections.abc import Callable
+from typing import Final, Protocol
 
-MOST_CHARACTERS = 2_000
-_CUT = "..."
+MOST_CHARACTERS: Final = 2_000
+"""Of a line that is shown."""
+_LOOKAHEAD: Final = 512
+_MOST_TAKEN: Final = MOST_CHARACTERS + _LOOKAHEAD
+"""Of a line that is handed on: of a secret at the place of the cut, all has to be there to be recognized."""
+_DOTS: Final = "..."
+
+
+class Hear(Protocol):
+    """Takes the lines that a process prints, each as soon as it is complete."""
+
+    def __call__(self, line: str, *, cut: bool = False) -> None:
+        """Take a line without its end; with `cut` it is the beginning of a longer one."""
 
 
 class Lines:
-    """Hands on each line of a text, without its end, as soon as it is whole.
+    """Hands on each line of a text, without its end, as soon as it is complete; of a long line the beginning."""
 
-    Of a longer line the first 2,000 characters are handed on up to the last blank, and three dots: by these a redactor
-    knows that the beginning of a secret may stand before them.
-    """
-
-    def __init__(self, hear: Callable[[str], None]) -> None:
-        """Take who hears of the lines."""
+    def __init__(self, hear: Hear) -> None:
+        """Take who gets the lines."""
         self._hear = hear
         self._rest = ""
         self._is_cut = False
@@ -25,7 +33,7 @@ class Lines:
         for line in whole:
             self._line(line)
         self._rest = rest
-        if len(rest) > MOST_CHARACTERS:
+        if len(rest) > _MOST_TAKEN:
             self._line(rest)
             self._rest, self._is_cut = "", True
 
@@ -40,6 +48,18 @@ class Lines:
             self._is_cut = False
             return
         line = line.removesuffix("\r")
-        if len(line) > MOST_CHARACTERS:
-            line = f"{line[:MOST_CHARACTERS].rpartition(' ')[0]}{_CUT}"
-        self._hear(line)
+        if len(line) > _MOST_TAKEN:
+            self._hear(line[:_MOST_TAKEN], cut=True)
+        else:
+            self._hear(line)
+
+
+def shown(line: str, redact: Callable[[str], str], *, cut: bool) -> tuple[str, bool]:
+    """Return the characters of a line that are shown, and whether there are more; `cut` says that the line itself is.
+
+    Secrets are taken out before it is cut, since half of one is not recognized.
+    """
+    if not cut and len(line) <= MOST_CHARACTERS:
+        return line, False
+    clean = redact(f"{line}{_DOTS}").removesuffix(_DOTS) if cut else redact(line)
+    return clean[:MOST_CHARACTERS], cut or len(clean) > MOST_CHARACTERS

@@ -8,6 +8,9 @@ from msgspec import Struct, field
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json, digest_json
 
+Mode: TypeAlias = Literal["cached", "record", "replay"]
+"""Which recorded answers are used: all, those of this run alone, or nothing else."""
+
 StopReason: TypeAlias = Literal["end", "max_tokens", "stop_sequence", "refusal", "unknown"]
 
 ExchangeOutcome: TypeAlias = Literal[

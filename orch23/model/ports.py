@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from orch23.model.action import Action, ActionOutcome
 from orch23.model.digest import Digest, FileEntry
+from orch23.model.lines import Hear
 from orch23.model.record import Record
 
 
@@ -153,10 +154,11 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 class Executor(Protocol):
     """Runs actions, on this machine or elsewhere. The inputs and the results are in a content store, by digest."""
 
-    def run(self, action: Action, hear: Callable[[str], None] | None = None) -> ActionOutcome:
+    def run(self, action: Action, hear: Hear | None = None) -> ActionOutcome:
         """Run an action to its end, in the calling thread, and return its outcome. Never raises.
 
-        `hear` gets each line that the process prints, while it runs. An executor that cannot tell may leave that out.
+        `hear` gets each line that the process prints, while it runs; a long one is cut when it is shown. An executor
+        that cannot tell may leave that out.
         """
 
     def cancel(self) -> None:

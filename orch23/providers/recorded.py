@@ -3,15 +3,13 @@
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.model.digest import Json
-from orch23.model.llm import Exchange, ExchangeOutcome, Provider, Request, Response
-
-Mode: TypeAlias = Literal["cached", "record", "replay"]
+from orch23.model.llm import Exchange, ExchangeOutcome, Mode, Provider, Request, Response
 
 
 class Transcripts(Protocol):

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, Literal, TypeVar, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
@@ -33,14 +34,12 @@ class Redacted(Struct, frozen=True):
         return replace(event, message=self.redact(event.message), role=self.redact(event.role), data=data)
 
     def _struct(self, value: _Struct) -> _Struct:
-        """Return facts with their texts redacted. What is one of a few words, such as a status, is no secret."""
-        return replace(value, **{name: self._cleaned(getattr(value, name)) for name in value.__struct_fields__})
+        """Return facts with their texts redacted. One of a fixed set of words, such as a status, is not a secret."""
+        return replace(value, **{name: self._cleaned(getattr(value, name)) for name in _redactable(type(value))})
 
     def _cleaned(self, value: Any) -> Any:
         if isinstance(value, Struct):
             return self._struct(value)
-        if isinstance(value, Enum):
-            return value
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, Mapping):
@@ -48,6 +47,18 @@ class Redacted(Struct, frozen=True):
         if isinstance(value, Sequence):
             return tuple(self._cleaned(one) for one in value)
         return value
+
+
+@cache
+def _redactable(form: type[Struct]) -> tuple[str, ...]:
+    """Return the fields of facts that may hold any text."""
+    hints = get_type_hints(form)
+    return tuple(name for name in form.__struct_fields__ if not _is_fixed(hints[name]))
+
+
+def _is_fixed(hint: Any) -> bool:
+    """Return whether a type is a set of words: an enum or a Literal."""
+    return get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, Enum))
 
 
 def _add_texts(texts: list[str], value: Any) -> None:

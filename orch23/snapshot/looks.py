@@ -20,6 +20,8 @@ EMPTY = "0"
 NOTHING = "/"
 LEADS = ">"
 """Begins what stands for a link: where it leads to follows."""
+OWNER = "owner "
+"""Begins what stands for a file or folder of which only the owner matters: the owner's id follows."""
 YOUNG = "?"
 """Stands for what is too young to be believed: the next look finds it changed."""
 _GONE = -1  # and not 0, which stands for what is too young
@@ -285,7 +287,7 @@ def signature(path: str, kind: str = "") -> str:
 
     Of a folder that has to be empty that it is, or is not there, or that something is. Of a path at which nothing may
     be (`NOTHING`), that nothing is there, or that something is: also a link that leads nowhere. Of a link (`LEADS`),
-    where it leads to.
+    where it leads to. With `OWNER`, who owns it.
 
     Equal stamps mean equal bytes, and of a folder equal names, unless the times are racy.
     """
@@ -305,6 +307,8 @@ def signature(path: str, kind: str = "") -> str:
         raise
     if kind == THERE:
         return THERE
+    if kind.startswith(OWNER):
+        return f"{OWNER}{found.st_uid}"
     size, mtime, ctime = found.st_size, found.st_mtime_ns, found.st_ctime_ns
     return f"{found.st_dev}:{found.st_ino}:{found.st_mode}:{size}:{mtime}:{ctime}"
 

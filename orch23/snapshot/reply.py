@@ -79,12 +79,13 @@ def reply(argv: list[str]) -> "int | Unrest | None":
         return None
     try:
         here = os.getcwd()
-        root = _root(here)
-        if root is None:
+        asked = question(here, argv)
+        root = None if asked is None else _root(here, place(asked))
+        if asked is None or root is None:
             return None
         os.chdir(root)
         try:
-            return _build(here, argv) if argv[0] == "build" else _plan(here, argv)
+            return _build(asked) if argv[0] == "build" else _plan(asked)
         finally:
             os.chdir(here)
     except (OSError, ValueError, LookupError):
@@ -185,24 +186,27 @@ def wants_color(environ: "Mapping[str, str]", *, terminal: bool) -> bool:
     return terminal and environ.get("TERM", "dumb") != "dumb"
 
 
-def _root(here: str) -> str | None:
-    """Return the nearest folder from here upwards that has snapshots; it is no root unless a snapshot says so.
+def _root(here: str, snapshot: str) -> str | None:
+    """Return the nearest folder from here upwards that has a snapshot; it is no root unless the snapshot says so.
 
-    None if these are not the user's own: anything can stand in a store that came with a clone.
+    Its store has to be the user's own, since anything can be in one that came with a clone; a parent directory too, as
+    `cli.project` has it: its owner can put any snapshot's files there.
     """
     folder = here
-    while not os.path.isdir(f"{folder}/{FOLDER}"):
+    while True:
+        if os.path.lexists(f"{folder}/{snapshot}") and _counts(folder, here):
+            return folder
         above = os.path.dirname(folder)
         if above == folder:
             return None
         folder = above
-    return folder if is_believed(f"{folder}/{STORE}") else None
 
 
-def _read(here: str, argv: list[str]) -> Looks | None:
-    asked = question(here, argv)
-    if asked is None:
-        return None
+def _counts(folder: str, here: str) -> bool:
+    return (folder == here or os.stat(folder).st_uid == os.geteuid()) and is_believed(f"{folder}/{STORE}")
+
+
+def _read(asked: str) -> Looks | None:
     try:
         with open(place(asked), "rb") as stream:
             looks = looks_from(stream.read())
@@ -215,8 +219,8 @@ def _read(here: str, argv: list[str]) -> Looks | None:
     return looks if looks.environ == environment(os.environ) else None
 
 
-def _plan(here: str, argv: list[str]) -> "int | Unrest | None":
-    looks = _read(here, argv)
+def _plan(asked: str) -> "int | Unrest | None":
+    looks = _read(asked)
     if looks is None or looks.facts["encoding"] != sys.stdout.encoding or not _is_told_plainly(looks):
         return None
     difference = looks.differ()
@@ -228,8 +232,8 @@ def _plan(here: str, argv: list[str]) -> "int | Unrest | None":
     return 0
 
 
-def _build(here: str, argv: list[str]) -> "int | Unrest | None":
-    looks = _read(here, argv)
+def _build(asked: str) -> "int | Unrest | None":
+    looks = _read(asked)
     if looks is None or looks.facts["encoding"] != sys.stderr.encoding or not _is_told_plainly(looks):
         return None
     lock = os.open(LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
+from orch23.model.stage_status import StageStatus
 from orch23.model.typed import Count, Object, decode
 from orch23.store.journal import journals
 from orch23.store.strict_json import parse
@@ -47,7 +48,7 @@ class _Answered(Struct):
 
 
 class _Ended(Struct):
-    status: str
+    status: StageStatus
     duration_s: float | None = None
     calls: int = 0
     recorded: int = 0
@@ -112,7 +113,7 @@ def _note(found: _Found, event: _Line) -> None:
         return
     ended = _decoded(event.data, _Ended)
     replayed = ended is not None and not ended.calls and ended.recorded > 0  # quick, since no model was called
-    if ended is not None and ended.status == "built" and not replayed and ended.duration_s is not None:
+    if ended is not None and ended.status is StageStatus.BUILT and not replayed and ended.duration_s is not None:
         found.durations_s.append(ended.duration_s)
 
 

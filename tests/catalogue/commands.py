@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from unittest.mock import patch
 
 from tests.catalogue.provoking import Triggers, shown
 from tests.project import Outcome, Project, scripted
@@ -60,6 +61,14 @@ def disk_that_takes_nothing(project: Project) -> set[str]:
 def no_pipeline_here(project: Project) -> set[str]:
     """Plan in an empty folder."""
     return shown(project.run("plan"))
+
+
+@TRIGGERS.of("W668")
+def marker_of_another_user(project: Project) -> set[str]:
+    """List runs below a marker that another user made."""
+    project.write({"orch23.toml": "", "sub/a.txt": "a\n"})
+    with patch("os.geteuid", return_value=os.geteuid() + 1):
+        return shown(project.run("-C", "sub", "runs"))
 
 
 @TRIGGERS.of("E665")

@@ -63,3 +63,21 @@ def test_a_secret_is_not_told(talking: Project) -> None:
     assert "secret-value" not in outcome.err
     assert all("secret-value" not in line for _, line in events(talking.root))
     assert any("[redacted MY_API_KEY]" in line for _, line in events(talking.root))
+
+
+@pytest.mark.parametrize("before", [1_990, 2_400, 2_505])
+def test_a_long_line_is_cut_and_a_secret_in_it_is_not_told(talking: Project, before: int) -> None:
+    secret = "Qz7-very-secret-value-19"
+    line = f"{'x' * before}{secret}{'y' * 500}"
+    talking.write(
+        pipeline("  a: {outputs: [a.txt], shell: 'tee a.txt < said', inputs: [said]}\n", {"said": f"{line}\n"})
+    )
+    outcome = talking.run("build", "--live", env={"MY_API_KEY": secret})
+    assert outcome.code == 0, outcome.err
+    (journal,) = sorted((talking.root / "logs").glob("*.jsonl"))
+    (told,) = (one["data"] for one in map(json.loads, journal.read_text().splitlines()) if one["type"] == "step_output")
+    assert told["cut"]
+    assert told["line"].startswith("x" * min(before, 2_000))
+    assert len(told["line"]) <= 2_000
+    assert "Qz7-very" not in outcome.err + journal.read_text()
+    assert f"{told['line']}..." in outcome.err

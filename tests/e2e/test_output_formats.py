@@ -43,3 +43,29 @@ def test_a_report_says_what_failed(several: Project) -> None:
 def test_what_is_shown_otherwise_leaves_stdout_alone(several: Project) -> None:
     for name in ("auto", "plain", "quiet"):
         assert several.build("--output", name).out == ""
+
+
+def test_the_plan_of_a_build_has_what_each_stage_comes_after(project: Project) -> None:
+    stages = """\
+  b: {inputs: [a], outputs: [b], shell: cp a b}
+  a: {outputs: [a], shell: "echo a > a"}
+  c: {needs: [b], shell: "true"}
+  list: {outputs: [names.json], shell: 'echo [1, 2] > names.json'}
+  each:
+    foreach: {from: names.json, as: one}
+    inputs: [a]
+    outputs: ["each/${{ one }}"]
+    shell: [cp, a, "each/${{ one }}"]
+  last: {inputs: ["each/*"], shell: "true"}
+"""
+    project.write(shell(stages, {}))
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+    (plan,) = project.events_of("plan")
+    assert plan["data"] == {
+        "stages": {"a": "shell", "b": "shell", "c": "shell", "list": "shell", "each": "shell", "last": "shell"},
+        "needs": {"b": ["a"], "c": ["b"], "each": ["a", "list"], "last": ["each"]},
+    }
+    assert project.build("c", "--only", "--force", "c").code == 0
+    (plan,) = project.events_of("plan")
+    assert plan["data"] == {"stages": {"c": "shell"}, "needs": {"c": ["b"]}}, "b is not decided"

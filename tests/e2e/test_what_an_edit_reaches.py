@@ -63,6 +63,8 @@ def test_an_edit_is_planned_and_built_by_what_it_reaches(root: Path) -> None:
     ]
     assert f"{MANY} stages: 2 built, {MANY - 2} fresh" in done.stderr
     assert told_of(root) == {"s09", "s10"}
+    (plan_event,) = (line["data"] for line in journal(root) if line["type"] == "plan")
+    assert plan_event == {"stages": {"s09": "render", "s10": "render"}, "needs": {"s10": ["s09"]}}
     began, ended = journal(root)[0]["data"], journal(root)[-1]["data"]
     assert (began["stages"], began["at_rest"]) == (MANY, {"fresh": MANY - 2})
     assert ended["stages"] == {"built": 2, "fresh": MANY - 2}

@@ -23,7 +23,7 @@ _NAMES = {
 
 def stats(console: Console, *, as_json: bool) -> int:
     """Say how much of which kind the store holds. Writes nothing."""
-    found = tallies(open_store(project_root(console.here)))
+    found = tallies(open_store(project_root(console)))
     total, cap = sum(one.size_bytes for one in found), cap_of(console.environ)
     if as_json:
         kinds: dict[str, Json] = {one.kind: {"number": one.number, "size_bytes": one.size_bytes} for one in found}
@@ -41,7 +41,7 @@ def stats(console: Console, *, as_json: bool) -> int:
 
 def verify(console: Console, *, exit_code: bool, as_json: bool) -> int:
     """Read all of the store, name what is damaged, and drop it."""
-    store = open_store(project_root(console.here), console.progress)
+    store = open_store(project_root(console), console.progress)
     found = Inspection(results=0, stored_files=0, recorded_answers=0, damaged=())
     if store.folder.is_dir():
         with store.build_lock():

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from orch23.cli.project import SUFFIXES, split_arguments
-from orch23.model.errors import NotFoundError
+from orch23.cli.project import SUFFIXES, find_project
 from orch23.templates.builtin import builtins
 
 _MOST_BYTES = 1_048_576
@@ -26,11 +25,8 @@ def stages(context: click.Context, _parameter: click.Parameter, incomplete: str)
     """Complete names of stages, and pipeline files."""
     here = Path(str(context.find_root().params.get("directory") or "."))
     named = [str(one) for one in context.params.get("arguments") or () if str(one).endswith(SUFFIXES)]
-    try:
-        pipeline, _ = split_arguments(tuple(named), here)
-    except NotFoundError:
-        pipeline = here
-    found = [name for name in _names_in(pipeline) if name.startswith(incomplete)]
+    pipeline = find_project(here, tuple(named)).pipeline
+    found = [name for name in _names_in(pipeline) if name.startswith(incomplete)] if pipeline is not None else []
     items = [CompletionItem(name) for name in found]
     if not named:
         items += [CompletionItem(path) for path in _pipelines(here) if path.startswith(incomplete)]

@@ -4,8 +4,8 @@ from orch23.cli.asked_models import model_findings
 from orch23.cli.command import Wanted
 from orch23.cli.console import Console
 from orch23.cli.examination import Finding, examine
-from orch23.cli.opening import open_wanted
-from orch23.cli.project import split_arguments
+from orch23.cli.opening import found_project, open_wanted, project_root
+from orch23.cli.project import required_pipeline
 from orch23.cli.wiring import trust_command
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
 from orch23.model.plain import Json
@@ -23,7 +23,8 @@ def run(
     as_json: bool,
 ) -> int:
     """Say what works here, and how to get the rest."""
-    found = [*examine(console.here, console.environ), *_of_pipeline(console, wanted, online=online)]
+    root = project_root(console, wanted.arguments)
+    found = [*examine(root, console.environ), *_of_pipeline(console, wanted, online=online)]
     if as_json:
         rows: list[Json] = [{"name": one.name, "ok": one.ok, "value": one.value, "hint": one.hint} for one in found]
         console.answer(document({"orch23_doctor": DOCTOR_VERSION, "facts": rows}))
@@ -40,7 +41,7 @@ def run(
 def _of_pipeline(console: Console, wanted: Wanted, *, online: bool) -> list[Finding]:
     """Return what is found of a pipeline: whether it is valid, and the models that it may ask."""
     try:
-        name = split_arguments(wanted.arguments, console.here)[0].name
+        name = required_pipeline(found_project(console, wanted.arguments)).name
     except NotFoundError as missing:
         hint = f"name one: `orch23 doctor {'--online ' if online else ''}PIPELINE`"
         return [Finding("pipeline", missing.diagnostics[0].message, ok=not online, hint=hint if online else "")]

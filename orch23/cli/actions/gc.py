@@ -21,7 +21,7 @@ GC_VERSION = 1
 def run(console: Console, *, dry_run: bool, keep: tuple[str, ...], forget_paid_answers: bool, as_json: bool) -> int:
     """Remove from the store what no pipeline needs now."""
     wish = read_keep(keep, time.time_ns(), answers=forget_paid_answers)
-    store = open_store(project_root(console.here), console.progress)
+    store = open_store(project_root(console), console.progress)
     if dry_run:
         needs, chosen = foresee(store, console.environ, wish)
     else:

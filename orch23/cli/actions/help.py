@@ -2,15 +2,17 @@
 
 import difflib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import click
 
 from orch23.cli.catalogue import catalogue
 from orch23.cli.console import Console
+from orch23.cli.group import NAMES
 from orch23.cli.opening import named_plugins
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, InvalidInputError, NotFoundError
+from orch23.model.nearest import nearest
 from orch23.model.plugins import codes_of
 
 _WIDTH = 88
@@ -29,18 +31,18 @@ def run(console: Console, *, topic: str | None) -> int:
         with click.Context(command, info_name=topic, parent=root) as below:
             console.answer(f"{below.get_help()}\n")
         return ExitCode.OK
-    return _explain(console, topic.upper())
+    return _explain(console, topic)
 
 
-def _explain(console: Console, code: str) -> int:
-    known = catalogue()
-    plugin = ""
+def _explain(console: Console, topic: str) -> int:
+    known, code, plugin = catalogue(), topic.upper(), ""
     if code in known:
         title, text = known[code]
     else:
         of_plugins = _codes_of_plugins(console)
         if code not in of_plugins:
-            raise NotFoundError(_unknown(code, [*known, *of_plugins]))
+            hint = _hint(topic, [*known, *of_plugins])
+            raise NotFoundError(Diagnostic("E663", f"there is no code or command {topic}", hint=hint))
         title, text, plugin = of_plugins[code]
     origin = f"\n\nIt is a code of the plugin {plugin}." if plugin else ""
     console.answer(f"{code}: {title}\n\n{textwrap.fill(text, _WIDTH)}{origin}\n")
@@ -48,16 +50,19 @@ def _explain(console: Console, code: str) -> int:
 
 
 def _codes_of_plugins(console: Console) -> Mapping[str, tuple[str, str, str]]:
-    """Return the codes of the plugins of the pipeline that is here; none where one is not installed."""
+    """Return the codes of the plugins of the pipeline in this directory; none if one is not installed."""
     try:
         return codes_of(named_plugins(console))
     except InvalidInputError:
         return {}
 
 
-def _unknown(code: str, known: Sequence[str]) -> Diagnostic:
-    close = [one for one in known if one.startswith(code)][:_NEAREST]
-    close = close or difflib.get_close_matches(code, known, n=_NEAREST)
+def _hint(topic: str, codes: Collection[str]) -> str:
+    """Return what a topic may have been meant to be: a command, or some codes."""
+    for name in nearest(topic, NAMES):
+        return f"did you mean `orch23 help {name}`?"
+    code = topic.upper()
+    close = [one for one in codes if one.startswith(code)][:_NEAREST]
+    close = close or difflib.get_close_matches(code, codes, n=_NEAREST)
     hint = f"near it are {', '.join(close)}" if close else "docs/diagnostics.md lists the codes of orch23"
-    hint += "; those of a plugin are known where it is installed and pipeline.yaml names it in `plugins`"
-    return Diagnostic("E663", f"there is no code or command {code}", hint=hint)
+    return f"{hint}; those of a plugin are known where it is installed and pipeline.yaml names it in `plugins`"

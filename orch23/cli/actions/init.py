@@ -8,7 +8,8 @@ import click
 from orch23.cli.consent import Consent, listed
 from orch23.cli.console import Console
 from orch23.cli.laying import lay, read_data, told_conflicts
-from orch23.cli.project import find_root, is_marked
+from orch23.cli.opening import project_root
+from orch23.cli.project import find_project, is_marked
 from orch23.cli.wiring import Settings, needed_grants, open_project
 from orch23.model.errors import ExitCode, Orch23Error
 from orch23.providers.local_model import data_dir, installed, known_models
@@ -36,7 +37,7 @@ def run(
     answers = read_data(data)
     asking = console.is_asked and not defaults
     suggested = _suggested(console.environ, source.name) if source.bundle is not None else {}
-    root = _root(console.here)
+    root = _root(console)
     answering = Answering(data=answers, suggested=suggested if asking else {}, ask=asking, defaults=defaults)
     outlook = init_outlook(source, root, answering, ref=ref, existing=existing, environ=console.environ)
     laid = lay(console, outlook, root, dry_run=dry_run, first=True)
@@ -52,13 +53,12 @@ def run(
     return ExitCode.OK
 
 
-def _root(here: Path) -> Path:
-    """Return where a template goes: the folder that says it is a project, at `here` or above; else `here` itself.
+def _root(console: Console) -> Path:
+    """Return where a template goes: the directory that says it is a project, at `here` or above; else `here` itself.
 
-    A git repository above does not count: a folder of its own may be meant.
+    A git repository above does not count: a directory of its own may be meant.
     """
-    root = find_root(here.resolve())
-    return root if is_marked(root) else here.resolve()
+    return project_root(console) if is_marked(find_project(console.here).root) else console.here.resolve()
 
 
 def _allow(console: Console, changes: Sequence[Change], root: Path) -> None:

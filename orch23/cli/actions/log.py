@@ -12,7 +12,7 @@ from orch23.store.run_state import fold
 
 def run(console: Console, *, run: str | None, as_json: bool, as_state: bool) -> int:
     """Show what happened in a run."""
-    logs = project_root(console.here) / LOGS
+    logs = project_root(console) / LOGS
     known = [found.run_id for found in runs(logs)]
     path = logs / f"{chosen_run(known, run)}.jsonl"
     if as_json:

@@ -23,7 +23,7 @@ def run(console: Console, *, as_json: bool) -> int:
             finished=run.finished,
             counts=run.counts,
         )
-        for run in runs(project_root(console.here) / LOGS)
+        for run in runs(project_root(console) / LOGS)
     ]
     if as_json:
         rows: list[Json] = [

@@ -10,7 +10,8 @@ from click.shell_completion import CompletionItem
 
 from orch23.cli.console import Console
 from orch23.cli.laying import files_of, lay, read_data, told_conflicts
-from orch23.cli.project import find_root
+from orch23.cli.opening import project_root
+from orch23.cli.project import find_project
 from orch23.model.errors import ExitCode
 from orch23.model.plain import Json
 from orch23.report.diagnostics import visible
@@ -59,12 +60,12 @@ def show(console: Console, *, name: str) -> int:
 def complete_own(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the templates that the project has."""
     here = Path(str(context.find_root().params.get("directory") or "."))
-    return [CompletionItem(name) for name in templates_of(find_root(here.resolve())) if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in templates_of(find_project(here).root) if name.startswith(incomplete)]
 
 
 def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, exit_code: bool) -> int:
     """Show what `template update` would change, as a unified diff."""
-    root = find_root(console.here.resolve())
+    root = project_root(console)
     changed = False
     for outlook in _outlooks(console, root, name, read_data(data), ref):
         for path, (before, after) in files_of(outlook.changes).items():
@@ -75,7 +76,7 @@ def diff(console: Console, *, name: str | None, data: tuple[str, ...], ref: str 
 
 def update(console: Console, *, name: str | None, data: tuple[str, ...], ref: str | None, dry_run: bool) -> int:
     """Merge a newer version of a template; your edits stay."""
-    root = find_root(console.here.resolve())
+    root = project_root(console)
     code = ExitCode.OK
     for outlook in _outlooks(console, root, name, read_data(data), ref):
         if not any(one.changes or one.kind is Kind.CONFLICT for one in outlook.changes):

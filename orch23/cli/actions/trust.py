@@ -4,7 +4,6 @@ from orch23.cli.command import Wanted
 from orch23.cli.consent import Consent, listed
 from orch23.cli.console import Console
 from orch23.cli.opening import open_wanted, project_root
-from orch23.cli.project import names_pipeline
 from orch23.cli.wiring import needed_grants
 from orch23.model.errors import ExitCode
 from orch23.report.diagnostics import visible
@@ -14,7 +13,7 @@ from orch23.store.standing import Standing, adopt, standing
 
 def run(console: Console, *, wanted: Wanted, revoke: bool) -> int:
     """Allow what a pipeline runs and sends."""
-    root = project_root(console.here, named=names_pipeline(wanted.arguments))
+    root = project_root(console, wanted.arguments)
     consent = Consent.of(root, console.environ)
     if revoke:
         consent.grants.revoke()

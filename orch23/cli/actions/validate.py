@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from orch23.cli.author_data import check_input_schemas
 from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import open_noted, settings_of
-from orch23.cli.project import split_arguments
+from orch23.cli.opening import found_project, open_noted, settings_of
 from orch23.engine.session import check_plan
 from orch23.load.loaded import InvalidPipelineError
 from orch23.model.diagnostic import Diagnostic
@@ -43,11 +42,12 @@ def _validated(console: Console, wanted: Wanted) -> tuple[int, Sequence[Diagnost
         InvalidPipelineError: with everything that is wrong.
 
     """
-    path, stages = split_arguments(wanted.arguments, console.here)
+    settings = settings_of(console, wanted)
+    stages = found_project(console, wanted.arguments).stages
     if stages:
         hint = "a pipeline's name ends in .yaml or .yml"
         raise UsageError(Diagnostic("E641", f"`validate` takes one pipeline, not `{stages[0]}`", hint=hint))
-    project = open_noted(console, settings_of(console, wanted, path))
+    project = open_noted(console, settings)
     problems: list[Diagnostic] = []
     try:
         check_plan(project.pipeline, project.store, project.machinery)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.facts import Facts
-from orch23.model.llm import OnTruncated
+from orch23.model.llm import Mode, OnTruncated
 from orch23.model.pipeline import BriefLimits
 from orch23.model.step import Step, name_one, one_literal
 
@@ -43,7 +43,7 @@ class LLMStep(Step, Struct, frozen=True, omit_defaults=True, tag="llm", kw_only=
     effort: str | None = None
     thinking: str | None = None
     timeout_s: float = 600.0
-    mode: Literal["cached", "record", "replay"] = "cached"
+    mode: Mode = "cached"
     transcripts: str | None = None
     own_outputs: bool = False
     max_files: int = 10

@@ -14,7 +14,7 @@ from orch23.cli.command import Wanted
 from orch23.cli.console import Console, lossy, wants_color
 from orch23.cli.opening import read_sets, selection_of
 from orch23.cli.options import complete_stage
-from orch23.cli.project import find_root, is_marked, root_without_pipeline, split_arguments
+from orch23.cli.project import find_project, is_marked, required_pipeline
 from orch23.model.errors import ExitCode, NotFoundError, UsageError
 from orch23.plan.select import EVERYTHING, Selection
 from tests.project import Project
@@ -75,47 +75,79 @@ def test_another_error_of_a_stream_is_no_secret() -> None:
         lossy(write, io.StringIO())("a")
 
 
+def taken(here: Path, *arguments: str) -> tuple[Path, tuple[str, ...]]:
+    """Return the pipeline that is found, which has to be there, and the stages."""
+    found = find_project(here, arguments)
+    return required_pipeline(found), found.stages
+
+
 def test_a_pipeline_may_stand_anywhere_among_the_stages(tmp_path: Path) -> None:
-    assert split_arguments(("p.yaml", "a"), tmp_path) == (tmp_path / "p.yaml", ("a",))
-    assert split_arguments(("a", "x/p.yml", "b"), tmp_path) == (tmp_path / "x/p.yml", ("a", "b"))
+    assert taken(tmp_path, "p.yaml", "a") == (tmp_path / "p.yaml", ("a",))
+    assert taken(tmp_path, "a", "x/p.yml", "b") == (tmp_path / "x/p.yml", ("a", "b"))
     with pytest.raises(NotFoundError, match="E661"):
-        split_arguments(("a",), tmp_path)
+        taken(tmp_path, "a")
     (tmp_path / "pipeline.yaml").touch()
-    assert split_arguments(("each@k.yaml",), tmp_path) == (tmp_path / "pipeline.yaml", ("each@k.yaml",))
+    assert taken(tmp_path, "each@k.yaml") == (tmp_path / "pipeline.yaml", ("each@k.yaml",))
 
 
 def test_a_pipeline_that_is_not_named_is_the_nearest_above_within_the_project(tmp_path: Path) -> None:
     below = tmp_path / "outer" / "project" / "src"
     below.mkdir(parents=True)
     (tmp_path / "outer" / "pipeline.yaml").touch()
-    assert split_arguments(("a",), below) == (tmp_path / "outer" / "pipeline.yaml", ("a",))
-    assert root_without_pipeline(below) == tmp_path / "outer"
-    assert find_root(below) == below, "who names a pipeline works where they are"
+    assert taken(below, "a") == (tmp_path / "outer" / "pipeline.yaml", ("a",))
+    assert find_project(below).root == tmp_path / "outer"
+    assert find_project(below, ("x.yaml",)).root == below, "who names a pipeline works where they are"
+    assert find_project(below, ("../../pipeline.yaml",)).root == tmp_path / "outer", (
+        "unless it is in a parent directory"
+    )
+    assert find_project(below, ("../x/pipeline.yaml",)).root == below, "and no further down"
     (below / ".orch23").mkdir()
-    assert root_without_pipeline(below) == below, "it has a store"
+    assert find_project(below).root == tmp_path / "outer", "a store may be left over"
     (tmp_path / "outer" / "project" / ".git").mkdir()
-    assert find_root(below) == tmp_path / "outer" / "project"
+    assert find_project(below).root == tmp_path / "outer" / "project"
     with pytest.raises(NotFoundError, match="E661"):
-        split_arguments(("a",), below)
+        taken(below, "a")
     (tmp_path / "outer" / "project" / "pipeline.yaml").touch()
-    assert split_arguments((), below) == (tmp_path / "outer" / "project" / "pipeline.yaml", ())
+    assert taken(below) == (tmp_path / "outer" / "project" / "pipeline.yaml", ())
     (below / "pipeline.yaml").touch()
-    assert split_arguments((), below) == (below / "pipeline.yaml", ())
+    assert taken(below) == (below / "pipeline.yaml", ())
+    assert find_project(below).root == tmp_path / "outer" / "project"
 
 
-def test_a_pipeline_above_that_is_another_users_is_used_only_if_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipeline_above_that_is_another_users_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below = tmp_path / "mine"
     below.mkdir()
     (tmp_path / "pipeline.yaml").touch()
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    with pytest.raises(NotFoundError, match="belongs to another user") as caught:
-        split_arguments((), below)
-    assert caught.value.diagnostics[0].hint == "name it, if you trust it: `orch23 build ../pipeline.yaml`"
-    assert root_without_pipeline(below) == below
-    assert split_arguments(("../pipeline.yaml",), below) == (below / "../pipeline.yaml", ())
-    assert split_arguments((), tmp_path) == (tmp_path / "pipeline.yaml", ()), "who stands there has chosen it"
+    for named in ((), ("../pipeline.yaml",)):
+        with pytest.raises(NotFoundError, match="belongs to another user") as caught:
+            taken(below, *named)
+        assert caught.value.diagnostics[0].hint == f"if you trust it, work there: `orch23 -C {tmp_path}`"
+        assert find_project(below, named).root == below
+    assert taken(tmp_path) == (tmp_path / "pipeline.yaml", ()), "who stands there has chosen it"
+
+
+def test_a_user_without_a_name_is_told_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orch23.toml").touch()
+    (tmp_path / "mine").mkdir()
+    os_user = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: os_user + 1)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    (warning,) = find_project(tmp_path / "mine").warnings
+    assert warning.message.endswith(f"it belongs to another user, with the id {os_user}")
+
+
+def test_a_parent_directory_that_cannot_be_looked_at_has_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "no")
+
+    for name in ("is_file", "exists"):
+        monkeypatch.setattr(Path, name, refuse)
+    assert find_project(tmp_path / "mine").root == tmp_path / "mine"
 
 
 def test_a_named_pipeline_of_a_folder_below_another_project_is_built_where_it_is(project: Project) -> None:
@@ -133,18 +165,18 @@ def test_who_names_no_pipeline_is_told_of_one_that_is_there(tmp_path: Path) -> N
     for name in ("work.yaml", "work.answers.yaml", "a.template.yaml"):
         (tmp_path / "pipelines" / name).touch()
     with pytest.raises(NotFoundError, match=r"build pipelines/work\.yaml`"):
-        split_arguments((), tmp_path)
+        taken(tmp_path)
 
 
 def test_the_root_is_found_above(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     (tmp_path / ".git").mkdir()
-    assert find_root(below) == tmp_path
+    assert find_project(below).root == tmp_path
     (tmp_path / "a" / "pyproject.toml").write_text("[tool.orch23]\n")
-    assert find_root(below) == tmp_path / "a"
+    assert find_project(below).root == tmp_path / "a"
     (below / "orch23.toml").touch()
-    assert find_root(below) == below
+    assert find_project(below).root == below
 
 
 def test_vars_are_set_by_name_and_value() -> None:
@@ -198,7 +230,14 @@ def test_names_of_stages_are_completed_without_reading_yaml(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["tool = 23 # orch23", "tool = 'orch23'", "a = " + "[" * 9_000 + "# orch23", "\0 orch23"]
+    "text",
+    [
+        "tool = 23 # orch23",
+        "tool = 'orch23'",
+        "a = " + "[" * 9_000 + "# orch23",
+        "\0 orch23",
+        f"[tool.orch23]\n{'#' * 1_048_576}",
+    ],
 )
 def test_a_project_file_that_is_no_table_of_tools_is_no_root(tmp_path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
@@ -216,10 +255,10 @@ def test_a_project_file_that_is_no_table_of_tools_is_no_root(tmp_path, text: str
 def test_a_fault_while_another_is_reported_is_a_line_too(
     fault: BaseException, code: ExitCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_start: Path) -> Path:
+    def fail(_here: Path) -> None:
         raise fault
 
-    monkeypatch.setattr("orch23.cli.failing.find_root", fail)
+    monkeypatch.setattr("orch23.cli.failing.find_project", fail)
     assert main.main(["help", "E999"]) == code
     said = capsys.readouterr().err
     assert "Traceback" not in said
@@ -228,5 +267,5 @@ def test_a_fault_while_another_is_reported_is_a_line_too(
 
 def test_all_items_of_a_foreach_are_named_as_in_needs(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("version: 1\n")
-    assert split_arguments(("a[*]", "b@x", "c"), tmp_path) == (tmp_path / "pipeline.yaml", ("a", "b@x", "c"))
-    assert split_arguments(("a[*]", "x.yaml"), tmp_path) == (tmp_path / "x.yaml", ("a",))
+    assert taken(tmp_path, "a[*]", "b@x", "c") == (tmp_path / "pipeline.yaml", ("a", "b@x", "c"))
+    assert taken(tmp_path, "a[*]", "x.yaml") == (tmp_path / "x.yaml", ("a",))

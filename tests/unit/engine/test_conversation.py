@@ -11,10 +11,10 @@ from orch23.engine.conversation import Answered, Conversations, RecordedConversa
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ProviderError
 from orch23.model.facts import Facts
-from orch23.model.llm import Exchange, Message, OnTruncated, Request, Response, Usage
+from orch23.model.llm import Exchange, Message, Mode, OnTruncated, Request, Response, Usage
 from orch23.model.pipeline import Stage
 from orch23.providers.adapter import Asking, Case, Setting
-from orch23.providers.recorded import Mode, Once, Recorded
+from orch23.providers.recorded import Once, Recorded
 from orch23.providers.unasked import Unasked
 from orch23.resolve.resolution import Resolved
 from orch23.steps.llm.spec import LLMStep

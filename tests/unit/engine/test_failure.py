@@ -37,3 +37,8 @@ def test_of_several_commands_the_first_is_named_and_the_others_are_counted() -> 
 
 def test_a_failure_of_which_nothing_else_is_known_is_named_by_its_kind() -> None:
     assert command_failed("timeout", "x", exit_code=None, output="").summary == "timeout"
+
+
+def test_a_kind_that_is_none_is_an_exception() -> None:
+    assert refusal("timeout", []).kind == "timeout"
+    assert refusal("of a plugin", []).kind == "exception"

@@ -4,9 +4,13 @@ from orch23.engine.live import MOST_LINES, Live
 from orch23.model.event import Event, LlmText, StepOutput
 
 
+def kept(text: str) -> str:
+    return text
+
+
 def test_nobody_is_told_where_nobody_wants_to_know() -> None:
     told: list[Event] = []
-    live = Live(told.append, "a")
+    live = Live(told.append, "a", kept)
     assert live.of_step("make") is None
     live.of_answer(1).take("one\ntwo\n")
     assert told == []
@@ -14,7 +18,7 @@ def test_nobody_is_told_where_nobody_wants_to_know() -> None:
 
 def test_of_each_step_and_of_each_answer_so_many_lines_are_told() -> None:
     told: list[Event] = []
-    live = Live(told.append, "a", wanted=True)
+    live = Live(told.append, "a", kept, wanted=True)
     for _ in range(2):
         hear = live.of_step("make")
         assert hear is not None
@@ -23,6 +27,23 @@ def test_of_each_step_and_of_each_answer_so_many_lines_are_told() -> None:
     assert len(told) == 2 * (MOST_LINES + 1)
     assert told[MOST_LINES - 1].data == StepOutput(step="make", line=str(MOST_LINES - 1))
     assert told[MOST_LINES].data == StepOutput(step="make", cut=True)
-    assert told[MOST_LINES].message == "more than 1,000 lines: the rest is not told"
+    assert told[MOST_LINES].message == "more than 1,000 lines: the rest is not shown"
     live.of_answer(2).take("one\n")
     assert told[-1] == Event(LlmText(attempt=2, line="one"), "one", "a", "debug")
+
+
+def test_a_line_without_blanks_is_not_lost() -> None:
+    told: list[Event] = []
+    live = Live(told.append, "a", kept, wanted=True)
+    hear = live.of_step("make")
+    assert hear is not None
+    hear("x" * 3_000)
+    hear("short, as it is without what it repeated", cut=True)
+    live.of_answer(1).take(f"{'y' * 9_000}\nnext\n")
+    assert [event.data for event in told] == [
+        StepOutput(step="make", line="x" * 2_000, cut=True),
+        StepOutput(step="make", line="short, as it is without what it repeated", cut=True),
+        LlmText(attempt=1, line="y" * 2_000, cut=True),
+        LlmText(attempt=1, line="next"),
+    ]
+    assert told[0].message == f"{'x' * 2_000}..."

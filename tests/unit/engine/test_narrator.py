@@ -1,9 +1,14 @@
 """What observers are told, in the shapes of its events."""
 
+import pytest
+
 from orch23.engine.ends import StageEnd
 from orch23.engine.narrator import Narrator
-from orch23.model.event import Event
+from orch23.model.decision import Edited, Maybe, Run
+from orch23.model.event import Event, FilesPromoted, StageRestored
+from orch23.model.manifest import Reason
 from orch23.model.stage_status import StageStatus
+from orch23.store.promote import Promoted
 
 
 class Screen:
@@ -40,3 +45,27 @@ def test_what_was_never_started_took_no_time() -> None:
     screen = Screen()
     Narrator(screen, lambda: 5.0).ended("a", StageEnd(status=StageStatus.FRESH, text="fresh"), None)
     assert screen.events[0].facts()["duration_s"] == 0.0
+
+
+def test_a_decision_is_one_of_those_that_a_build_takes() -> None:
+    screen = Screen()
+    narrator = Narrator(screen, lambda: 0.0)
+    narrator.decided("a", Run((Reason("first_run"),)), "k")
+    narrator.decided("b", Edited(("b.txt",)), "l")
+    assert [event.facts() for event in screen.events] == [
+        {"decision": "run", "key": "k", "reasons": ({"code": "first_run", "subject": ""},)},
+        {"decision": "edited", "key": "l", "reasons": ()},
+    ]
+    with pytest.raises(TypeError, match="Maybe in a build"):
+        narrator.decided("c", Maybe(("a",)), "m")
+
+
+def test_what_was_restored_is_an_event_of_its_own() -> None:
+    screen = Screen()
+    narrator = Narrator(screen, lambda: 0.0)
+    narrator.restored("a", Promoted(("a.txt",), ("b.txt",)))
+    narrator.promoted("a", "restored", Promoted(("a.txt",)))
+    assert [event.data for event in screen.events] == [
+        StageRestored(files=("a.txt",), removed=("b.txt",)),
+        FilesPromoted(files=("a.txt",)),
+    ]

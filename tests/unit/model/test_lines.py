@@ -3,12 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.lines import MOST_CHARACTERS, Lines
+from orch23.model.lines import _MOST_TAKEN, MOST_CHARACTERS, Lines, shown
 
 
-def lines_of(*pieces: str) -> list[str]:
-    found: list[str] = []
-    lines = Lines(found.append)
+class Heard(list[tuple[str, bool]]):
+    def __call__(self, line: str, *, cut: bool = False) -> None:
+        self.append((line, cut))
+
+
+def lines_of(*pieces: str) -> list[tuple[str, bool]]:
+    found = Heard()
+    lines = Lines(found)
     for piece in pieces:
         lines.take(piece)
     lines.end()
@@ -16,24 +21,48 @@ def lines_of(*pieces: str) -> list[str]:
 
 
 def test_a_line_is_handed_on_when_it_is_whole() -> None:
-    found: list[str] = []
-    lines = Lines(found.append)
+    found = Heard()
+    lines = Lines(found)
     lines.take("on")
     assert found == []
     lines.take("e\ntwo\r\nthr")
-    assert found == ["one", "two"]
+    assert found == [("one", False), ("two", False)]
     lines.end()
     lines.end()
-    assert found == ["one", "two", "thr"]
+    assert found == [("one", False), ("two", False), ("thr", False)]
 
 
 @given(st.lists(st.text("ab\n", max_size=8), max_size=20))
 def test_it_does_not_matter_where_the_pieces_are_cut(pieces: list[str]) -> None:
-    text = "".join(pieces)
-    assert lines_of(*pieces) == lines_of(text) == text.removesuffix("\n").split("\n") if text else lines_of() == []
+    text, found = "".join(pieces), lines_of(*pieces)
+    assert found == lines_of(text)
+    assert [line for line, _ in found] == (text.removesuffix("\n").split("\n") if text else [])
+    assert not any(cut for _, cut in found)
 
 
-def test_a_long_line_is_cut_at_a_blank_and_says_so() -> None:
-    long = "word " * MOST_CHARACTERS
-    assert lines_of(f"{long}\nnext\n") == [f"{long[:MOST_CHARACTERS].rpartition(' ')[0]}...", "next"]
-    assert lines_of("x" * 9_000, "y" * 9_000, "\nnext") == ["...", "next"], "nothing of a word that may be a secret"
+@given(st.integers(_MOST_TAKEN - 2, _MOST_TAKEN + 2), st.lists(st.integers(1, 3_000), max_size=5))
+def test_of_a_long_line_the_beginning_is_handed_on(length: int, sizes: list[int]) -> None:
+    text, pieces = f"{'x' * length}\nnext", []
+    for size in sizes:
+        pieces.append(text[:size])
+        text = text[size:]
+    beginning = "x" * min(length, _MOST_TAKEN)
+    assert lines_of(*pieces, text) == [(beginning, length > _MOST_TAKEN), ("next", False)]
+
+
+def test_of_a_long_line_the_first_characters_are_shown() -> None:
+    def kept(text: str) -> str:
+        return text
+
+    assert shown("x" * MOST_CHARACTERS, kept, cut=False) == ("x" * MOST_CHARACTERS, False)
+    assert shown("word " * MOST_CHARACTERS, kept, cut=False) == (("word " * MOST_CHARACTERS)[:MOST_CHARACTERS], True)
+    assert shown("short", kept, cut=True) == ("short", True), "whoever handed it on knows"
+
+
+def test_secrets_are_taken_out_before_a_line_is_cut() -> None:
+    def redact(text: str) -> str:
+        return text.replace("secret...", "[redacted]...").replace("secret", "[redacted]")
+
+    line = f"{'x' * (MOST_CHARACTERS - 3)}secret"
+    assert shown(line, redact, cut=False) == (f"{'x' * (MOST_CHARACTERS - 3)}[re", True)
+    assert shown("xsecret", redact, cut=True) == ("x[redacted]", True)

@@ -60,7 +60,7 @@ def test_runs_are_one_line_each() -> None:
 
 def test_a_line_of_the_log_says_when_who_and_what() -> None:
     moment = "2026-11-21T23:48:16.048Z"
-    decided = event_from("stage_decided", "run", role="a", data={"reasons": [{"code": "first_run"}]})
+    decided = event_from("stage_decided", "run", role="a", data={"decision": "run", "reasons": [{"code": "first_run"}]})
     assert log_line(moment, decided) == "23:48:16.048  stage_decided     a: run: first_run\n"
     hostile = event_from("warning", "x\x1b[2J\ny", level="warning")
     assert log_line(moment, hostile) == "23:48:16.048  warning           warning: x\\x1b[2J y\n"

@@ -2,7 +2,7 @@
 
 from orch23.decide.secrets import Secrets
 from orch23.model.digest import Json
-from orch23.model.event import Event, event_from
+from orch23.model.event import AttemptFinished, Event, RunFinished, event_from
 from orch23.report.redacted import Redacted
 
 KEY = "abcd-1234-efgh"
@@ -41,3 +41,14 @@ def test_message_role_and_data_are_redacted_at_every_depth_and_nothing_else_is()
             },
         )
     ]
+
+
+def test_one_of_a_fixed_set_of_words_is_not_taken_for_a_secret() -> None:
+    hears, word = Hears(), "interrupted"
+    secrets = Secrets({"MY_KEY": word, "OTHER_KEY": "verify_failed"})
+    redacted = Redacted(hears, secrets.redact, secrets.suspects)
+    redacted.notice(Event(RunFinished(status="interrupted"), word))
+    redacted.notice(Event(AttemptFinished(failure_kind="verify_failed", command="verify_failed"), ""))
+    ended, failed = hears.events
+    assert (ended.facts()["status"], ended.message) == (word, "[redacted MY_KEY]")
+    assert (failed.facts()["kind"], failed.facts()["command"]) == ("verify_failed", "[redacted OTHER_KEY]")

@@ -1,0 +1,69 @@
+"""What is found of the project that a command line is about, and of files of other users that were not used for it."""
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from orch23.model.diagnostic import Diagnostic, Severity
+
+MARKER: Final = "orch23.toml"
+"""A file that makes its directory the root of a project; it may be empty."""
+
+
+class NotOwn(Struct, frozen=True):
+    """A file that is not used, since the user with the id `owner` can change it: the file is theirs, or its directory.
+
+    `is_file` says that the file itself is.
+    """
+
+    path: Path
+    owner: int
+    is_file: bool
+
+    @property
+    def reason(self) -> str:
+        """Give why it is not used."""
+        owned = "it" if self.is_file else "its directory"
+        return f"{self.path} is not used: {owned} belongs to another user, {_user_name(self.owner)}"
+
+    @property
+    def way_out(self) -> str:
+        """Give how to use it all the same."""
+        return f"if you trust it, work there: `orch23 -C {shlex.quote(str(self.path.parent))}`"
+
+
+class FoundProject(Struct, frozen=True, kw_only=True):
+    """The project of a command line. `start` is where the user is, `root` the directory that all paths start from.
+
+    `pipeline` is the file that is named (`is_named`) or the default; None where there is none. `stages` are the other
+    names. `passed_over` are the files of other users that would have decided, those that mark a root first; `refused`
+    is the pipeline of another user that would have been used.
+    """
+
+    start: Path
+    root: Path
+    pipeline: Path | None
+    is_named: bool
+    stages: tuple[str, ...]
+    passed_over: tuple[NotOwn, ...] = ()
+    refused: NotOwn | None = None
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """Give a warning where a file of another user would have decided."""
+        if not self.passed_over:
+            return ()
+        first = self.passed_over[0]
+        hint = f"{first.way_out}; if not, an empty {MARKER} in your project ends the search"
+        return (Diagnostic("W668", first.reason, hint=hint, severity=Severity.WARNING),)
+
+
+def _user_name(number: int) -> str:
+    import pwd  # noqa: PLC0415 - only for who works below another user's project
+
+    try:
+        return f"`{pwd.getpwuid(number).pw_name}`"
+    except KeyError:
+        return f"with the id {number}"
