@@ -53,6 +53,15 @@ class PathInput(Struct, frozen=True, omit_defaults=True, tag=True):
     schema: str | None = None
 
 
+class OrderInput(Struct, frozen=True, omit_defaults=True, tag=True):
+    """A literal file for order only: the stage runs after the one that makes it. Missing is an error.
+
+    Its contents are not part of the key. Only the step of the stage is given it, no verification.
+    """
+
+    path: str
+
+
 class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """Every file that a pattern matches, without those that `exclude` matches.
 
@@ -82,7 +91,7 @@ class SliceInput(Struct, frozen=True, omit_defaults=True, tag=True):
     optional: bool = False
 
 
-Input: TypeAlias = PathInput | GlobInput | ListInput | SliceInput
+Input: TypeAlias = PathInput | OrderInput | GlobInput | ListInput | SliceInput
 
 
 # ---- verification ---------------------------------------------------------------------------

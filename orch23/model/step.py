@@ -53,7 +53,10 @@ class Step:
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Give the files of the project that the step names itself; they are inputs of its stage."""
+        """Give the files of the project that the step names itself: its stage runs after what makes them.
+
+        They are inputs for order only. What of them the result depends on is in `aspects`.
+        """
         return ()
 
     @classmethod

@@ -197,15 +197,58 @@ def test_the_proxy_of_the_environment_is_used(project: Project, server: FileServ
         assert (len(proxy.asked), len(server.asked)) == (1, 1), "no_proxy is kept to"
 
 
-def test_a_file_of_the_project_is_an_input(project: Project) -> None:
-    make = "  make: {outputs: [made.bin], shell: 'printf hello > made.bin'}\n"
-    hello = hashlib.sha256(b"hello").hexdigest()
-    pipeline(project, "file:made.bin", hello, stage=make)
+HELLO = hashlib.sha256(b"hello").hexdigest()
+MAKE = "  make: {outputs: [made.bin], shell: 'printf hello > made.bin'}\n"
+
+
+def test_the_stage_that_makes_a_file_of_the_project_runs_first(project: Project) -> None:
+    pipeline(project, "file:made.bin", HELLO, stage=MAKE)
     assert project.build().code == 0
     assert project.files("vendor") == {"vendor/data.bin": b"hello"}
-    project.replace("pipeline.yaml", "printf hello", "printf other")
+    project.replace("pipeline.yaml", "printf hello", "exit 1; printf hello")
+    project.replace("pipeline.yaml", HELLO, OTHER)
+    assert project.plan() == {"make": "run", "get": "run"}
     outcome = project.build()
-    assert (outcome.code, "E452" in outcome.err) == (1, True), outcome.err
+    assert (outcome.code, "blocked by make" in outcome.err, "E452" in outcome.err) == (1, True, False), outcome.err
+
+
+def test_a_stage_is_fresh_as_long_as_its_digest_is_the_same(project: Project, server: FileServer) -> None:
+    project.write({"a.txt": b"hello", "b.txt": b"hello"})
+    pipeline(project, "file:a.txt", HELLO, stage=MAKE)
+    assert project.build().code == 0
+    for url in ("file:b.txt", "file:made.bin", f"{server.url}/nothing", "./a.txt"):
+        pipeline(project, url, HELLO, stage=MAKE)
+        assert project.plan() == {"get": "fresh", "make": "fresh"}, url
+    project.write({"a.txt": b"other"})
+    assert project.plan() == {"get": "fresh", "make": "fresh"}, "the digest says what the file is"
+    pipeline(project, "file:made.bin", HELLO, stage=MAKE.replace("hello", "other"))
+    assert project.plan() == {"make": "run", "get": "fresh"}
+    assert project.build().code == 0
+    assert project.files("vendor") == {"vendor/data.bin": b"hello"}
+
+
+def test_a_file_of_the_project_with_another_digest_is_not_used(project: Project) -> None:
+    project.write({"a.txt": b"hello"})
+    pipeline(project, "file:a.txt", OTHER)
+    outcome = project.build()
+    assert (outcome.code, f"a.txt has the SHA-256 {HELLO}, not {OTHER}" in outcome.err.replace("\n", "")) == (1, True)
+    assert project.files("vendor") == {}
+
+
+def test_only_the_step_is_given_a_file_that_its_key_does_not_cover(project: Project) -> None:
+    project.write({"a.txt": b"hello"})
+    pipeline(project, "file:a.txt", HELLO, stage="    verify: [{shell: 'test ! -e a.txt'}]\n")
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("url", ["file:a.txt", "http://files.invalid/hello"])
+def test_a_digest_that_the_store_has_is_not_fetched(project: Project, url: str) -> None:
+    project.write({"a.txt": b"other", "pipeline.yaml": f"version: 1\nstages:\n{MAKE}"})
+    assert project.build().code == 0
+    pipeline(project, url, HELLO, stage=MAKE)
+    outcome = project.build("--offline", env={"ORCH23_TRUST": "0"})
+    assert outcome.code == 0, outcome.err
     assert project.files("vendor") == {"vendor/data.bin": b"hello"}
 
 

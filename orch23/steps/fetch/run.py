@@ -41,7 +41,7 @@ class _Fetching(Run):
 
     def _entry(self, attempts: Attempts, step: FetchStep) -> FileEntry:
         if step.file:
-            return _of_project(attempts, step)
+            return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
         with self._locks[step.sha256]:
             found = _stored(step, attempts.contents)
             if found is None:
@@ -52,14 +52,14 @@ class _Fetching(Run):
         return FileEntry(found)
 
 
-def _of_project(attempts: Attempts, step: FetchStep) -> FileEntry:
-    """Return a file of the project, which is an input of the stage."""
-    digest = attempts.resolved.files[step.file].digest
+def _of_project(attempts: Attempts, step: FetchStep) -> Digest:
+    """Return the digest of the file of the project, which was taken into the store."""
+    digest = attempts.resolved.unkeyed[step.file].digest
     if digest.sha256 != step.sha256:
         hint = "look at the file: if it was changed on purpose, write this digest into `fetch.sha256`"
         message = f"{step.file} has the SHA-256 {digest.sha256}, not {step.sha256}"
         raise FetchError(Diagnostic("E452", message, hint=hint))
-    return FileEntry(digest)
+    return digest
 
 
 def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:

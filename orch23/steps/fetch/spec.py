@@ -50,7 +50,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Give the file of the project."""
+        """Give the file of the project. The digest alone says what it has to be, so it is no part of the key."""
         return (self.file,) if self.file else ()
 
     @property
