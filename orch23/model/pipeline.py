@@ -295,8 +295,8 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
-    to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does, `plugins`
-    are those of the pipeline.
+    to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does,
+    `uses_network` that it uses the network itself, `plugins` are those of the pipeline.
     """
 
     name: str
@@ -308,6 +308,7 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     writes: tuple[str, ...] = ()
     promote: str | None = None
     starts_processes: bool = False
+    uses_network: bool = False
     plugins: tuple[str, ...] = ()
 
 

@@ -66,6 +66,17 @@ class Step:
         return ()
 
     @property
+    def uses_network(self) -> bool:
+        """Return whether the step itself uses the network; what its processes may do is declared by its stage."""
+        return False
+
+    @classmethod
+    def network_of(cls, body: Json) -> bool:
+        """Return the same of a step as it is written, in a foreach that has no items yet."""
+        del body
+        return False
+
+    @property
     def grants(self) -> tuple[Grant, ...]:
         """Give all that the user may have to consent to before the step runs."""
         return ()

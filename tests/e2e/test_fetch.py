@@ -252,6 +252,26 @@ def test_a_digest_that_the_store_has_is_not_fetched(project: Project, url: str) 
     assert project.files("vendor") == {"vendor/data.bin": b"hello"}
 
 
+def test_a_plan_says_which_downloads_use_the_network(project: Project, server: FileServer) -> None:
+    files = {url: f"{{url: '{url}', sha256: {HELLO}}}" for url in ("file:a.txt", f"{server.url}/data.bin")}
+    each = "foreach: {from: list.json, as: f}, outputs: ['OUT/${{ f }}']"
+    near, far = (f"{{outputs: [OUT], fetch: {fetch}}}" for fetch in files.values())
+    stages = {
+        "near": near.replace("OUT", "near"),
+        "far": far.replace("OUT", "far"),
+        "near_each": near.replace("outputs: [OUT]", each.replace("OUT", "n")),
+        "far_each": far.replace("outputs: [OUT]", each.replace("OUT", "f")),
+        "list": "{outputs: [list.json], shell: 'echo [] > list.json'}",
+    }
+    text = "".join(f"  {name}: {body}\n" for name, body in stages.items())
+    project.write({"pipeline.yaml": f"version: 1\nstages:\n{text}", "a.txt": "hello"})
+    outcome = project.run("plan", "--json")
+    assert outcome.code == 0, outcome.err
+    assert {one["stage"] for one in outcome.json()["stages"] if one["network"]} == {"far", "far_each"}
+    assert "would run with the network: far far_each" in project.run("plan").out
+    assert "it uses the network" in project.run("explain", "far").out
+
+
 @pytest.mark.parametrize(
     ("url", "code"),
     [

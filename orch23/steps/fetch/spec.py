@@ -59,12 +59,22 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
         servers = (self.url, *self.redirects) if self.url else ()
         return tuple(Grant(kind="download", name=origin(one)) for one in servers)
 
+    @property
+    def uses_network(self) -> bool:
+        """Return whether the file is downloaded."""
+        return bool(self.url)
+
     @classmethod
     def inputs_of(cls, body: Json) -> tuple[str, ...]:
         """Return the file of the project that a step names before its items are known."""
         url = body.get("url") if isinstance(body, Mapping) else None
         path = path_of(url) if isinstance(url, str) else None
         return () if path is None else (path,)
+
+    @classmethod
+    def network_of(cls, body: Json) -> bool:
+        """Return whether a step that has no items yet downloads its file."""
+        return not cls.inputs_of(body)
 
 
 def path_of(url: str) -> str | None:
