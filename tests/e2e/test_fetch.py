@@ -2,14 +2,10 @@
 
 import hashlib
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from orch23.engine.outside import Outside
-from orch23.steps.fetch.download import FetchError, download
-from orch23.steps.fetch.spec import FetchStep
 from tests.file_server import FileServer, serving
 from tests.project import Project
 
@@ -134,6 +130,43 @@ def test_offline_nothing_is_fetched_that_is_not_on_this_machine(project: Project
     assert outcome.code == project.build("--offline").code != 0
 
 
+def test_offline_no_redirect_leads_to_another_machine(project: Project, server: FileServer) -> None:
+    server.redirects = {"/away": "http://files.invalid/data.bin", "/here": "/data.bin"}
+    pipeline(project, f"{server.url}/away", more=", redirects: ['http://files.invalid']")
+    outcome = project.build("--offline")
+    assert (outcome.code, "E455" in outcome.err) == (1, True), outcome.err
+    assert "/away redirects to http://files.invalid, which is beyond this machine" in outcome.err.replace("\n", " ")
+    pipeline(project, f"{server.url}/here")
+    assert project.build("--offline").code == 0
+
+
+def test_offline_no_proxy_of_another_machine_is_used_and_no_name_is_looked_up(
+    project: Project, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = []
+    look_up = socket.getaddrinfo
+
+    def noted(host, *args, **more):
+        looked_up.append(host)
+        return look_up(host, *args, **more)
+
+    monkeypatch.setattr("socket.getaddrinfo", noted)
+    pipeline(project, f"{server.url.replace('127.0.0.1', 'files.localhost')}/data.bin")
+    outcome = project.build("--offline", env={"http_proxy": "http://proxy.invalid:3128"})
+    assert outcome.code == 0, outcome.err
+    assert len(server.asked) == 1
+    assert set(looked_up) <= {"127.0.0.1", "::1"}
+
+
+def test_offline_a_proxy_of_this_machine_is_used(project: Project) -> None:
+    with serving() as proxy:
+        proxy.files["/data.bin"] = DATA
+        pipeline(project, "http://localhost:9/data.bin")
+        env = {"http_proxy": proxy.url.replace("127.0.0.1", "localhost")}
+        assert project.build("--offline", env=env).code == 0
+        assert [target for target, _ in proxy.asked] == ["http://localhost:9/data.bin"]
+
+
 def test_a_server_needs_consent_as_a_provider_does(project: Project, server: FileServer) -> None:
     untrusted = {"ORCH23_TRUST": "0"}
     pipeline(project, f"{server.url}/data.bin")
@@ -150,7 +183,7 @@ def test_a_server_needs_consent_as_a_provider_does(project: Project, server: Fil
 
 
 @pytest.mark.parametrize(
-    "host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "0.0.0.0", "metadata.test"]
+    "host", ["169.254.169.254", "2852039166", "[fe80::1]", "[2002:a9fe:a9fe::1]", "[fd00:ec2::254]", "metadata.test"]
 )
 def test_no_link_local_address_is_reached(project: Project, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in ("192.0.2.1", "169.254.169.254")]
@@ -159,6 +192,15 @@ def test_no_link_local_address_is_reached(project: Project, host: str, monkeypat
     outcome = project.build()
     assert (outcome.code, "E454" in outcome.err) == (1, True), outcome.err
     assert "which no step may reach" in outcome.err
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254.", "0xA9FEA9FE", "[64:ff9b::a9fe:a9fe]"])
+def test_no_link_local_address_is_reached_through_a_proxy(project: Project, host: str) -> None:
+    with serving() as proxy:
+        pipeline(project, f"http://{host}/latest/meta-data")
+        outcome = project.build(env={"http_proxy": proxy.url})
+        assert "leads to 169.254.169.254, which no step may reach" in outcome.err.replace("\n", " ")
+        assert proxy.asked == []
 
 
 def test_a_redirect_leads_only_where_the_pipeline_says(project: Project, server: FileServer) -> None:
@@ -272,6 +314,14 @@ def test_a_plan_says_which_downloads_use_the_network(project: Project, server: F
     assert "it uses the network" in project.run("explain", "far").out
 
 
+def test_a_download_that_brings_nothing_leaves_no_file(project: Project, server: FileServer) -> None:
+    for url in (f"{server.url}/nothing", f"{server.url}/data.bin"):
+        server.cuts = [0, 0, 0]
+        pipeline(project, url)
+        assert project.build().code == 1
+        assert list((project.root / ".orch23/partial").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("url", "code"),
     [
@@ -284,6 +334,8 @@ def test_a_plan_says_which_downloads_use_the_network(project: Project, server: F
         ("https:///x", "E812"),
         ("https://host/x#part", "E812"),
         ("https://host/a b", "E812"),
+        ("http://169.254.169%2E254/x", "E812"),
+        ("http://[fe80::1%25eth0]/x", "E812"),
         ("https://[::1/x", "E812"),
     ],
 )
@@ -323,12 +375,3 @@ def test_a_list_in_a_file_may_not_decide_what_is_fetched(project: Project) -> No
     project.write({"pipeline.yaml": text + "    outputs: ['v/x']\n", "list.json": '["x"]'})
     outcome = project.run("plan")
     assert (outcome.code, "E857" in outcome.err) == (65, True), outcome.err
-
-
-def test_a_build_that_is_asked_to_stop_breaks_a_download_off(project: Project) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
-        outside = Outside(partial=project.root / "partial", environ={}, trust_command="")
-        threading.Timer(0.2, outside.close).start()
-        with pytest.raises(FetchError):
-            download(FetchStep(sha256=SHA, url=url), outside, timeout_s=300)

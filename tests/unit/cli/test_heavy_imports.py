@@ -28,7 +28,7 @@ OF_STEPS = frozenset(
     f"orch23.steps.{name}"
     for name in (
         *("llm.language", "llm.run", "llm.show", "pytest.run", "shell.show", "render.spec", "render.run"),
-        *("fetch.spec", "fetch.language", "fetch.run", "fetch.download"),
+        *("fetch.spec", "fetch.language", "fetch.run", "fetch.download", "fetch.addresses"),
     )
 )
 OF_CHECKS = frozenset({"orch23_checks.work_orders", "orch23.checks.json_schema", "orch23.checks.python_syntax"})
