@@ -2,8 +2,9 @@
 
 import contextlib
 import re
+import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -53,6 +54,44 @@ def serving() -> Iterator[FileServer]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Run a server that hands each connection to a function, for a while; give its port. Connections may break.
+
+    At the end it shuts its connections down: a send to a client that is gone can block for a minute.
+    """
+
+    def serve(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            answer(connection)
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connections.append(listener.accept()[0])
+                threads.append(threading.Thread(target=serve, args=(connections[-1],)))
+                threads[-1].start()
+
+    connections: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join()
+            for connection in connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+            for connection in connections:
+                connection.close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -153,7 +153,7 @@ class Worker(Struct, frozen=True, kw_only=True):
             store.contents.put(data)
         changed = []
         base = {path: entry for path, entry in resolved.base.items() if path not in unneeded}
-        for path, entry in {**resolved.verify_files, **resolved.files, **base}.items():
+        for path, entry in {**resolved.unkeyed, **resolved.verify_files, **resolved.files, **base}.items():
             if store.contents.has(entry.digest):
                 continue
             place = entry.link or path

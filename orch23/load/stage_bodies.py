@@ -279,6 +279,7 @@ def _node(
         writes=wild_patterns([*_list(tree.get("outputs")), *named] if writes is None else _list(writes)),
         promote=group,
         starts_processes=step.starts_processes,
+        uses_network=step.network_of(body_of_step),
         plugins=reading.plugins,
     )
 

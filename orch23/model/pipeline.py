@@ -53,6 +53,15 @@ class PathInput(Struct, frozen=True, omit_defaults=True, tag=True):
     schema: str | None = None
 
 
+class OrderInput(Struct, frozen=True, omit_defaults=True, tag=True):
+    """A literal file for order only: the stage runs after the one that makes it. Missing is an error.
+
+    Its contents are not part of the key. Only the step of the stage is given it, no verification.
+    """
+
+    path: str
+
+
 class GlobInput(Struct, frozen=True, omit_defaults=True, tag=True):
     """Every file that a pattern matches, without those that `exclude` matches.
 
@@ -82,7 +91,7 @@ class SliceInput(Struct, frozen=True, omit_defaults=True, tag=True):
     optional: bool = False
 
 
-Input: TypeAlias = PathInput | GlobInput | ListInput | SliceInput
+Input: TypeAlias = PathInput | OrderInput | GlobInput | ListInput | SliceInput
 
 
 # ---- verification ---------------------------------------------------------------------------
@@ -286,8 +295,8 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     """A stage that is not expanded yet: its body still holds expressions of the item.
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
-    to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does, `plugins`
-    are those of the pipeline.
+    to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does,
+    `uses_network` that it uses the network itself, `plugins` are those of the pipeline.
     """
 
     name: str
@@ -299,6 +308,7 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     writes: tuple[str, ...] = ()
     promote: str | None = None
     starts_processes: bool = False
+    uses_network: bool = False
     plugins: tuple[str, ...] = ()
 
 

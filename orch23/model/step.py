@@ -53,7 +53,10 @@ class Step:
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Give the files of the project that the step names itself; they are inputs of its stage."""
+        """Give the files of the project that the step names itself: its stage runs after what makes them.
+
+        They are inputs for order only. What of them the result depends on is in `aspects`.
+        """
         return ()
 
     @classmethod
@@ -61,6 +64,17 @@ class Step:
         """Return the same of a step as it is written, in a foreach that has no items yet."""
         del body
         return ()
+
+    @property
+    def uses_network(self) -> bool:
+        """Return whether the step itself uses the network; what its processes may do is declared by its stage."""
+        return False
+
+    @classmethod
+    def network_of(cls, body: Json) -> bool:
+        """Return the same of a step as it is written, in a foreach that has no items yet."""
+        del body
+        return False
 
     @property
     def grants(self) -> tuple[Grant, ...]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.nearest import closest
 from orch23.model.paths import escaped, is_glob, match, meets
-from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Pipeline, SliceInput, Stage
+from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Pipeline, SliceInput, Stage
 from orch23.model.plan import Plan
 from orch23.plan.writers import Writers, writes_of
 
@@ -179,7 +179,7 @@ def _path(one: Input) -> str:
 def _is_required(one: Input) -> bool:
     if isinstance(one, GlobInput):
         return one.folder
-    return not isinstance(one, ListInput) and not one.optional
+    return isinstance(one, OrderInput) or (not isinstance(one, ListInput) and not one.optional)
 
 
 def _is_made(plan: Plan, name: str, path: str) -> bool:

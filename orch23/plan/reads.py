@@ -3,17 +3,22 @@
 from collections.abc import Collection, Iterator
 
 from orch23.model.paths import covers, meets
-from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, Stage
+from orch23.model.pipeline import ForeachStage, GlobInput, Input, ListInput, OrderInput, Stage
 
 Node = Stage | ForeachStage
 
 
 def reads_of(node: Node) -> tuple[str, ...]:
-    """Return the patterns whose contents a node depends on. Listings are no part: they leave out what is made."""
+    """Return the patterns of files that a node waits for. Listings are no part: they leave out what is made."""
+    return _patterns(node, order_only=True)
+
+
+def _patterns(node: Node, *, order_only: bool) -> tuple[str, ...]:
+    """Return the patterns whose contents a node depends on, and those for order only if these are wanted."""
     if isinstance(node, ForeachStage):
         source = (node.foreach.source,) if node.foreach.source else ()
         return (*source, *node.reads)
-    declared = (*node.inputs, *node.verify.inputs)
+    declared = (one for one in (*node.inputs, *node.verify.inputs) if order_only or not isinstance(one, OrderInput))
     patterns = [p for one in declared if (p := _read_pattern(one)) is not None]
     patterns += [condition.path for condition in node.requires]
     return tuple(dict.fromkeys(patterns))
@@ -26,14 +31,14 @@ def _read_pattern(one: Input) -> str | None:
 
 
 def may_read(node: Node, written: Collection[str]) -> bool:
-    """Return whether a node may read a file that is written under one of these patterns."""
+    """Return whether the key of a node may depend on a file that is written under one of these patterns."""
     return any(meets_rest(pattern, exclude, other) for pattern, exclude in _reads(node) for other in written)
 
 
 def _reads(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
     limited = limited_reads(node)
-    for pattern in reads_of(node):
+    for pattern in _patterns(node, order_only=False):
         yield from ((pattern, exclude) for exclude in limited.get(pattern, ((),)))
 
 

@@ -22,7 +22,7 @@ def explain_text(told: Explanation, style: Style) -> str:
         out.append("  its outputs are what a record of today's key says")
     if isinstance(line.decision, Edited):
         out.append(f"  {keep_or_give_up(line)}")
-    out += ["  its processes use the network"] if line.network else []
+    out += ["  it uses the network"] if line.network else []
     out += [] if line.sandbox else ["  its processes run without a sandbox"]
     if told.causes:
         out += [_cause(cause, line.stage) for cause in told.causes]

@@ -18,7 +18,8 @@ from orch23.steps.registry import is_llm
 class PlanLine(Struct, frozen=True, kw_only=True):
     """One stage of a plan. `outputs` are the paths it would write, as far as they are known.
 
-    `network` and `sandbox` are what its processes would have; what an item of a foreach may turn out to have counts.
+    `sandbox` is what its processes would have, and `network` what these or a download would; what an item of a foreach
+    may turn out to have counts.
     """
 
     stage: str
@@ -182,8 +183,10 @@ def models_of(stages: Iterable[Stage | ForeachStage]) -> tuple[str, ...]:
 
 
 def _may_reach_network(node: Stage | ForeachStage) -> bool:
-    """Say whether a stage uses the network; one whose item decides it may."""
-    return node.network if isinstance(node, Stage) else node.body.get("network") not in (None, False)
+    """Return whether a stage uses the network, in its step or its processes; one whose item decides it may."""
+    if isinstance(node, Stage):
+        return node.network or node.step.uses_network
+    return node.uses_network or node.body.get("network") not in (None, False)
 
 
 def _is_confined(node: Stage | ForeachStage) -> bool:

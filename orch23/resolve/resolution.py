@@ -21,6 +21,7 @@ from orch23.model.pipeline import (
     GlobInput,
     Input,
     ListInput,
+    OrderInput,
     PathInput,
     SliceInput,
     Stage,
@@ -46,11 +47,12 @@ _SHOWN_INPUTS = 10  # of those that are too many; the rest is counted
 class Resolved(Struct, frozen=True, kw_only=True):
     """A stage with all that its result depends on.
 
-    `files` are the inputs of its room, `base` the versions it starts from, `verify_files` what its verification
-    sees besides; all by path. `parts` and `verify_parts` are the files of which its step and its verification are
-    given slices alone; `composed` are their bytes, which no file of the project has. `given` is what a prompt or
-    template sees, in declared order. `listings` are the paths of each listing by its pattern, as the verification sees
-    it. `texts` is the digest of what the prompt is rendered from besides the contents of its inputs.
+    `files` are the inputs of its room, `unkeyed` the inputs for order only, which its step alone is given, `base` the
+    versions it starts from, `verify_files` what its verification sees besides; all by path. `parts` and `verify_parts`
+    are the files of which its step and its verification are given slices alone; `composed` are their bytes, which no
+    file of the project has. `given` is what a prompt or template sees, in declared order. `listings` are the paths of
+    each listing by its pattern, as the verification sees it. `texts` is the digest of what the prompt is rendered from
+    besides the contents of its inputs.
     """
 
     stage: Stage
@@ -69,6 +71,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     parts: Mapping[str, FileEntry] = field(default_factory=dict)
     verify_parts: Mapping[str, FileEntry] = field(default_factory=dict)
     composed: tuple[bytes, ...] = ()
+    unkeyed: Mapping[str, FileEntry] = field(default_factory=dict)
 
 
 class _Shown(Struct, frozen=True):
@@ -105,6 +108,7 @@ class _Gathered(Struct):
 
     aspects: dict[str, Json] = field(default_factory=dict)
     files: dict[str, FileEntry] = field(default_factory=dict)
+    unkeyed: dict[str, FileEntry] = field(default_factory=dict)
     given: list[GivenInput] = field(default_factory=list)
     slices: dict[str, list[Slice]] = field(default_factory=dict)
     listings: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -172,6 +176,7 @@ def resolve_stage(
         parts=_entries(parts),
         verify_parts=_entries(verify_parts),
         composed=(*parts.values(), *verify_parts.values()),
+        unkeyed=inputs.unkeyed,
     )
 
 
@@ -239,12 +244,8 @@ def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, p
     out = _Gathered()
     for one in declared:
         match one:
-            case PathInput():
-                entry = tree.entry(one.path)
-                if entry is not None:
-                    _add_file(out, one.path, entry, tree, prefix=prefix, given=given)
-                elif not one.optional:
-                    out.broken.append(_missing(one.path))
+            case PathInput() | OrderInput():
+                _add_path(out, one, tree, prefix=prefix, given=given)
             case GlobInput():
                 for path in tree.matching(one.pattern, one.exclude):
                     found = None if match_any(one.exclude, path) else tree.entry(path)
@@ -262,6 +263,17 @@ def _gather(declared: tuple[Input, ...], tree: Tree, read_yaml: YamlReader, *, p
             case _ as never:
                 assert_never(never)
     return out
+
+
+def _add_path(out: _Gathered, one: PathInput | OrderInput, tree: Tree, *, prefix: str, given: bool) -> None:
+    entry = tree.entry(one.path)
+    if entry is None:
+        if isinstance(one, OrderInput) or not one.optional:
+            out.broken.append(_missing(one.path))
+    elif isinstance(one, OrderInput):
+        out.unkeyed[one.path] = entry
+    else:
+        _add_file(out, one.path, entry, tree, prefix=prefix, given=given)
 
 
 def _add_file(out: _Gathered, path: str, entry: FileEntry, tree: Tree, *, prefix: str, given: bool) -> None:

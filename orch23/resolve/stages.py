@@ -19,6 +19,7 @@ from orch23.model.pipeline import (
     Fence,
     ForeachStage,
     Item,
+    OrderInput,
     PathInput,
     Retry,
     SkippedStage,
@@ -75,7 +76,7 @@ def make_stage(
     if document is None:
         return Built(None, tuple(wrong))
     step = read_step(document, plugins, at)
-    named = tuple(map(PathInput, step.named_inputs)) if step is not None else ()
+    named = tuple(map(OrderInput, step.named_inputs)) if step is not None else ()
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
     outputs = _outputs(document.outputs, step, at)
     fence = _fence(document, outputs, at)
@@ -280,7 +281,7 @@ def _check_own_inputs(document: StageDocument, stage: Stage, at: Problems) -> No
     if stage.step.asks_model:
         return
     for value in stage.inputs:
-        if isinstance(value, PathInput | SliceInput):
+        if isinstance(value, PathInput | OrderInput | SliceInput):
             for output in stage.outputs:
                 if match(output, value.path):
                     number = _index_of(document, value.path)

@@ -2,14 +2,10 @@
 
 import hashlib
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from orch23.engine.outside import Outside
-from orch23.steps.fetch.download import FetchError, download
-from orch23.steps.fetch.spec import FetchStep
 from tests.file_server import FileServer, serving
 from tests.project import Project
 
@@ -134,6 +130,43 @@ def test_offline_nothing_is_fetched_that_is_not_on_this_machine(project: Project
     assert outcome.code == project.build("--offline").code != 0
 
 
+def test_offline_no_redirect_leads_to_another_machine(project: Project, server: FileServer) -> None:
+    server.redirects = {"/away": "http://files.invalid/data.bin", "/here": "/data.bin"}
+    pipeline(project, f"{server.url}/away", more=", redirects: ['http://files.invalid']")
+    outcome = project.build("--offline")
+    assert (outcome.code, "E455" in outcome.err) == (1, True), outcome.err
+    assert "/away redirects to http://files.invalid, which is beyond this machine" in outcome.err.replace("\n", " ")
+    pipeline(project, f"{server.url}/here")
+    assert project.build("--offline").code == 0
+
+
+def test_offline_no_proxy_of_another_machine_is_used_and_no_name_is_looked_up(
+    project: Project, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = []
+    look_up = socket.getaddrinfo
+
+    def noted(host, *args, **more):
+        looked_up.append(host)
+        return look_up(host, *args, **more)
+
+    monkeypatch.setattr("socket.getaddrinfo", noted)
+    pipeline(project, f"{server.url.replace('127.0.0.1', 'files.localhost')}/data.bin")
+    outcome = project.build("--offline", env={"http_proxy": "http://proxy.invalid:3128"})
+    assert outcome.code == 0, outcome.err
+    assert len(server.asked) == 1
+    assert set(looked_up) <= {"127.0.0.1", "::1"}
+
+
+def test_offline_a_proxy_of_this_machine_is_used(project: Project) -> None:
+    with serving() as proxy:
+        proxy.files["/data.bin"] = DATA
+        pipeline(project, "http://localhost:9/data.bin")
+        env = {"http_proxy": proxy.url.replace("127.0.0.1", "localhost")}
+        assert project.build("--offline", env=env).code == 0
+        assert [target for target, _ in proxy.asked] == ["http://localhost:9/data.bin"]
+
+
 def test_a_server_needs_consent_as_a_provider_does(project: Project, server: FileServer) -> None:
     untrusted = {"ORCH23_TRUST": "0"}
     pipeline(project, f"{server.url}/data.bin")
@@ -150,7 +183,7 @@ def test_a_server_needs_consent_as_a_provider_does(project: Project, server: Fil
 
 
 @pytest.mark.parametrize(
-    "host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "0.0.0.0", "metadata.test"]
+    "host", ["169.254.169.254", "2852039166", "[fe80::1]", "[2002:a9fe:a9fe::1]", "[fd00:ec2::254]", "metadata.test"]
 )
 def test_no_link_local_address_is_reached(project: Project, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in ("192.0.2.1", "169.254.169.254")]
@@ -159,6 +192,15 @@ def test_no_link_local_address_is_reached(project: Project, host: str, monkeypat
     outcome = project.build()
     assert (outcome.code, "E454" in outcome.err) == (1, True), outcome.err
     assert "which no step may reach" in outcome.err
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254.", "0xA9FEA9FE", "[64:ff9b::a9fe:a9fe]"])
+def test_no_link_local_address_is_reached_through_a_proxy(project: Project, host: str) -> None:
+    with serving() as proxy:
+        pipeline(project, f"http://{host}/latest/meta-data")
+        outcome = project.build(env={"http_proxy": proxy.url})
+        assert "leads to 169.254.169.254, which no step may reach" in outcome.err.replace("\n", " ")
+        assert proxy.asked == []
 
 
 def test_a_redirect_leads_only_where_the_pipeline_says(project: Project, server: FileServer) -> None:
@@ -197,16 +239,87 @@ def test_the_proxy_of_the_environment_is_used(project: Project, server: FileServ
         assert (len(proxy.asked), len(server.asked)) == (1, 1), "no_proxy is kept to"
 
 
-def test_a_file_of_the_project_is_an_input(project: Project) -> None:
-    make = "  make: {outputs: [made.bin], shell: 'printf hello > made.bin'}\n"
-    hello = hashlib.sha256(b"hello").hexdigest()
-    pipeline(project, "file:made.bin", hello, stage=make)
+HELLO = hashlib.sha256(b"hello").hexdigest()
+MAKE = "  make: {outputs: [made.bin], shell: 'printf hello > made.bin'}\n"
+
+
+def test_the_stage_that_makes_a_file_of_the_project_runs_first(project: Project) -> None:
+    pipeline(project, "file:made.bin", HELLO, stage=MAKE)
     assert project.build().code == 0
     assert project.files("vendor") == {"vendor/data.bin": b"hello"}
-    project.replace("pipeline.yaml", "printf hello", "printf other")
+    project.replace("pipeline.yaml", "printf hello", "exit 1; printf hello")
+    project.replace("pipeline.yaml", HELLO, OTHER)
+    assert project.plan() == {"make": "run", "get": "run"}
     outcome = project.build()
-    assert (outcome.code, "E452" in outcome.err) == (1, True), outcome.err
+    assert (outcome.code, "blocked by make" in outcome.err, "E452" in outcome.err) == (1, True, False), outcome.err
+
+
+def test_a_stage_is_fresh_as_long_as_its_digest_is_the_same(project: Project, server: FileServer) -> None:
+    project.write({"a.txt": b"hello", "b.txt": b"hello"})
+    pipeline(project, "file:a.txt", HELLO, stage=MAKE)
+    assert project.build().code == 0
+    for url in ("file:b.txt", "file:made.bin", f"{server.url}/nothing", "./a.txt"):
+        pipeline(project, url, HELLO, stage=MAKE)
+        assert project.plan() == {"get": "fresh", "make": "fresh"}, url
+    project.write({"a.txt": b"other"})
+    assert project.plan() == {"get": "fresh", "make": "fresh"}, "the digest says what the file is"
+    pipeline(project, "file:made.bin", HELLO, stage=MAKE.replace("hello", "other"))
+    assert project.plan() == {"make": "run", "get": "fresh"}
+    assert project.build().code == 0
     assert project.files("vendor") == {"vendor/data.bin": b"hello"}
+
+
+def test_a_file_of_the_project_with_another_digest_is_not_used(project: Project) -> None:
+    project.write({"a.txt": b"hello"})
+    pipeline(project, "file:a.txt", OTHER)
+    outcome = project.build()
+    assert (outcome.code, f"a.txt has the SHA-256 {HELLO}, not {OTHER}" in outcome.err.replace("\n", "")) == (1, True)
+    assert project.files("vendor") == {}
+
+
+def test_only_the_step_is_given_a_file_that_its_key_does_not_cover(project: Project) -> None:
+    project.write({"a.txt": b"hello"})
+    pipeline(project, "file:a.txt", HELLO, stage="    verify: [{shell: 'test ! -e a.txt'}]\n")
+    outcome = project.build()
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("url", ["file:a.txt", "http://files.invalid/hello"])
+def test_a_digest_that_the_store_has_is_not_fetched(project: Project, url: str) -> None:
+    project.write({"a.txt": b"other", "pipeline.yaml": f"version: 1\nstages:\n{MAKE}"})
+    assert project.build().code == 0
+    pipeline(project, url, HELLO, stage=MAKE)
+    outcome = project.build("--offline", env={"ORCH23_TRUST": "0"})
+    assert outcome.code == 0, outcome.err
+    assert project.files("vendor") == {"vendor/data.bin": b"hello"}
+
+
+def test_a_plan_says_which_downloads_use_the_network(project: Project, server: FileServer) -> None:
+    files = {url: f"{{url: '{url}', sha256: {HELLO}}}" for url in ("file:a.txt", f"{server.url}/data.bin")}
+    each = "foreach: {from: list.json, as: f}, outputs: ['OUT/${{ f }}']"
+    near, far = (f"{{outputs: [OUT], fetch: {fetch}}}" for fetch in files.values())
+    stages = {
+        "near": near.replace("OUT", "near"),
+        "far": far.replace("OUT", "far"),
+        "near_each": near.replace("outputs: [OUT]", each.replace("OUT", "n")),
+        "far_each": far.replace("outputs: [OUT]", each.replace("OUT", "f")),
+        "list": "{outputs: [list.json], shell: 'echo [] > list.json'}",
+    }
+    text = "".join(f"  {name}: {body}\n" for name, body in stages.items())
+    project.write({"pipeline.yaml": f"version: 1\nstages:\n{text}", "a.txt": "hello"})
+    outcome = project.run("plan", "--json")
+    assert outcome.code == 0, outcome.err
+    assert {one["stage"] for one in outcome.json()["stages"] if one["network"]} == {"far", "far_each"}
+    assert "would run with the network: far far_each" in project.run("plan").out
+    assert "it uses the network" in project.run("explain", "far").out
+
+
+def test_a_download_that_brings_nothing_leaves_no_file(project: Project, server: FileServer) -> None:
+    for url in (f"{server.url}/nothing", f"{server.url}/data.bin"):
+        server.cuts = [0, 0, 0]
+        pipeline(project, url)
+        assert project.build().code == 1
+        assert list((project.root / ".orch23/partial").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -221,6 +334,8 @@ def test_a_file_of_the_project_is_an_input(project: Project) -> None:
         ("https:///x", "E812"),
         ("https://host/x#part", "E812"),
         ("https://host/a b", "E812"),
+        ("http://169.254.169%2E254/x", "E812"),
+        ("http://[fe80::1%25eth0]/x", "E812"),
         ("https://[::1/x", "E812"),
     ],
 )
@@ -260,12 +375,3 @@ def test_a_list_in_a_file_may_not_decide_what_is_fetched(project: Project) -> No
     project.write({"pipeline.yaml": text + "    outputs: ['v/x']\n", "list.json": '["x"]'})
     outcome = project.run("plan")
     assert (outcome.code, "E857" in outcome.err) == (65, True), outcome.err
-
-
-def test_a_build_that_is_asked_to_stop_breaks_a_download_off(project: Project) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
-        outside = Outside(partial=project.root / "partial", environ={}, trust_command="")
-        threading.Timer(0.2, outside.close).start()
-        with pytest.raises(FetchError):
-            download(FetchStep(sha256=SHA, url=url), outside, timeout_s=300)

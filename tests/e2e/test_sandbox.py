@@ -435,7 +435,7 @@ def test_of_stages_that_are_fresh_a_plan_says_so_to_programs_alone(project: Proj
 
 def test_explain_says_what_a_stage_may_reach(project: Project) -> None:
     opened(project)
-    assert "its processes use the network" in project.run("explain", "a").out
+    assert "it uses the network" in project.run("explain", "a").out
     assert "its processes run without a sandbox" in project.run("explain", "b").out
     confined = project.run("explain", "c").out
     assert "network" not in confined

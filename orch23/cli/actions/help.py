@@ -59,7 +59,7 @@ def _codes_of_plugins(console: Console) -> Mapping[str, tuple[str, str, str]]:
 
 def _hint(topic: str, codes: Collection[str]) -> str:
     """Return what a topic may have been meant to be: a command, or some codes."""
-    for name in nearest(topic, NAMES):
+    for name in () if any(map(str.isdigit, topic)) else nearest(topic, NAMES):
         return f"did you mean `orch23 help {name}`?"
     code = topic.upper()
     close = [one for one in codes if one.startswith(code)][:_NEAREST]

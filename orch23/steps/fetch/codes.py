@@ -3,9 +3,9 @@
 CODES = {
     "E451": (
         "a download failed",
-        "The server could not be reached, said something else than 200 or 206, or the transfer broke off. What came is "
-        "kept, and the next build goes on from there. Check the address, the network, and the variables https_proxy, "
-        "http_proxy and no_proxy.",
+        "The server could not be reached, its status was neither 200 nor 206, the transfer broke off, or it took "
+        "longer than the `timeout` of the stage. What came is kept, and the next build goes on from there. Check the "
+        "address, the network, and the variables https_proxy, http_proxy and no_proxy.",
     ),
     "E452": (
         "a fetched file is not the one that is named",
@@ -18,13 +18,13 @@ CODES = {
     ),
     "E454": (
         "an address that no step may reach",
-        "The name leads to a link-local address, at which clouds offer keys of this machine, or the server redirects "
-        "to a server that the pipeline does not name, or from https to http. If a redirect is meant, list its server "
-        "under `fetch.redirects`.",
+        "The host leads to a link-local address, at which clouds serve credentials of this machine, or the server "
+        "redirects to a server that the pipeline does not name, or from https to http. If a redirect is meant, list "
+        "its server under `fetch.redirects`.",
     ),
     "E455": (
         "a download is not on this machine",
-        "With `--offline` nothing is fetched from another machine, and the store does not have the file. Build once "
-        "without `--offline`: what is in the store is never fetched again.",
+        "With `--offline` nothing is fetched from another machine, also not by a redirect, and the store does not have "
+        "the file. Build once without `--offline`: what is in the store is never fetched again.",
     ),
 }

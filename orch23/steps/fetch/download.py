@@ -1,15 +1,16 @@
 """Download one file: resumed where an earlier attempt ended, limited, and from no address that is link-local.
 
 http.client of the standard library, of which each connection is made to an address that was looked at before: a name
-that is looked up twice may lead to two addresses.
+that is looked up twice may lead to two addresses. With `--offline` no name is looked up, and no connection leaves this
+machine.
 """
 
 import contextlib
-import ipaddress
 import os
 import re
 import socket
 import ssl
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from functools import partial
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import BinaryIO
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
@@ -25,10 +27,11 @@ from msgspec import Struct
 
 from orch23 import __version__
 from orch23.engine.outside import Outside
-from orch23.model.address import origin
+from orch23.model.address import is_loopback, origin
 from orch23.model.diagnostic import Diagnostic
+from orch23.steps.fetch.addresses import forbidden_address, is_address
 from orch23.steps.fetch.language import url_fault
-from orch23.steps.fetch.spec import FetchStep
+from orch23.steps.fetch.spec import FetchStep, barred_offline
 
 _CHUNK = 1 << 16
 _QUIET_S, _CONNECT_S = 30.0, 10.0
@@ -38,8 +41,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _OK, _PARTIAL, _NOT_SATISFIABLE = 200, 206, 416
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
-_METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")))
-"""Addresses that are not link-local, at which clouds answer with keys of the machine all the same."""
+_LOOPBACK = ("127.0.0.1", "::1")
+"""What a name of this machine stands for with `--offline`, where nothing is looked up."""
 
 
 class FetchError(Exception):
@@ -74,6 +77,75 @@ class _Address(Struct, frozen=True):
         return f"{path}?{self.parts.query}" if self.parts.query else path
 
 
+class _Watch:
+    """Holds one download to its deadline, and ends it when the build is asked to stop.
+
+    A timeout of a socket begins again with each byte. So the connection itself is shut down, by another thread.
+    """
+
+    def __init__(self, url: str, outside: Outside, timeout_s: float) -> None:
+        """Take the address that failures name, and how many seconds there are from now on."""
+        self.outside = outside
+        self._url, self._deadline = url, time.monotonic() + timeout_s
+        self._lock = threading.Lock()
+        self._held: socket.socket | None = None
+        self._is_cut = False
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch the download that takes place within."""
+        timer = threading.Timer(max(0.0, self.left_s), self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            with self.outside.breakable(self._cut):
+                yield
+        finally:
+            timer.cancel()
+
+    @property
+    def left_s(self) -> float:
+        """Give the seconds until the deadline, which may be negative."""
+        return self._deadline - time.monotonic()
+
+    def check(self) -> None:
+        """Do nothing while the download may go on.
+
+        Raises:
+            FetchError: the build was asked to stop, or the deadline has passed.
+
+        """
+        if self.outside.is_closed:
+            raise _failed(self._url, "the build was asked to stop")
+        if self._is_cut or self.left_s <= 0:
+            raise late(self._url)
+
+    def hold(self, connection: socket.socket) -> None:
+        """Watch a connection. Its duplicate can be shut down whoever owns the descriptor: TLS, or the response."""
+        with self._lock:
+            self._held = connection.dup()
+            if self._is_cut:
+                _shut_down(self._held)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        with self._lock:
+            if self._held is not None:
+                self._held.close()
+            self._held = None
+
+    def _cut(self) -> None:
+        with self._lock:
+            self._is_cut = True
+            if self._held is not None:
+                _shut_down(self._held)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 def download(step: FetchStep, outside: Outside, timeout_s: float) -> Path:
     """Return a file whose bytes have the digest of a step; whoever takes them removes it.
 
@@ -81,28 +153,37 @@ def download(step: FetchStep, outside: Outside, timeout_s: float) -> Path:
         FetchError: there is none.
 
     """
-    deadline = time.monotonic() + timeout_s
+    watch = _Watch(step.url, outside, timeout_s)
     outside.partial.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = outside.partial / f"{step.sha256}.part"
-    for pause_s in (*_PAUSES_S, None):
-        try:
-            return _whole(step, part, outside, deadline)
-        except FetchError as error:
-            if pause_s is None or not error.is_passing or outside.is_closed or time.monotonic() + pause_s > deadline:
-                raise
-            time.sleep(pause_s)
+    with watch.running():
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                return _whole(step, part, watch)
+            except FetchError as error:
+                if pause_s is None or not error.is_passing or outside.is_closed or pause_s > watch.left_s:
+                    _remove_empty(part)
+                    raise
+                time.sleep(pause_s)
     message = "BUG: no try was the last"
     raise RuntimeError(message)
 
 
-def _whole(step: FetchStep, part: Path, outside: Outside, deadline: float) -> Path:
+def _remove_empty(part: Path) -> None:
+    """Remove a file of which nothing came."""
+    with contextlib.suppress(FileNotFoundError):
+        if part.stat().st_size == 0:
+            part.unlink()
+
+
+def _whole(step: FetchStep, part: Path, watch: _Watch) -> Path:
     """Fetch what is missing of a file. What has another digest is discarded, once it was fetched at one go."""
     while True:
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "r+b") as file:
             had = file.seek(0, os.SEEK_END)
             is_there = had > 0 and _digest(part) == step.sha256
-            began = 0 if is_there else _transfer(step, file, had, outside, deadline)
+            began = 0 if is_there else _transfer(step, file, had, watch)
         found = _digest(part)
         if found == step.sha256:
             return part
@@ -112,9 +193,9 @@ def _whole(step: FetchStep, part: Path, outside: Outside, deadline: float) -> Pa
             raise FetchError(Diagnostic("E452", f"{step.url} has the SHA-256 {found}, not {step.sha256}", hint=hint))
 
 
-def _transfer(step: FetchStep, file: BinaryIO, had: int, outside: Outside, deadline: float) -> int:
+def _transfer(step: FetchStep, file: BinaryIO, had: int, watch: _Watch) -> int:
     """Append to an open file what is missing of it; return where the server began to send."""
-    with _answer(step, had, outside, deadline) as response:
+    with _answer(step, had, watch) as response:
         match = _RANGE.fullmatch(response.getheader("Content-Range", ""))
         began = int(match[1]) if response.status == _PARTIAL and match is not None else 0
         if began != had:  # it sends the file from its beginning, or from elsewhere: that is asked for by the next try
@@ -125,29 +206,28 @@ def _transfer(step: FetchStep, file: BinaryIO, had: int, outside: Outside, deadl
         size = file.seek(0, os.SEEK_END)
         length = response.getheader("Content-Length", "")
         _check_size(step, size + int(length) if length.isdigit() else size)
-        while chunk := _read(step, response, deadline, outside):
+        while chunk := _read(step, response, watch):
             size += len(chunk)
             _check_size(step, size)
             file.write(chunk)
+        if response.length != 0:  # None: the end of the connection is the end of the file, unless it was cut here
+            watch.check()
         if response.length:
             raise _failed(step.url, f"it broke off after {size:,} bytes", is_passing=True)
     return began
 
 
-def _read(step: FetchStep, response: HTTPResponse, deadline: float, outside: Outside) -> bytes:
-    if outside.is_closed:
-        raise _failed(step.url, "the build was asked to stop")
-    if time.monotonic() > deadline:
-        late = Diagnostic("E451", f"{step.url}: time was up", hint="raise `timeout`; the next build goes on from there")
-        raise FetchError(late, is_late=True)
+def _read(step: FetchStep, response: HTTPResponse, watch: _Watch) -> bytes:
+    watch.check()
     try:
         return response.read1(_CHUNK)
     except (OSError, HTTPException) as error:
+        watch.check()
         raise _failed(step.url, f"it broke off: {_text(error)}", is_passing=True) from None
 
 
 @contextlib.contextmanager
-def _answer(step: FetchStep, had: int, outside: Outside, deadline: float) -> Iterator[HTTPResponse]:
+def _answer(step: FetchStep, had: int, watch: _Watch) -> Iterator[HTTPResponse]:
     """Give the answer that has the file, after all redirects."""
     address = _Address(step.url)
     allowed = {grant.name for grant in step.grants}
@@ -155,31 +235,35 @@ def _answer(step: FetchStep, had: int, outside: Outside, deadline: float) -> Ite
     if had:
         headers["Range"] = f"bytes={had}-"
     for _ in range(_MOST_REDIRECTS + 1):
-        way = _way(address, outside.environ, min(_QUIET_S, max(0.1, deadline - time.monotonic())))
+        watch.check()
+        way = _way(address, watch)
         connection = way.connection
-        with contextlib.closing(connection), outside.breakable(partial(_cut, connection)):
+        with contextlib.closing(watch), contextlib.closing(connection):
             try:
                 connection.request("GET", way.target, headers={**headers, **way.headers})
                 response = connection.getresponse()
             except (OSError, HTTPException, ValueError) as error:
+                watch.check()
                 is_passing = not isinstance(error, ssl.SSLCertVerificationError)
                 raise _failed(address.url, _text(error), is_passing=is_passing) from None
-            if response.status in _REDIRECTS:
-                address = _redirected(address, response.getheader("Location", ""), allowed)
-                continue
-            if response.status == _NOT_SATISFIABLE and had:
-                del headers["Range"]
-                had = 0
-                continue
-            if response.status not in (_OK, _PARTIAL):
-                what = f"the server says {response.status} {response.reason}".rstrip()
-                raise _failed(address.url, what, is_passing=response.status in _PASSING)
-            yield response
-            return
+            with response:
+                if response.status in _REDIRECTS:
+                    is_offline = watch.outside.offline
+                    address = _redirected(address, response.getheader("Location", ""), allowed, is_offline=is_offline)
+                    continue
+                if response.status == _NOT_SATISFIABLE and had:
+                    del headers["Range"]
+                    had = 0
+                    continue
+                if response.status not in (_OK, _PARTIAL):
+                    what = f"the server says {response.status} {response.reason}".rstrip()
+                    raise _failed(address.url, what, is_passing=response.status in _PASSING)
+                yield response
+                return
     raise _failed(step.url, f"more than {_MOST_REDIRECTS} redirects")
 
 
-def _redirected(before: _Address, location: str, allowed: set[str]) -> _Address:
+def _redirected(before: _Address, location: str, allowed: set[str], *, is_offline: bool) -> _Address:
     url = urljoin(before.url, location).partition("#")[0]
     fault = url_fault(url)
     if fault is not None:
@@ -190,6 +274,8 @@ def _redirected(before: _Address, location: str, allowed: set[str]) -> _Address:
     if origin(url) not in allowed:
         hint = f"if it is meant, write `redirects: [{origin(url)}]` into the step"
         raise _refused(before.url, f"redirects to {origin(url)}, which the pipeline does not name", hint)
+    if is_offline and not is_loopback(url):
+        raise FetchError(barred_offline(f"{before.url} redirects to {origin(url)}, which"))
     return after
 
 
@@ -204,36 +290,53 @@ class _Way(Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-def _way(address: _Address, environ: Mapping[str, str], timeout_s: float) -> _Way:
+def _way(address: _Address, watch: _Watch) -> _Way:
     """Return how to ask the server of an address, with the proxy of the environment."""
     host = address.parts.hostname or ""
-    proxy = _proxy(address, environ)
-    where = urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else address.parts
-    port = where.port or (address.port if not proxy else 80)
+    _check_address(host, host)
+    offline = watch.outside.offline
+    proxy = _proxy(address, watch.outside.environ, offline=offline)
+    where = proxy or address.parts
+    port = address.port if proxy is None else proxy.port or 80
+    timeout_s = min(_QUIET_S, max(0.1, watch.left_s))
     made: HTTPConnection
     if address.is_safe:
         made = HTTPSConnection(where.hostname or "", port, timeout=timeout_s, context=ssl.create_default_context())
     else:
         made = HTTPConnection(where.hostname or "", port, timeout=timeout_s)
-    if not proxy:
-        made._create_connection = _connect  # type: ignore[attr-defined]  # noqa: SLF001 - of all versions since 2.7
+    # An attribute of all versions since 2.7.
+    made._create_connection = partial(_connect, watch, is_proxy=proxy is not None)  # type: ignore[attr-defined]  # noqa: SLF001
+    if proxy is None:
         return _Way(made, address.target)
-    with contextlib.suppress(ValueError):  # a name is looked up by the proxy
-        _check_address(host, host)
-    login = {"Proxy-Authorization": f"Basic {_login(where)}"} if where.username else {}
+    login = {"Proxy-Authorization": f"Basic {_login(proxy)}"} if proxy.username else {}
     if address.is_safe:
         made.set_tunnel(host, address.port, headers=login)
         return _Way(made, address.target)
     return _Way(made, f"http://{address.parts.netloc}{address.target}", login)
 
 
-def _proxy(address: _Address, environ: Mapping[str, str]) -> str:
-    """Return the proxy of the environment for an address, empty where there is none."""
+def _proxy(address: _Address, environ: Mapping[str, str], *, offline: bool) -> SplitResult | None:
+    """Return the proxy of the environment for an address, None where there is none; offline, one of this machine.
+
+    Raises:
+        FetchError: it cannot be read.
+
+    """
     scheme, host = address.parts.scheme.lower(), address.parts.hostname or ""
     names = (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY")
-    proxy = next((environ[name] for name in names if environ.get(name)), "")
+    name = next((name for name in names if environ.get(name)), None)
     none = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    return "" if proxy and proxy_bypass_environment(f"{host}:{address.port}", {"no": none}) else proxy
+    if name is None or proxy_bypass_environment(f"{host}:{address.port}", {"no": none}):
+        return None
+    url = environ[name] if "://" in environ[name] else f"http://{environ[name]}"
+    if offline and not is_loopback(url):
+        return None
+    try:
+        proxy = urlsplit(url)
+        _ = proxy.port
+    except ValueError:
+        raise _failed(address.url, f"the proxy that {name} names cannot be read") from None
+    return proxy
 
 
 def _login(proxy: SplitResult) -> str:
@@ -241,46 +344,89 @@ def _login(proxy: SplitResult) -> str:
 
 
 def _connect(
-    where: tuple[str, int], timeout: float | None = None, source_address: tuple[str, int] | None = None
+    watch: _Watch,
+    where: tuple[str, int],
+    timeout: float | None = None,
+    source_address: tuple[str, int] | None = None,
+    *,
+    is_proxy: bool,
 ) -> socket.socket:
-    """Connect to a server at one of the addresses that its name leads to, of which none may be forbidden."""
+    """Connect to a server at one of the addresses that its name leads to, of which none may be forbidden.
+
+    A proxy is the user's choice: its address may be any.
+    """
     host, port = where
-    with contextlib.suppress(ValueError):  # a name
-        _check_address(host, host)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for *_, place in found:
-        _check_address(host, str(place[0]))
+    found = _offline_places(host) if watch.outside.offline else _look_up(host, port, watch)
+    if not is_proxy:
+        for place in (host, *found):
+            _check_address(host, place)
     error: OSError | None = None
-    for *_, place in found:
+    for place in found:
+        watch.check()
         try:
-            seconds = min(timeout or _CONNECT_S, _CONNECT_S)
-            made = socket.create_connection((str(place[0]), port), seconds, source_address)
+            seconds = min(timeout or _CONNECT_S, _CONNECT_S, max(0.1, watch.left_s))
+            made = socket.create_connection((place, port), seconds, source_address)
         except OSError as refused:
             error = refused
         else:
             made.settimeout(timeout)
+            watch.hold(made)
             return made
     raise error or OSError(f"{host} has no address")
 
 
+def _offline_places(host: str) -> tuple[str, ...]:
+    """Return the addresses of a host of this machine, without looking its name up.
+
+    Raises:
+        FetchError: it is not one: no connection is made.
+
+    """
+    if not is_loopback(f"http://[{host}]" if ":" in host else f"http://{host}"):
+        raise FetchError(barred_offline(host))
+    return (host.rstrip("."),) if is_address(host) else _LOOPBACK
+
+
+def _look_up(host: str, port: int, watch: _Watch) -> tuple[str, ...]:
+    """Return the addresses that a name leads to.
+
+    The resolver has timeouts of its own, which can be longer than what is left. So a thread waits for it.
+
+    Raises:
+        OSError: the name leads to nothing, or the deadline has passed, or the build was asked to stop.
+
+    """
+    found: SimpleQueue[tuple[str, ...] | Exception] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found.put(tuple(str(place[0]) for *_, place in places))
+        except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits
+            found.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    unknown = OSError(f"{host} was not looked up in time")
+    try:
+        with watch.outside.breakable(lambda: found.put(unknown)):
+            answer = found.get(timeout=max(0.0, watch.left_s))
+    except Empty:
+        answer = unknown
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 def _check_address(host: str, written: str) -> None:
-    """Refuse an address at which clouds answer with keys of this machine.
+    """Refuse an address at which clouds answer with keys of this machine; a name is looked up elsewhere.
 
     Raises:
         FetchError: it is one.
-        ValueError: it is no address, but a name.
 
     """
-    address = ipaddress.ip_address(written.partition("%")[0])
-    address = getattr(address, "ipv4_mapped", None) or address
-    if address.is_link_local or address in _METADATA or address.is_multicast or address.is_unspecified:
+    address = forbidden_address(written)
+    if address is not None:
         raise _refused(host, f"leads to {address}, which no step may reach", "name another server")
-
-
-def _cut(connection: HTTPConnection) -> None:
-    with contextlib.suppress(OSError):
-        if connection.sock is not None:
-            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 # ---- what goes wrong --------------------------------------------------------------------------
@@ -289,6 +435,12 @@ def _cut(connection: HTTPConnection) -> None:
 def _failed(url: str, what: str, *, is_passing: bool = False) -> FetchError:
     hint = "check the address and the network; what came is kept, and the next build goes on from there"
     return FetchError(Diagnostic("E451", f"{url}: {what}", hint=hint), is_passing=is_passing)
+
+
+def late(url: str) -> FetchError:
+    """Return that the time of a stage was up before it had its file."""
+    hint = "raise `timeout`; the next build goes on from there"
+    return FetchError(Diagnostic("E451", f"{url}: time was up", hint=hint), is_late=True)
 
 
 def _refused(who: str, what: str, hint: str) -> FetchError:

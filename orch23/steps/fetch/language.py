@@ -1,5 +1,6 @@
 """How a fetch step is written."""
 
+import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -9,6 +10,9 @@ from orch23.model.address import origin
 from orch23.model.fields import Problems
 from orch23.model.language import END, Document, Language, Size, Text
 from orch23.steps.fetch.spec import FetchStep, path_of
+
+_HOST = re.compile(r"[0-9A-Za-z._-]+|[0-9A-Fa-f:.]+")
+"""A name or an IPv4 address, or an IPv6 address without a zone. A proxy might decode any other text."""
 
 
 class FetchDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +81,8 @@ def url_fault(url: str) -> str | None:
         return "has a user name or a password, and a pipeline is no place for one"
     if not parts.hostname or port == 0:
         return "has no host" if not parts.hostname else "has the port 0"
+    if not _HOST.fullmatch(parts.hostname):
+        return "has a character in its host that no host has"
     return "has a fragment" if "#" in url else None
 
 

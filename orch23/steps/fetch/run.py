@@ -7,13 +7,12 @@ from collections import defaultdict
 from orch23.engine.attempt import NEEDS_NOTHING, Attempts, Needs, Run
 from orch23.engine.failure import refusal
 from orch23.engine.turn import Pass, Turn
-from orch23.model.address import is_loopback
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry
 from orch23.model.errors import ConsentError, MissingBytesError
 from orch23.model.ports import ContentStore
 from orch23.providers.consent import not_granted
-from orch23.steps.fetch.download import FetchError, chunks_of, download
+from orch23.steps.fetch.download import FetchError, chunks_of, download, late
 from orch23.steps.fetch.spec import FetchStep
 
 
@@ -27,7 +26,7 @@ class _Fetching(Run):
         """Return the servers that are asked for a file: none where the store has it."""
         if not step.url or _stored(step, contents) is not None:
             return NEEDS_NOTHING
-        return Needs(step.grants, None if is_loopback(step.url) else _offline(step.url))
+        return Needs(step.grants, step.barred)
 
     def attempt(self, attempts: Attempts, step: FetchStep, turn: Turn) -> Pass:
         """Return the file as the stage's one output."""
@@ -41,25 +40,31 @@ class _Fetching(Run):
 
     def _entry(self, attempts: Attempts, step: FetchStep) -> FileEntry:
         if step.file:
-            return _of_project(attempts, step)
-        with self._locks[step.sha256]:
+            return FileEntry(_stored(step, attempts.contents) or _of_project(attempts, step))
+        deadline = time.monotonic() + attempts.resolved.stage.timeout_s
+        lock = self._locks[step.sha256]
+        if not lock.acquire(timeout=attempts.resolved.stage.timeout_s):
+            raise late(step.url)
+        try:
             found = _stored(step, attempts.contents)
             if found is None:
                 _check_allowed(attempts, step)
-                path = download(step, attempts.safeguards.outside, attempts.resolved.stage.timeout_s)
+                path = download(step, attempts.safeguards.outside, deadline - time.monotonic())
                 found = attempts.contents.put_chunks(chunks_of(path))
                 path.unlink(missing_ok=True)
+        finally:
+            lock.release()
         return FileEntry(found)
 
 
-def _of_project(attempts: Attempts, step: FetchStep) -> FileEntry:
-    """Return a file of the project, which is an input of the stage."""
-    digest = attempts.resolved.files[step.file].digest
+def _of_project(attempts: Attempts, step: FetchStep) -> Digest:
+    """Return the digest of the file of the project, which was taken into the store."""
+    digest = attempts.resolved.unkeyed[step.file].digest
     if digest.sha256 != step.sha256:
         hint = "look at the file: if it was changed on purpose, write this digest into `fetch.sha256`"
         message = f"{step.file} has the SHA-256 {digest.sha256}, not {step.sha256}"
         raise FetchError(Diagnostic("E452", message, hint=hint))
-    return FileEntry(digest)
+    return digest
 
 
 def _stored(step: FetchStep, contents: ContentStore) -> Digest | None:
@@ -80,16 +85,11 @@ def _check_allowed(attempts: Attempts, step: FetchStep) -> None:
 
     """
     outside = attempts.safeguards.outside
-    if outside.offline and not is_loopback(step.url):
-        raise FetchError(_offline(step.url))
+    if outside.offline and step.barred is not None:
+        raise FetchError(step.barred)
     lacking = [grant for grant in step.grants if not outside.is_granted(grant)]
     if lacking:
         raise ConsentError(*(not_granted(grant, outside.trust_command) for grant in lacking))
-
-
-def _offline(url: str) -> Diagnostic:
-    hint = "build without --offline once: what the store has is never fetched again"
-    return Diagnostic("E455", f"{url} is beyond this machine, and the store does not have the file", hint=hint)
 
 
 RUN = _Fetching()

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 
-from orch23.model.address import origin
+from orch23.model.address import is_loopback, origin
 from orch23.model.consent import Grant
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Json
 from orch23.model.facts import Facts
 from orch23.model.step import Step, name_one, one_literal
@@ -50,7 +51,7 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
 
     @property
     def named_inputs(self) -> tuple[str, ...]:
-        """Give the file of the project."""
+        """Give the file of the project. The digest alone says what it has to be, so it is no part of the key."""
         return (self.file,) if self.file else ()
 
     @property
@@ -59,12 +60,27 @@ class FetchStep(Step, Struct, frozen=True, omit_defaults=True, tag="fetch", kw_o
         servers = (self.url, *self.redirects) if self.url else ()
         return tuple(Grant(kind="download", name=origin(one)) for one in servers)
 
+    @property
+    def uses_network(self) -> bool:
+        """Return whether the file is downloaded."""
+        return bool(self.url)
+
+    @property
+    def barred(self) -> Diagnostic | None:
+        """Give why an offline build may not download the file; None where it is on this machine."""
+        return barred_offline(self.url) if self.url and not is_loopback(self.url) else None
+
     @classmethod
     def inputs_of(cls, body: Json) -> tuple[str, ...]:
         """Return the file of the project that a step names before its items are known."""
         url = body.get("url") if isinstance(body, Mapping) else None
         path = path_of(url) if isinstance(url, str) else None
         return () if path is None else (path,)
+
+    @classmethod
+    def network_of(cls, body: Json) -> bool:
+        """Return whether a step that has no items yet downloads its file."""
+        return not cls.inputs_of(body)
 
 
 def path_of(url: str) -> str | None:
@@ -73,3 +89,9 @@ def path_of(url: str) -> str | None:
     if sign and scheme.lower() == "file":
         return rest.removeprefix("//") if rest.startswith("//") and not rest.startswith("///") else rest
     return None if "://" in url else url
+
+
+def barred_offline(what: str) -> Diagnostic:
+    """Return why an offline build does not reach what is beyond this machine."""
+    hint = "build without --offline once: what the store has is never fetched again"
+    return Diagnostic("E455", f"{what} is beyond this machine, and the store does not have the file", hint=hint)

@@ -255,10 +255,10 @@ def test_a_project_file_that_is_no_table_of_tools_is_no_root(tmp_path, text: str
 def test_a_fault_while_another_is_reported_is_a_line_too(
     fault: BaseException, code: ExitCode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_here: Path) -> None:
+    def fail(*_args: object, **_options: object) -> None:
         raise fault
 
-    monkeypatch.setattr("orch23.cli.failing.find_project", fail)
+    monkeypatch.setattr("orch23.cli.failing.render", fail)
     assert main.main(["help", "E999"]) == code
     said = capsys.readouterr().err
     assert "Traceback" not in said
