@@ -20,6 +20,7 @@ from orch23.cli.author_data import check_input_schemas, check_schema, read_answe
 from orch23.cli.consent import Consent
 from orch23.cli.families import strange_families
 from orch23.cli.partial_build import PartialBuild, partial_build
+from orch23.cli.project import find_project
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
 from orch23.engine.attempt import Models, Safeguards
@@ -491,8 +492,9 @@ def trust_command(settings: Settings) -> str:
         here = Path.cwd()
     except FileNotFoundError:  # it was removed
         here = Path("/")
-    inside = here.is_relative_to(root)
-    pipeline = os.path.relpath(settings.pipeline_path, here if inside else root)
+    pipeline = os.path.relpath(settings.pipeline_path, here)
+    inside = here.is_relative_to(root) and find_project(here, (pipeline,)).root == root
+    pipeline = pipeline if inside else os.path.relpath(settings.pipeline_path, root)
     options = [
         *(part for name, value in settings.sets.items() for part in ("--set", f"{name}={value}")),
         *(("--vars", str(settings.vars_file)) if settings.vars_file is not None else ()),

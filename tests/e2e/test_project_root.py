@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from orch23 import entry
 from tests.project import Outcome, Project
+from tests.repository import Repository
 
 OTHER = 65_534
 AHEAD_NS = 10**10
@@ -311,6 +314,40 @@ def test_a_pipeline_that_comes_nearer_is_seen_after_a_build_with_nothing_to_do(b
     below.write({"pipeline.yaml": "version: 1\nstages: {near: {outputs: [sub/n], shell: 'echo > sub/n'}}\n"})
     built = below.run("build")
     assert (built.code, "near" in built.err) == (0, True), built.err
+
+
+ASKING = """\
+version: 1
+stages:
+  ask: {outputs: [o.txt], llm: {provider: command, command: [python3, ask.py], model: m, prompt: p.j2, returns: text}}
+"""
+
+
+@pytest.mark.parametrize("place", ["pipeline.yaml", "pipelines/x.yaml"])
+def test_the_command_that_gives_consent_works_where_the_user_is(tmp_path: Path, place: str) -> None:
+    own = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    top, here = Here(tmp_path / "top", env=own), Here(tmp_path / "top/sub", env=own)
+    top.write({place: ASKING, "p.j2": "hi\n", "ask.py": "print('x')\n"})
+    argv = ("build",) if place == "pipeline.yaml" else ("-C", "..", "build", place)
+    refused = here.run(*argv)
+    assert refused.code == 77
+    assert "command: [python3, ask.py]" in refused.err
+    found = re.search(r"`orch23 ([^`]*trust [^`]*)`", refused.err)
+    assert found is not None
+    given = here.run(*shlex.split(found.group(1)))
+    assert (given.code, "allowed for" in given.out) == (0, True), given.err
+    assert f"allowed for {tmp_path}/top:" in given.out
+
+
+def test_what_a_commit_affects_is_said_in_a_subdirectory(tmp_path: Path) -> None:
+    top = Repository(tmp_path / "top")
+    top.init()
+    top.write({**FILES, "sub/more.yaml": "{}\n"})
+    assert top.run("build").code == 0
+    top.commit()
+    top.edit("in.txt", "good, too\n")
+    found = Here(tmp_path / "top/sub").run("affected", "--since", "HEAD", "--vars", "more.yaml")
+    assert (found.code, "copy" in found.out) == (0, True), found.err
 
 
 @pytest.mark.parametrize(
