@@ -122,15 +122,20 @@ class MemoryWorkspace:
 
 
 class MemoryRecords:
-    """The records of a store, the newest first."""
+    """The records of a store, the newest first. `log` has a word for each that was made durable."""
 
     def __init__(self) -> None:
         self.all: list[Record] = []
+        self.log: list[str] = []
 
     def put(self, record: Record) -> None:
+        self.log.append("recorded")
+        self.add(record)
+
+    def add(self, record: Record) -> None:
         self.all = [record, *(one for one in self.all if one != record)]
 
-    add = use = put
+    use = add
 
     def by_key(self, key: str) -> list[Record]:
         return [one for one in self.all if one.key == key and not one.failed]
@@ -206,6 +211,7 @@ class MemoryStore:
         self.workspace = MemoryWorkspace(files)
         self.promoter = self.sources = self
         self.plans = None
+        self.log: list[str] = []
         self.saved: Callable[[str], None] = lambda _path: None
         self.promotions: list[dict[str, FileEntry | None]] = []
 
@@ -215,7 +221,8 @@ class MemoryStore:
         self.saved(path)
         return digest
 
-    def sync(self) -> None: ...
+    def sync(self) -> None:
+        self.log.append("synced")
 
     # as the sources
     def read(self, path: str, wanted: FileEntry) -> bytes:
