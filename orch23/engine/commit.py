@@ -174,13 +174,6 @@ class Committer(Struct, dict=True):
         """
         world = self.session.world
         kept = {name: r for name, r in self.session.lock.records.items() if world.alive(name) or not complete}
-        unexpanded = {name.partition("@")[0] for name in kept if "@" in name and name not in world.plan.nodes}
-        if complete:
-            kept = {
-                n: r
-                for n, r in kept.items()
-                if n in world.plan.nodes or n.partition("@")[0] in unexpanded & set(world.plan.nodes)
-            }
         records = {**kept, **{name: r for name, r in self._locked.items() if name in green}}
         retained = {
             name: record

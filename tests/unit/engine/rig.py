@@ -1,0 +1,450 @@
+"""A project, its store and its machine in memory, as far as the engine asks for them: builds take milliseconds."""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from orch23.decide.secrets import Secrets
+from orch23.engine.attempt import Models, Safeguards
+from orch23.engine.build import Build, BuildOptions
+from orch23.engine.commit import Committer
+from orch23.engine.conversation import RecordedConversation
+from orch23.engine.declared import own_files
+from orch23.engine.ends import BuildResult
+from orch23.engine.ledger import Ledger
+from orch23.engine.outlook import Outlook
+from orch23.engine.outside import Outside
+from orch23.engine.question import Questions
+from orch23.engine.reporting import Reporter
+from orch23.engine.session import Machinery, Session, open_session
+from orch23.engine.work import Worker
+from orch23.model.action import Action, ActionOutcome
+from orch23.model.decision import Decision
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import Digest, FileEntry, digest_bytes, git_blob_id
+from orch23.model.errors import LimitError, MissingBytesError
+from orch23.model.event import Event, StageFinished
+from orch23.model.facts import Facts
+from orch23.model.llm import Exchange
+from orch23.model.manifest import core_of, identity_of
+from orch23.model.paths import match, match_any, normal
+from orch23.model.pipeline import ChainLink, Fence, Foreach, ForeachStage, PathInput, Pipeline, Stage, StopConditions
+from orch23.model.record import LockFile, Record
+from orch23.plan.select import EVERYTHING, Selection
+from orch23.providers.adapter import Asking
+from orch23.providers.prices import Prices
+from orch23.providers.recorded import Recorded
+from orch23.resolve.resolution import Resolved
+from orch23.steps.llm.spec import LLMStep
+from orch23.steps.shell.spec import ShellStep
+from orch23.store.history import History
+from orch23.store.lock_file import Written
+from orch23.store.promote import Promoted
+from tests.doubles import FakeClock, FakeExecutor, FakeProvider, MemoryContents, completed
+
+ROOT = Path("/project-in-memory")
+FACTS = Facts(interpreter="/usr/bin/python3", python="3.11.0", pytest="8.0.0")
+
+Program = Callable[[Mapping[str, str]], Any]
+"""What a process does: it gets its files, and returns those that it writes, or a whole outcome."""
+
+
+def entry(text: str | bytes) -> FileEntry:
+    """Return the entry of a file with this text."""
+    return FileEntry(digest_bytes(text.encode() if isinstance(text, str) else text))
+
+
+def stage(name: str, *reads: str, writes: Sequence[str] | None = None, **more: Any) -> Stage:
+    """Return a shell stage that reads files and makes files; by default the one of its own name."""
+    outputs = (name,) if writes is None else tuple(writes)
+    inputs = tuple(PathInput(path) for path in reads)
+    step = ShellStep(("make", name, *outputs))
+    facts: dict[str, Any] = {"step": step, "inputs": inputs, "outputs": outputs, "fence": Fence(outputs), **more}
+    return Stage(name=name, **facts)
+
+
+def each(name: str, *values: str, source: str | None = None, **more: Any) -> ForeachStage:
+    """Return a foreach over a static list, or over a file; each item makes `NAME/ITEM`."""
+    body = {"outputs": [f"{name}/${{{{ item }}}}"], "shell": ["make", name, f"{name}/${{{{ item }}}}"]}
+    return ForeachStage(
+        name=name,
+        foreach=Foreach(values=values, source=source),
+        body=more.pop("body", body),
+        kind="shell",
+        reads=() if source is None else (source,),
+        writes=(f"{name}/*",),
+        **more,
+    )
+
+
+class MemoryWorkspace:
+    """The files of a project."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = {path: text.encode() for path, text in files.items()}
+        self.stale: list[str] = []
+
+    def __getitem__(self, path: str) -> str:
+        return self.files[path].decode()
+
+    def __setitem__(self, path: str, text: str) -> None:
+        self.files[path] = text.encode()
+
+    def entry(self, path: str) -> FileEntry | None:
+        return entry(self.files[path]) if path in self.files else None
+
+    found = entry
+
+    def real(self, path: str) -> str | None:
+        return path
+
+    def read(self, path: str) -> bytes | None:
+        return self.files.get(path)
+
+    def everything(self, pattern: str) -> tuple[str, ...]:
+        return tuple(sorted(path for path in self.files if match(normal(pattern), path)))
+
+    def listing(self, pattern: str, outputs: object = None, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        return tuple(path for path in self.everything(pattern) if not match_any(exclude, path))
+
+    def is_folder(self, path: str) -> bool:
+        return any(one.startswith(f"{path.rstrip('/')}/") for one in self.files)
+
+    def invalidate(self, paths: Iterable[str]) -> None:
+        self.stale += paths
+
+    def announce(self, paths: Iterable[str]) -> None: ...
+
+    def written(self, paths: Iterable[str]) -> None: ...
+
+
+class MemoryRecords:
+    """The records of a store, the newest first. `log` has a word for each that was made durable."""
+
+    def __init__(self) -> None:
+        self.all: list[Record] = []
+        self.log: list[str] = []
+
+    def put(self, record: Record) -> None:
+        self.log.append("recorded")
+        self.add(record)
+
+    def add(self, record: Record) -> None:
+        self.all = [record, *(one for one in self.all if one != record)]
+
+    use = add
+
+    def by_key(self, key: str) -> list[Record]:
+        return [one for one in self.all if one.key == key and not one.failed]
+
+    def by_core(self, core: str) -> list[Record]:
+        return [one for one in self.all if core_of(one.manifest) == core and not one.failed]
+
+    def by_identity(self, identity: str) -> list[Record]:
+        return [one for one in self.all if identity_of(one.manifest) == identity]
+
+    def labelled(self, name: str) -> list[Record]:
+        return [one for one in self.all if one.stage == name]
+
+    def owners(self, path: str) -> list[Record]:
+        return [one for one in self.all if path in one.outputs]
+
+    def having(self, path: str, wanted: FileEntry) -> list[Record]:
+        return [one for one in self.all if one.outputs.get(path) == wanted]
+
+    def survey(self) -> list[Any]:
+        return [SimpleNamespace(record=one) for one in reversed(self.all)]
+
+
+class MemoryExchanges:
+    """What models were asked, and the originals that are kept beside."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, Exchange] = {}
+        self.originals: dict[str, bytes] = {}
+
+    def get(self, fingerprint: str, _transcripts: str | None) -> Exchange | None:
+        return self.all.get(fingerprint)
+
+    def put(self, exchange: Exchange, _transcripts: str | None) -> None:
+        self.all[exchange.fingerprint] = exchange
+
+    def nearest(self, _stage: str, _parts: object, _transcripts: str | None) -> Exchange | None:
+        return None
+
+    def put_original(self, data: bytes, _transcripts: str | None) -> Digest:
+        self.originals[digest_bytes(data).sha256] = data
+        return digest_bytes(data)
+
+    def get_original(self, digest: Digest, _transcripts: str | None) -> bytes | None:
+        return self.originals.get(digest.sha256)
+
+
+class MemoryConversations:
+    """Opens conversations with one provider, and records what it answers; nothing is counted."""
+
+    def __init__(self, provider: FakeProvider, exchanges: MemoryExchanges) -> None:
+        self.provider, self.exchanges = provider, exchanges
+
+    def open(self, resolved: Resolved, attempt: int, asked: set[str]) -> RecordedConversation:
+        name = resolved.stage.name
+        recorded = Recorded(inner=self.provider, store=self.exchanges, stage=name)
+        asking = Asking(cast("LLMStep", resolved.stage.step), name, attempt)
+        nothing: Any = SimpleNamespace(settle=lambda *_: None, forfeit=lambda *_: None)
+        return RecordedConversation(recorded=recorded, meter=nothing, asking=asking, params={}, asked=asked)
+
+
+class MemoryStore:
+    """The parts of a store. `saved` is called before and after a file is taken in: what a user does to it meanwhile.
+
+    As a promoter, it notes each promotion.
+    """
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.root = ROOT
+        self.contents = MemoryContents()
+        self.records = MemoryRecords()
+        self.exchanges = MemoryExchanges()
+        self.workspace = MemoryWorkspace(files)
+        self.promoter = self.sources = self
+        self.plans = None
+        self.log: list[str] = []
+        self.saved: Callable[[str], None] = lambda _path: None
+        self.promotions: list[dict[str, FileEntry | None]] = []
+
+    def take_in(self, path: str) -> Digest:
+        self.saved(path)
+        digest = self.contents.put(self.workspace.files[path])
+        self.saved(path)
+        return digest
+
+    def sync(self) -> None:
+        self.log.append("synced")
+
+    # as the sources
+    def read(self, path: str, wanted: FileEntry) -> bytes:
+        if self.contents.has(wanted.digest):
+            return self.contents.get(wanted.digest)
+        if self.workspace.entry(path) == wanted:
+            return self.workspace.files[path]
+        raise MissingBytesError(wanted.digest.sha256)
+
+    # as the promoter
+    def pending(self) -> Mapping[str, FileEntry | None]:
+        return {}
+
+    def refusal(self, path: str, by_names: Callable[[str], str | None]) -> str | None:
+        return by_names(path)
+
+    def promote(
+        self, new: Mapping[str, FileEntry | None], _old: object, _refusal: Callable[[str], str | None]
+    ) -> Promoted:
+        data = {path: self.contents.get(one.digest) for path, one in new.items() if one is not None}
+        if new:
+            self.promotions.append(dict(new))
+        gone = tuple(path for path, one in new.items() if one is None and path in self.workspace.files)
+        self.workspace.files = {path: text for path, text in self.workspace.files.items() if path not in gone} | data
+        return Promoted(tuple(data), gone)
+
+    def forget_bytes(self, text: str, *, damaged: bool = False) -> None:
+        """Lose the bytes of a text, or damage them so that it is only noticed when they are read."""
+        sha256 = digest_bytes(text.encode()).sha256
+        if damaged:
+            self.contents.blobs[sha256] = b"?" * len(text)
+        else:
+            del self.contents.blobs[sha256]
+
+
+class MemoryGit:
+    """What HEAD has, by path."""
+
+    was_asked = False
+
+    def __init__(self) -> None:
+        self.head: dict[str, str] = {}
+
+    def committed(self, paths: Iterable[str]) -> Mapping[str, str]:
+        return {path: git_blob_id(self.head[path].encode()) for path in paths if path in self.head}
+
+    def bytes_of(self, _blob_id: str) -> bytes | None:
+        return None
+
+    def bytes_at(self, path: str) -> Iterator[bytes]:
+        return iter([self.head[path].encode()] if path in self.head else [])
+
+
+class Executor(FakeExecutor):
+    """Runs the programs of a project; `cancel` is noted, and told to whoever waits for it."""
+
+    def __init__(self, function: Callable[[Action], ActionOutcome]) -> None:
+        super().__init__(function)
+        self.stopped = threading.Event()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.stopped.set()
+
+
+class Project:
+    """A pipeline over files in memory. Each `build` opens it anew, as a command does."""
+
+    def __init__(self, *nodes: Stage | ForeachStage, files: Mapping[str, str] | None = None, **more: Any) -> None:
+        self.pipeline = Pipeline(name="p", file="p.yaml", stages=nodes, **more)
+        self.store = MemoryStore(files or {})
+        self.disk = self.store.workspace
+        self.git = MemoryGit()
+        self.clock = FakeClock()
+        self.lock, self.history = LockFile(), History()
+        self.texts: dict[str, str] = {}
+        self.secrets = Secrets()
+        self.programs: dict[str, Program] = {}
+        self.facts = FACTS
+        self.pace: Callable[[str], None] = lambda _stage: None
+        self.provider = FakeProvider()
+        self.validate: Any = lambda _path, _value: ()
+        self.events: list[Event] = []
+        self.artifacts: dict[tuple[str, int, str], str] = {}
+        self.executor = Executor(self._run)
+
+    # ---- what a test does -------------------------------------------------------------------
+
+    def session(self, **more: Any) -> Session:
+        machinery = Machinery(
+            facts_of=lambda _stage: self.facts,
+            sources=cast("Any", self),
+            read_yaml=_no_yaml,
+            check_provider=lambda _step: (),
+        )
+        return open_session(
+            self.pipeline, cast("Any", self.store), machinery, cast("Any", self), git=cast("Any", self.git), **more
+        )
+
+    def builder(
+        self, *, selection: Selection = EVERYTHING, jobs: int = 2, keep_going: bool = False, **more: Any
+    ) -> Build:
+        """Return a build that is ready to run."""
+        session = self.session(**more)
+        self.executor = Executor(self._run)
+        self.events.clear()
+        return Build(
+            session=session,
+            worker=self.worker(session),
+            committer=Committer(session),
+            executor=self.executor,
+            ledger=Ledger(
+                limits=self.pipeline.stop,
+                limits_of=lambda _name: StopConditions(),
+                prices=Prices({}),
+                notice=self.notice,
+                clock=self.clock.monotonic,
+            ),
+            observer=self,
+            clock=self.clock.monotonic,
+            options=BuildOptions(selection=selection, jobs=jobs, keep_going=keep_going),
+            break_off=lambda: None,
+        )
+
+    def build(self, **more: Any) -> BuildResult:
+        return self.builder(**more).run()
+
+    def worker(self, session: Session) -> Worker:
+        return Worker(
+            session=session,
+            executor=self.executor,
+            models=Models(
+                questions=Questions(self.secrets, cast("Any", self), self.pipeline.vars),
+                conversations=MemoryConversations(self.provider, self.store.exchanges),
+                validate=self.validate,
+            ),
+            safeguards=Safeguards(
+                secrets=self.secrets,
+                protected=own_files(self.pipeline),
+                pace=self.pace,
+                outside=Outside(partial=ROOT, environ={}, trust_command="orch23 trust"),
+            ),
+            reporter=Reporter(observer=self, artifacts=self, redact=self.secrets.redact),
+        )
+
+    def plan(self, **more: Any) -> Mapping[str, Decision]:
+        """Return what a build would do."""
+        return Outlook(self.session(**more).appraiser).look()
+
+    def statuses(self) -> dict[str, str]:
+        """Return how the stages of the last build ended, in that order."""
+        return {one.role: one.data.status.value for one in self.events if isinstance(one.data, StageFinished)}
+
+    def told(self, kind: type) -> list[Any]:
+        """Return the events of a kind."""
+        return [event.data for event in self.events if isinstance(event.data, kind)]
+
+    def ran(self) -> list[str]:
+        """Return which programs the last build ran, in that order."""
+        return [action.argv[1] for action in self.executor.actions]
+
+    def completed(self, written: Mapping[str, str] | None = None, code: int = 0, text: str = "", **more: Any) -> Any:
+        return completed(code, text=text, written=written, contents=self.store.contents, **more)
+
+    def failing(self, text: str = "no", **more: Any) -> Program:
+        """Return a program that fails."""
+        return lambda _files: self.completed(code=1, text=text, **more)
+
+    # ---- as a machine -------------------------------------------------------------------------
+
+    def _run(self, action: Action) -> ActionOutcome:
+        _, name, *outputs = action.argv
+        files = {path: self.store.contents.get(one.digest).decode() for path, one in action.inputs.items()}
+        program = self.programs.get(name)
+        text = f"{name}({', '.join(files.values())})"
+        made = program(files) if program is not None else dict.fromkeys(outputs, text)
+        return cast("ActionOutcome", made if not isinstance(made, dict) else self.completed(made))
+
+    # as the author's files
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        text = self.texts.get(path)
+        return text, None if text is not None else Diagnostic("E820", f"no file {path}")
+
+    # as a memory
+    lock_path = ROOT / "p.lock"
+
+    def read(self) -> tuple[LockFile, History]:
+        return self.lock, self.history
+
+    def write(self, lock: LockFile, _name: str) -> Written:
+        self.lock = lock
+        return Written("")
+
+    # as an observer, and as what keeps artifacts
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+    def keep(self, stage: str, attempt: int, name: str, text: str) -> None:
+        self.artifacts[stage, attempt, name] = text
+
+
+def _no_yaml(_text: str) -> Any:
+    message = "no YAML in these tests"
+    raise ValueError(message)
+
+
+def limit() -> LimitError:
+    """Return the error of a run that reached a limit."""
+    return LimitError(Diagnostic("E501", "nothing is left", hint="raise it"))
+
+
+def model(**more: Any) -> LLMStep:
+    """Return a step that asks a model of a program."""
+    facts: dict[str, Any] = {"provider": "command", "model": "m", "prompt": "p.j2", "command": ("ask",), **more}
+    return LLMStep(**facts)
+
+
+def asks(name: str, *reads: str, step: LLMStep | None = None, **more: Any) -> Stage:
+    """Return a stage that asks a model for the file of its own name."""
+    return stage(name, *reads, step=step or model(), chain=ChainLink(chain=name, index=0), **more)
+
+
+def answer(**texts: str) -> str:
+    """Return an answer that writes files."""
+    return json.dumps({"writes": [{"path": path, "content": text} for path, text in texts.items()], "deletes": []})

@@ -1,0 +1,405 @@
+"""The attempts of one stage: what each one starts from, when there is a further one, and what is the result."""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from orch23.decide.secrets import Secrets
+from orch23.engine.attempt import Attempted, Attempts, Calls, Models, Run, Safeguards
+from orch23.engine.failure import Failure, command_failed, refusal
+from orch23.engine.outside import Outside
+from orch23.engine.question import Questions
+from orch23.engine.reporting import Reporter
+from orch23.engine.running import Files
+from orch23.engine.turn import Pass, Turn
+from orch23.engine.verification import Verifier
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.digest import FileEntry
+from orch23.model.errors import ProviderError
+from orch23.model.event import AttemptFinished, AttemptStarted, Event
+from orch23.model.llm import Response, Usage
+from orch23.model.pipeline import BriefLimits, Condition, Fence, Retry, Stage
+from orch23.model.step import Step
+from orch23.resolve.resolution import Resolved
+from tests.doubles import FakeProvider, MemoryContents
+from tests.unit.engine.rig import FACTS, ROOT, MemoryConversations, MemoryExchanges, answer, entry, limit, model
+
+
+class Scripted(Step, Struct, frozen=True):
+    """A step of which each attempt leaves what the test says; `turns` is what the attempts got."""
+
+    kind: ClassVar[str] = "scripted"
+    run: ClassVar[str] = "tests.unit.engine.test_attempt:SCRIPTED"
+    passes: list[Pass]
+    turns: list[Turn]
+
+
+class _Scripted(Run):
+    def attempt(self, _attempts: Attempts, step: Scripted, turn: Turn) -> Pass:
+        step.turns.append(turn)
+        return step.passes[min(len(step.turns), len(step.passes)) - 1]
+
+    def forbidden(self, _attempts: Attempts, _step: Scripted) -> tuple[Diagnostic, ...]:
+        return (Diagnostic("E601", "the step would send a secret"),)
+
+
+SCRIPTED = _Scripted()
+
+
+class Bench:
+    """Attempts over a scripted step and a scripted verification; `verified` is what that was given."""
+
+    def __init__(
+        self, *passes: Pass, base: Files | None = None, verdicts: Iterable[Failure | None] = (), **more: Any
+    ) -> None:
+        self.turns: list[Turn] = []
+        facts: dict[str, Any] = {"step": Scripted(list(passes), self.turns), "outputs": ("out",), **more}
+        self.resolved = Resolved(
+            stage=Stage(name="s", fence=Fence(("out", "more/")), **facts),
+            manifest={},
+            key="k",
+            core="c",
+            facts=FACTS,
+            files={},
+            base=base or {},
+            verify_files={},
+            given=(),
+        )
+        self.events: list[Event] = []
+        self.artifacts: dict[str, str] = {}
+        self.verified: list[tuple[Files, Files, int]] = []
+        self.verdicts = iter(verdicts)
+        self.secrets = Secrets({"TOKEN": "wunderbar-4711"})
+        self.contents, self.exchanges = MemoryContents(), MemoryExchanges()
+        self.paced: list[str] = []
+        self.allowed = 99
+        self.folders: set[str] = set()
+        self.provider = FakeProvider()
+        self.texts = {"p.j2": "write out{% if brief %} since {{ brief.excerpt }}{% endif %}"}
+        self.calls = Calls()
+
+    def attempts(self) -> Attempts:
+        safeguards = Safeguards(
+            secrets=self.secrets,
+            protected=(),
+            pace=self.pace,
+            outside=Outside(partial=ROOT, environ={}, trust_command=""),
+        )
+        questions = Questions(self.secrets, cast("Any", self), {})
+        return Attempts(
+            resolved=self.resolved,
+            runner=cast("Any", SimpleNamespace(contents=self.contents, tree=self)),
+            verifier=cast("Verifier", self),
+            models=Models(
+                questions=questions,
+                conversations=MemoryConversations(self.provider, self.exchanges),
+                validate=lambda _path, _value: (),
+            ),
+            safeguards=safeguards,
+            report=Reporter(observer=self, artifacts=self, redact=self.secrets.redact).of_stage("s"),
+            calls=self.calls,
+        )
+
+    def run(self, **more: Any) -> Attempted:
+        return self.attempts().run(**more)
+
+    # as a verifier
+    def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
+        self.verified.append((result, tree, attempt))
+        return next(self.verdicts, None)
+
+    # as an observer, as what keeps artifacts, as a ledger
+    def notice(self, event: Event) -> None:
+        self.events.append(event)
+
+    def keep(self, _stage: str, attempt: int, name: str, text: str) -> None:
+        self.artifacts[f"{attempt}/{name}"] = text
+
+    def pace(self, stage: str) -> None:
+        self.paced.append(stage)
+        if len(self.paced) > self.allowed:
+            raise limit()
+
+    # as a tree, and as the author's files
+    def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
+        del exclude
+        return (pattern,) if pattern in self.folders else ()
+
+    def read(self, _path: str, wanted: FileEntry) -> bytes:
+        return self.contents.get(wanted.digest)
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        return self.texts.get(path), None
+
+
+def wrong(text: str = "no", kind: str = "verify_failed", **more: Any) -> Failure:
+    return replace(command_failed(kind, "make", exit_code=1, output=text), **more)
+
+
+def left(text: str, **more: Any) -> Pass:
+    return Pass({"out": entry(text)}, **more)
+
+
+def codes(done: Attempted) -> list[str]:
+    assert done.failure is not None
+    return [one.code for one in done.failure.diagnostics]
+
+
+# ---- one attempt after the other ---------------------------------------------------------------------
+
+
+def test_an_attempt_that_passes_is_the_only_one() -> None:
+    bench = Bench(left("one"), retry=Retry(max=3))
+    done = bench.run()
+    assert (done.failure, done.attempts, done.outputs) == (None, 1, {"out": entry("one")})
+    assert bench.paced == ["s"]
+
+
+def test_a_failed_attempt_briefs_the_next_which_goes_on_from_what_it_left() -> None:
+    bench = Bench(left("one", answer="A"), left("two"), verdicts=[wrong("line 7 is wrong")], retry=Retry(max=3))
+    done = bench.run()
+    assert (done.failure, done.attempts, done.outputs) == (None, 2, {"out": entry("two")})
+    first, second = bench.turns
+    assert (first.failure, first.previous, first.start) == (None, None, {})
+    assert second.failure is not None
+    assert second.failure.brief.excerpt == "line 7 is wrong"
+    assert (second.attempt, second.previous, second.start) == (2, "A", {"out": entry("one")})
+
+
+def test_from_the_baseline_each_attempt_starts_where_the_first_did() -> None:
+    base = {"out": entry("base")}
+    retry = Retry(max=1, start_from="baseline")
+    bench = Bench(left("one", exchanges=("x1",)), left("two"), base=base, verdicts=[wrong()], retry=retry)
+    bench.run()
+    assert [(turn.start, turn.laid) for turn in bench.turns] == [(base, ()), (base, ())]
+
+
+def test_the_exchanges_of_a_result_that_is_gone_on_from_are_handed_on() -> None:
+    bench = Bench(left("one", exchanges=("x1",)), left("two"), verdicts=[wrong()], retry=Retry(max=1))
+    bench.run()
+    assert bench.turns[1].laid == ("x1",)
+
+
+@pytest.mark.parametrize(("most", "note"), [(0, ""), (1, "retries exhausted"), (2, "retries exhausted")])
+def test_there_are_no_more_attempts_than_the_first_and_the_retries(most: int, note: str) -> None:
+    bench = Bench(left("x"), verdicts=[wrong(f"failure {n}") for n in range(9)], retry=Retry(max=most))
+    done = bench.run()
+    assert (done.attempts, len(bench.turns), done.note) == (most + 1, most + 1, note)
+    assert done.failure is not None
+    assert done.failure.brief.excerpt == f"failure {most}", "the last one counts"
+
+
+@pytest.mark.parametrize(
+    ("failure", "retry", "note"),
+    [
+        (wrong(kind="timeout"), Retry(max=5, when=("verify_failed",)), "timeout is not in retry.when"),
+        (wrong(retryable=False), Retry(max=5), "not retryable"),
+        (wrong(), Retry(max=5, no_progress=2), "no progress: the same failure 2 times in a row"),
+    ],
+)
+def test_a_failure_that_another_attempt_cannot_help_is_the_last(failure: Failure, retry: Retry, note: str) -> None:
+    bench = Bench(left("x"), verdicts=[failure] * 9, retry=retry)
+    done = bench.run()
+    assert (done.note, done.attempts) == (note, retry.no_progress or 1)
+
+
+def test_a_proposal_that_was_made_before_is_no_progress_if_that_is_looked_at() -> None:
+    passes = [left("x", proposal="P"), left("y", proposal="Q"), left("x", proposal="P"), left("z", proposal="R")]
+    failures = [wrong(f"failure {n}") for n in range(9)]
+    done = Bench(*passes, verdicts=failures, retry=Retry(max=9, no_progress=5)).run()
+    assert (done.attempts, done.note) == (3, "no progress: this proposal was made before")
+    assert Bench(*passes, verdicts=failures, retry=Retry(max=3)).run().attempts == 4
+
+
+def test_a_pass_that_failed_by_itself_is_not_verified() -> None:
+    bench = Bench(Pass({}, failure=refusal("llm_output_invalid", [Diagnostic("E200", "no JSON")])), left("ok"))
+    bench.resolved = replace(bench.resolved, stage=replace(bench.resolved.stage, retry=Retry(max=1)))
+    assert bench.run().attempts == 2
+    assert [attempt for _, _, attempt in bench.verified] == [2]
+
+
+def test_a_limit_stops_before_the_next_attempt_and_not_after_it() -> None:
+    bench = Bench(left("x"), verdicts=[wrong()] * 9, retry=Retry(max=9))
+
+    bench.allowed = 2
+    with pytest.raises(Exception, match="nothing is left"):
+        bench.run()
+    assert len(bench.turns) == 2
+
+
+# ---- what may not begin -------------------------------------------------------------------------------
+
+
+def test_a_stage_with_broken_inputs_is_not_attempted() -> None:
+    bench = Bench(left("x"))
+    bench.resolved = replace(bench.resolved, broken=(Diagnostic("E301", "an input is missing"),))
+    done = bench.run()
+    assert (bench.turns, bench.paced, done.attempts, codes(done)) == ([], [], 0, ["E301"])
+    assert bench.attempts().verify_recorded({}, ()) is not None, "nor is its recorded result verified"
+
+
+def test_a_stage_that_requires_what_is_not_so_is_not_attempted() -> None:
+    there, absent = Condition("file_exists", "there"), Condition("file_absent", "gone")
+    bench = Bench(left("x"), requires=(there, absent))
+    bench.resolved = replace(bench.resolved, manifest={"requires:file_exists:there": True})
+    done = bench.run()
+    assert (bench.turns, done.attempts, codes(done)) == ([], 0, ["E318"])
+    assert done.failure is not None
+    assert "file_absent gone: it is there" in done.failure.brief.excerpt
+    assert not done.failure.retryable
+
+
+def test_a_folder_in_the_place_of_a_required_file_is_told_with_the_way_to_write_it() -> None:
+    bench = Bench(left("x"), requires=(Condition("file_exists", "docs"),))
+    bench.folders = {"docs/**"}
+    failure = bench.run().failure
+    assert failure is not None
+    assert (failure.diagnostics[0].message, "`docs/`" in (failure.diagnostics[0].hint or "")) == (
+        "requires file_exists docs: it is a folder",
+        True,
+    )
+
+
+def test_what_would_send_a_secret_is_refused_before_anything_is_stored() -> None:
+    done = Bench(left("x")).attempts().forbidden()
+    assert done is not None
+    assert (codes(done), done.attempts) == (["E601"], 0)
+
+
+# ---- a recorded result first ----------------------------------------------------------------------------
+
+
+def test_a_recorded_result_that_does_not_pass_any_more_briefs_the_first_attempt_and_is_where_it_starts() -> None:
+    bench = Bench(left("two"))
+    bench.run(start=({"out": entry("recorded")}, wrong("the new test is red")))
+    (turn,) = bench.turns
+    assert turn.failure is not None
+    assert (turn.attempt, turn.failure.brief.excerpt, turn.start) == (
+        1,
+        "the new test is red",
+        {"out": entry("recorded")},
+    )
+
+
+def test_a_recorded_result_is_verified_with_what_it_left_of_the_base() -> None:
+    base = {"kept": entry("k"), "deleted": entry("d"), "out": entry("old")}
+    bench = Bench(base=base)
+    assert bench.attempts().verify_recorded({"out": entry("new")}, ("deleted",)) is None
+    assert bench.verified == [({"out": entry("new")}, {"kept": entry("k"), "out": entry("new")}, 0)]
+
+
+# ---- the result ---------------------------------------------------------------------------------------
+
+
+def test_the_result_is_what_differs_from_the_base_and_what_was_declared_by_name() -> None:
+    base = {"out": entry("same"), "more/same": entry("s"), "more/gone": entry("g"), "more/edited": entry("1")}
+    tree = {"out": entry("same"), "more/same": entry("s"), "more/edited": entry("2"), "more/new": entry("n")}
+    done = Bench(Pass(tree), base=base).run()
+    assert set(done.outputs) == {"out", "more/edited", "more/new"}
+    assert done.deleted == ("more/gone",)
+
+
+def test_a_path_that_was_written_with_the_bytes_of_its_base_is_part_of_the_result_also_later() -> None:
+    base = {"more/a": entry("a"), "more/b": entry("b")}
+    wrote = Pass(base, written=frozenset({"more/a"}))
+    assert set(Bench(wrote, base=base).run().outputs) == {"more/a"}
+    bench = Bench(wrote, Pass(base), base=base, verdicts=[wrong()], retry=Retry(max=1))
+    assert set(bench.run().outputs) == {"more/a"}
+
+
+def test_what_a_failed_program_left_is_its_result_and_no_attempt_goes_on_from_it() -> None:
+    failed = Pass({}, failure=wrong(), left={"more/half": entry("h")})
+    bench = Bench(failed, retry=Retry(max=1))
+    done = bench.run()
+    assert (done.outputs, done.partial) == ({"more/half": entry("h")}, True)
+    assert bench.turns[1].start == {}
+
+
+# ---- what is told ---------------------------------------------------------------------------------------
+
+
+def test_each_attempt_is_told_with_how_it_ended_and_the_failure_is_kept_without_secrets() -> None:
+    bench = Bench(left("x"), verdicts=[wrong("the token is wunderbar-4711")], retry=Retry(max=1))
+    bench.run()
+    told = [event.data for event in bench.events]
+    assert [type(one) for one in told] == [AttemptStarted, AttemptFinished, AttemptStarted, AttemptFinished]
+    assert [one.passed for one in told if isinstance(one, AttemptFinished)] == [False, True]
+    assert list(bench.artifacts) == ["1/failure.txt"]
+    assert "$ make" in bench.artifacts["1/failure.txt"]
+    assert "wunderbar" not in bench.artifacts["1/failure.txt"]
+
+
+def test_the_brief_says_where_the_next_attempt_may_write() -> None:
+    bench = Bench(left("x"), verdicts=[wrong()], retry=Retry(max=1))
+    bench.run()
+    failure = bench.turns[1].failure
+    assert failure is not None
+    assert failure.brief.constraints == ("write only: out, more/",)
+
+
+# ---- with a model ---------------------------------------------------------------------------------------
+
+
+def model_bench(answers: list[Any], *, retry: Retry, **step: Any) -> Bench:
+    bench = Bench(retry=retry, step=model(**step))
+    bench.provider = FakeProvider(answers)
+    return bench
+
+
+def contents(bench: Bench, outputs: Files) -> Mapping[str, str]:
+    return {path: bench.contents.get(one.digest).decode() for path, one in outputs.items()}
+
+
+def test_the_failure_is_in_the_second_request_and_not_in_the_first() -> None:
+    bench = model_bench([answer(out="one"), answer(out="two")], retry=Retry(max=1))
+    bench.verdicts = iter([wrong("line 7 is wrong")])
+    done = bench.run()
+    first, second = [request.messages[0].content for request in bench.provider.requests]
+    assert ("line 7" in first, "line 7 is wrong" in second) == (False, True)
+    assert (contents(bench, done.outputs), done.attempts) == ({"out": "two"}, 2)
+    assert done.exchanges == tuple(request.fingerprint() for request in bench.provider.requests)
+
+
+def test_an_answer_that_cannot_be_used_is_told_to_the_model_and_no_exchange_of_the_result() -> None:
+    bench = model_bench(["this is no JSON", answer(out="two")], retry=Retry(max=1))
+    done = bench.run()
+    assert (done.failure, done.exchanges) == (None, (bench.provider.requests[1].fingerprint(),))
+    outcomes = [bench.exchanges.all[request.fingerprint()].outcome for request in bench.provider.requests]
+    assert outcomes == ["invalid", "accepted"]
+
+
+def test_a_later_attempt_asks_the_model_that_is_named_for_it() -> None:
+    bench = model_bench(
+        [answer(out="one"), answer(out="two"), answer(out="x")], retry=Retry(max=2, escalate=("s", "l"))
+    )
+    bench.verdicts = iter([wrong("1"), wrong("2")])
+    bench.run()
+    assert [request.model for request in bench.provider.requests] == ["s", "l", "l"]
+
+
+def test_what_all_attempts_took_is_summed_up_also_where_the_stage_fails() -> None:
+    cheap = Response(text="no JSON", usage=Usage(10, 5), cost="0.25", provenance="fake")
+    bench = model_bench([cheap, replace(cheap, text="neither")], retry=Retry(max=1))
+    done = bench.run()
+    assert done.failure is not None
+    assert (done.spent.calls, done.spent.input_tokens, done.spent.cost) == (2, 20, Decimal("0.50"))
+
+
+def test_a_provider_that_cannot_answer_ends_the_attempts() -> None:
+    bench = model_bench([ProviderError(Diagnostic("E401", "it is down"))], retry=Retry(max=5))
+    with pytest.raises(ProviderError):
+        bench.run()
+    assert len(bench.provider.requests) == 1
+
+
+def test_the_brief_is_cut_to_the_limits_of_the_step() -> None:
+    limits = BriefLimits(limit=100, head=60, tail=20)
+    bench = model_bench([answer(out="one"), answer(out="two")], brief=limits, retry=Retry(max=1))
+    bench.verdicts = iter([wrong("#" * 5000)])
+    bench.run()
+    assert bench.provider.requests[1].messages[0].content.count("#") == 80

@@ -1,0 +1,268 @@
+"""What a result changes of the project: in which order, whose files stay, what the lock file says then."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from orch23.engine.attempt import Attempted
+from orch23.engine.commit import Change, Committer
+from orch23.engine.session import Session
+from orch23.model.decision import Fresh
+from orch23.model.digest import FileEntry
+from orch23.model.errors import MissingBytesError
+from orch23.model.pipeline import ChainLink, Fence
+from orch23.model.record import LockFile, Record
+from orch23.resolve.resolution import Resolved
+from tests.unit.engine.rig import Project, each, entry, stage
+
+
+class Bench:
+    """A committer over a project; `log` is what was made durable, in that order."""
+
+    def __init__(self, *nodes: Any, **more: Any) -> None:
+        self.project = Project(*nodes, **more)
+        self.store, self.disk = self.project.store, self.project.disk
+        self.log: list[str] = []
+        self.open()
+        self.store.log = self.store.records.log = self.log
+
+    def open(self, **more: Any) -> None:
+        self.session: Session = self.project.session(**more)
+        self.committer = Committer(self.session)
+
+    def resolved(self, name: str) -> Resolved:
+        return self.session.appraiser.appraise(name).resolved
+
+    def done(self, **texts: str) -> Attempted:
+        outputs = {path.replace("__", "/"): FileEntry(self.store.contents.put(t.encode())) for path, t in texts.items()}
+        return Attempted(outputs=outputs, deleted=(), exchanges=(), attempts=1)
+
+    def promote(self, name: str, record: Record) -> Change:
+        change = self.committer.change({name: record})
+        self.committer.promote({name: record}, change)
+        return change
+
+    def record(self, name: str, **texts: str) -> Record:
+        return self.committer.keep(self.resolved(name), self.done(**texts))
+
+
+# ---- the order ----------------------------------------------------------------------------------------
+
+
+def test_a_record_is_durable_after_all_of_its_bytes_and_before_the_workspace_changes() -> None:
+    bench = Bench(stage("a"), stage("b", "a"))
+    bench.record("a", a="made")
+    assert bench.log == ["synced", "recorded"]
+    assert bench.session.world.view("b", "a") == entry("made"), "other stages see it"
+    assert bench.disk.files == {}
+
+
+def test_a_cheap_result_is_seen_and_counted_with_and_lasts_once_it_is_made_to() -> None:
+    bench = Bench(stage("a"), stage("b", "a"))
+    record = bench.committer.gather(bench.resolved("a"), bench.done(a="made"))
+    assert (bench.log, bench.store.records.all) == ([], [record])
+    world = bench.session.world
+    assert (world.view("b", "a"), world.on_disk("a")) == (entry("made"), entry("made"))
+    bench.committer.make_last()
+    assert bench.log == ["synced"]
+    bench.promote("a", record)
+    assert (world.promised, bench.disk["a"]) == ({}, "made")
+
+
+def test_a_record_that_only_the_lock_file_has_is_kept_where_that_is_trusted() -> None:
+    for trusts, log in ((False, []), (True, ["recorded"])):
+        bench = Bench(stage("a"))
+        bench.open(trusts_lock=trusts)
+        bench.committer.adopt(Record(stage="a", key="k", manifest={}))
+        assert bench.log == log
+
+
+# ---- whose files stay ---------------------------------------------------------------------------------
+
+
+def test_a_file_that_nobody_recorded_stays_and_what_was_recorded_is_replaced() -> None:
+    bench = Bench(stage("a"), files={"a": "by hand"})
+    record = bench.record("a", a="made")
+    change = bench.promote("a", record)
+    assert (change.foreign, bench.disk["a"]) == (("a",), "by hand")
+    bench.store.records.put(replace(record, key="older", outputs={"a": entry("by hand")}))
+    assert bench.promote("a", record).foreign == ()
+    assert bench.disk["a"] == "made"
+
+
+def test_with_overwrite_edited_a_users_file_is_replaced_and_its_bytes_are_kept_for_ever() -> None:
+    bench = Bench(stage("a"), files={"a": "by hand"})
+    bench.open(overwrite_edited=True)
+    bench.promote("a", bench.record("a", a="made"))
+    assert bench.disk["a"] == "made"
+    assert bench.store.exchanges.originals == {entry("by hand").digest.sha256: b"by hand"}
+
+
+def test_the_bytes_of_a_run_that_are_replaced_are_in_the_store() -> None:
+    bench = Bench(stage("a"))
+    bench.promote("a", bench.record("a", a="one"))
+    bench.store.forget_bytes("one")
+    bench.promote("a", bench.record("a", a="two"))
+    assert bench.store.contents.get(entry("one").digest) == b"one"
+    assert bench.store.exchanges.originals == {}, "they are no user's"
+
+
+def test_accepted_bytes_of_another_stage_stay() -> None:
+    bench = Bench(stage("a"), files={"a": "accepted"})
+    accepted = Record(stage="gone", key="x", manifest={}, outputs={"a": entry("accepted")}, accepted=("a",))
+    bench.store.records.put(accepted)
+    bench.open()
+    assert bench.promote("a", bench.record("a", a="made")).foreign == ("a",)
+    bench.project.lock = LockFile({"a": replace(accepted, stage="a")})
+    bench.open()
+    assert bench.promote("a", bench.record("a", a="made")).foreign == (), "its own stage replaces them"
+
+
+def test_what_a_chain_started_from_is_replaced_by_its_result() -> None:
+    bench = Bench(stage("c", chain=ChainLink(chain="c", index=0)), files={"c": "version 0"})
+    record = bench.record("c", c="version 1")
+    assert record.originals == {"c": entry("version 0")}
+    assert b"version 0" in bench.store.exchanges.originals.values(), "it outlives the store"
+    assert bench.promote("c", record).foreign == ()
+    assert bench.disk["c"] == "version 1"
+
+
+@pytest.mark.parametrize(("path", "declared"), [(".github/ci.yml", False), (".github/ci.yml", True), ("d/x", False)])
+def test_a_protected_path_is_changed_only_if_a_stage_declares_it(path: str, *, declared: bool) -> None:
+    outputs = (path,) if declared else ("d/",)
+    bench = Bench(stage("a", writes=outputs, fence=Fence(("**",))))
+    record = bench.record("a", **{path: "x"})
+    change = bench.promote("a", record)
+    is_refused = path != "d/x" and not declared
+    assert (path in change.refused, path in bench.disk.files) == (is_refused, not is_refused)
+    assert bench.committer.stands("a", record) is False, "the lock file that was read does not have it"
+
+
+def test_a_change_whose_bytes_are_lost_can_be_found_out_before_it_is_made() -> None:
+    bench = Bench(stage("a"))
+    record = bench.record("a", a="made")
+    bench.store.forget_bytes("made", damaged=True)
+    change = bench.committer.change({"a": record})
+    with pytest.raises(MissingBytesError):
+        bench.committer.check(change)
+    with pytest.raises(MissingBytesError):
+        bench.committer.hold("a", record)
+
+
+# ---- failures, and the end of stages ------------------------------------------------------------------
+
+
+def test_what_a_failed_program_had_not_written_yet_is_not_removed() -> None:
+    for partial, left in ((True, {"one", "two"}), (False, {"one"})):
+        bench = Bench(stage("a", writes=("one", "two")))
+        lock = Record(stage="a", key="k", manifest={}, outputs={"one": entry("1"), "two": entry("2")})
+        bench.store.records.put(lock)
+        bench.project.lock = LockFile({"a": lock})
+        bench.disk["one"], bench.disk["two"] = "1", "2"
+        bench.open()
+        bench.committer.keep_failure(bench.resolved("a"), replace(bench.done(one="new"), partial=partial))
+        assert set(bench.disk.files) == left
+        assert [record.failed for record in bench.store.records.labelled("a")] == [True, False]
+
+
+def test_a_file_of_an_ended_stage_stays_if_its_bytes_cannot_be_had_again() -> None:
+    bench = Bench(stage("a"), files={"old": "x", "changed": "since"})
+    buried = bench.committer.bury({"old": None, "changed": entry("before")})
+    assert (buried.foreign, buried.removed, set(bench.disk.files)) == (("changed",), (), {"old", "changed"})
+    made = {"old": entry("x"), "changed": entry("since")}
+    bench.store.records.put(Record(stage="gone", key="k", manifest={}, outputs=made))
+    buried = bench.committer.bury({"old": None, "changed": entry("before")})
+    assert (buried.foreign, buried.removed, bench.disk.files) == (("changed",), ("old",), {"changed": b"since"})
+
+
+# ---- the record ---------------------------------------------------------------------------------------
+
+
+def test_a_verified_result_keeps_what_was_accepted_of_it_and_a_new_one_does_not() -> None:
+    bench = Bench(stage("a", writes=("one", "two")))
+    before = Record(stage="a", key="k", manifest={}, outputs={"one": entry("1"), "two": entry("2")}, accepted=("one",))
+    bench.store.records.put(before)
+    done = bench.done(one="1", two="2")
+    verified = replace(done, attempts=0, verified=True)
+    assert bench.committer.keep(bench.resolved("a"), verified).accepted == ("one",)
+    assert bench.committer.keep(bench.resolved("a"), done).accepted == ()
+
+
+def test_a_claim_that_was_found_to_hold_is_recorded_as_it_is() -> None:
+    bench = Bench(stage("a"))
+    claim = Record(stage="other name", key="of then", manifest={"x": 1}, outputs={"a": entry("x")})
+    kept = bench.committer.keep(bench.resolved("a"), replace(bench.done(a="x"), claim=claim))
+    assert kept == replace(claim, stage="a")
+
+
+def test_a_record_has_the_git_ids_of_its_outputs_so_that_git_can_give_them_back() -> None:
+    bench = Bench(stage("a"))
+    record = bench.record("a", a="hello\n")
+    assert record.git == {entry("hello\n").digest.sha256: "ce013625030ba8dba906f756967f9e9ca394464a"}
+
+
+def test_only_stages_that_did_something_count_as_run() -> None:
+    bench = Bench(stage("a"), stage("b"))
+    bench.record("a", a="made")
+    bench.committer.keep(bench.resolved("b"), replace(bench.done(b="x"), attempts=0))
+    assert bench.session.world.ran == {"a"}
+
+
+def test_inputs_that_are_no_longer_what_the_stage_was_given_are_named() -> None:
+    bench = Bench(stage("a", "src", "same"), files={"src": "1", "same": "1"})
+    resolved = bench.resolved("a")
+    assert bench.committer.changed_inputs(resolved) == ()
+    bench.disk["src"] = "2"
+    assert bench.committer.changed_inputs(resolved) == ("src",)
+
+
+# ---- the lock file --------------------------------------------------------------------------------------
+
+
+def lock_of(*names: str) -> LockFile:
+    return LockFile({name: Record(stage=name, key=f"old {name}", manifest={}) for name in names})
+
+
+def test_the_lock_file_has_todays_green_results_and_says_of_others_what_it_said() -> None:
+    bench = Bench(stage("a"), stage("b"), stage("c"))
+    bench.project.lock = lock_of("b", "c", "gone")
+    bench.open()
+    for name in "ab":
+        bench.promote(name, bench.record(name, **{name: "made"}))
+    bench.committer.write_lock({"a"}, complete=False)
+    keys = {name: record.key for name, record in bench.project.lock.records.items()}
+    assert set(keys) == {"a", "b", "c", "gone"}
+    assert [keys[name].startswith("old") for name in ("a", "b", "c")] == [False, True, True]
+
+
+def test_once_everything_is_green_the_lock_file_forgets_stages_that_have_ended() -> None:
+    bench = Bench(stage("a"), each("e", source="list"), stage("list"))
+    bench.project.lock = lock_of("gone", "e@x", "gone@x")
+    bench.open()
+    bench.committer.write_lock({"a"}, complete=True)
+    assert set(bench.project.lock.records) == {"e@x"}, "its foreach may have that item yet"
+
+
+def test_what_reset_retained_is_dropped_once_the_stage_has_a_record_again() -> None:
+    bench = Bench(stage("a"), stage("b"))
+    retained = {name: Record(stage=name, key="k", manifest={}, failed=True) for name in ("a", "b", "gone")}
+    bench.project.lock = LockFile({}, retained)
+    bench.open()
+    bench.promote("a", bench.record("a", a="made"))
+    bench.committer.write_lock({"a"}, complete=False)
+    assert set(bench.project.lock.retained) == {"b", "gone"}
+    bench.committer.write_lock({"a"}, complete=True)
+    assert set(bench.project.lock.retained) == {"b"}
+
+
+def test_a_result_that_lock_file_and_workspace_hold_already_stands() -> None:
+    project = Project(stage("a"))
+    project.build()
+    committer = Committer(project.session())
+    record = project.lock.records["a"]
+    assert committer.stands("a", record)
+    assert isinstance(project.plan()["a"], Fresh)
+    del project.disk.files["a"]
+    assert not committer.stands("a", record)
+    assert not committer.stands("a", replace(record, key="another"))
