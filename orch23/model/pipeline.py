@@ -287,7 +287,7 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
     to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does, `plugins`
-    are those of the pipeline.
+    are those of the pipeline. `moved` maps nodes of the body that a list of vars shifted to where they were written.
     """
 
     name: str
@@ -300,6 +300,7 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     promote: str | None = None
     starts_processes: bool = False
     plugins: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
 
 
 class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
