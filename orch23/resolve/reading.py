@@ -118,7 +118,7 @@ class Nodes(Struct, frozen=True):
 
     def without(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems that cannot follow from these nodes being broken or unknown."""
-        return tuple(one for one in problems if not self._may_cause(one))
+        return tuple(one for one in problems if not (self.paths and self._may_cause(one)))
 
     def _may_cause(self, problem: Problem) -> bool:
         if problem.code in _OF_SEVERAL and not _STAGE.fullmatch(owner := _mapping_of(problem.path)):

@@ -32,7 +32,7 @@ from orch23.resolve.expressions import Rendered, render_watched
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.limits import read_stage_limits, read_step_limits
 from orch23.resolve.promotion import kept_alone, label, read_group
-from orch23.resolve.reading import Nodes, beside, read_document
+from orch23.resolve.reading import NO_NODES, Nodes, beside, read_document
 from orch23.resolve.steps import read_conditions, read_step, read_verify
 from orch23.resolve.wild import MARK
 from orch23.steps.registry import kinds_of
@@ -72,7 +72,7 @@ def make_stage(
     Nodes that depend on an item, or whose expression failed, are `unknown`: with some, the rest of the body is checked,
     and there is no stage. `plugins` are those of the pipeline.
     """
-    open_nodes = Nodes.at(unknown)
+    open_nodes = Nodes.at(unknown) if unknown else NO_NODES
     at = Problems(f"stages/{name.partition('@')[0]}")
     kinds = tuple(kinds_of(plugins))
     written = tuple(kind for kind in kinds if kind in body)
@@ -200,6 +200,8 @@ def _render_item(
         faults += item_faults(body, given_by_item, f"stages/{stage.name}")
     alone = kept_alone(label(stage.foreach, stage.promote), body.get("on_failure"), f"stages/{stage.name}")
     faults += [] if alone is None else [alone]
+    if not (faults or built.problems or rendered.errors):
+        return Built(built.stage)
     others = Nodes.at(fault.path for fault in faults).without(built.problems)
     errors = [problem for problem in others if problem.severity is Severity.ERROR]
     found = (*expression_problems(rendered, stage.moved), *_unmoved((*faults, *errors), rendered.moved, stage.moved))
