@@ -12,7 +12,7 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import language_of
-from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, written_paths
 from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
 from orch23.resolve.expressions import Rendered, mentions, render_watched, wild_patterns
@@ -92,15 +92,11 @@ class Reading(Struct):
 
     def place(self, path: str) -> Location | None:
         """Return where a node is written: in the stage, else among the defaults, else at its nearest ancestor."""
-        parts = path.split("/")
-        for length in range(len(parts), 2, -1):
-            here = "/".join(parts[:length])
-            default = "/".join(["defaults", *parts[2:length]])
-            found = self.parsed.key_positions if length < len(parts) else self.parsed.positions
-            for candidate in (here, default) if parts[0] == "stages" else (here,):
-                place = found.get(candidate) or self.parsed.positions.get(candidate)
-                if place is not None:
-                    return place
+        keys, values = self.parsed.key_positions, self.parsed.positions
+        for one, is_above in written_paths(path.split("/"), values):
+            place = (keys.get(one) if is_above else None) or values.get(one)
+            if place is not None:
+                return place
         return self.parsed.place(path)
 
 

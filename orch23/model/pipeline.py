@@ -1,6 +1,6 @@
 """What a user declared, after validation: pipeline, stages, steps. Frozen, no defaults left open."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -318,6 +318,10 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.name.partition("@")[0]
 
 
+_OF_STAGE = 2
+"""How many parts the path of a stage has: `stages/NAME`."""
+
+
 class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):
     """The whole validated document. `locations` maps a path in it, such as `stages/code/outputs/0`, to its place.
 
@@ -362,3 +366,22 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
                 return found
             parts.pop()
         return None
+
+    def locate_written(self, path: str) -> Location | None:
+        """Return the place of a node that may be written among the defaults, or of its nearest ancestor."""
+        found = (self.locations.get(one) for one, _ in written_paths(path.split("/"), self.locations))
+        return next((place for place in found if place is not None), None)
+
+
+def written_paths(parts: Sequence[str], written: Container[str]) -> Iterator[tuple[str, bool]]:
+    """Yield where a node may be written: in its stage, else among the defaults; then the same of each node above it.
+
+    With each comes whether it is one above. A list of the stage takes the place of the default one, so that its items
+    are not looked for there. `written` are the paths of all nodes.
+    """
+    own_list = next(("/".join(parts[:n]) for n, part in enumerate(parts) if n > _OF_STAGE and part.isdigit()), None)
+    has_defaults = parts[0] == "stages" and (own_list is None or own_list not in written)
+    for length in range(len(parts), 0, -1):
+        yield "/".join(parts[:length]), length < len(parts)
+        if has_defaults and length > _OF_STAGE:
+            yield "/".join(("defaults", *parts[_OF_STAGE:length])), length < len(parts)
