@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from orch23.checks.registry import checks_of
 from orch23.engine.unknown_names import unknown_check
-from orch23.model.diagnostic import Diagnostic, Location
-from orch23.model.paths import match_any, meets
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.paths import match, match_any, meets
 from orch23.model.pipeline import CheckStep, ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.plan.graph import extend
@@ -50,9 +50,9 @@ def items_of(plan: Plan, node: ForeachStage, text: str | None, read_yaml: YamlRe
     """Return the items of a foreach, or what is wrong with its list. A static list needs no text."""
     from orch23.resolve.expand import Expansion, expand  # noqa: PLC0415 - it loads the language of pipelines
 
-    place = plan.pipeline.locate("stages", node.name, "foreach")
-    found = expand(node, text, variables=plan.pipeline.vars, read_yaml=read_yaml, place=place)
-    wrong = (*_items_on_pipeline(plan, node, found.stages, place), *_unknown_checks(plan, node, found.stages))
+    pipeline = plan.pipeline
+    found = expand(node, text, variables=pipeline.vars, read_yaml=read_yaml, locate=pipeline.locate_written)
+    wrong = (*_items_on_pipeline(plan, node, found.stages), *_unknown_checks(plan, node, found.stages))
     return Expansion((), (*found.problems, *wrong)) if wrong else found
 
 
@@ -91,22 +91,36 @@ def source_producers(plan: Plan, node: ForeachStage) -> tuple[str, ...]:
 def _unknown_checks(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
     """Complain of checks that there are not, each once; an item may decide which one is named."""
     known = checks_of(plan.pipeline.plugins)
-    steps = (step for item in items for step in item.verify.steps if isinstance(step, CheckStep))
-    names = dict.fromkeys(step.name for step in steps if step.name not in known)
-    return tuple(unknown_check(plan.pipeline, node.name, ("verify",), name) for name in names)
+    inside = ("steps",) if isinstance(node.body.get("verify"), Mapping) else ()
+    names: dict[str, int] = {}
+    for item in items:
+        for position, step in zip(item.verify.places, item.verify.steps, strict=True):
+            if isinstance(step, CheckStep) and step.name not in known:
+                names.setdefault(step.name, position)
+    return tuple(
+        unknown_check(plan.pipeline, node.name, ("verify", *inside, position), name) for name, position in names.items()
+    )
 
 
-def _items_on_pipeline(
-    plan: Plan, node: ForeachStage, items: tuple[Stage, ...], place: Location | None
-) -> tuple[Diagnostic, ...]:
+def _items_on_pipeline(plan: Plan, node: ForeachStage, items: tuple[Stage, ...]) -> tuple[Diagnostic, ...]:
     """Complain of items that would write the pipeline or its lock file: only its author may name these as outputs."""
     file = plan.pipeline.file
     own = [path for path in (file, f"{file.rpartition('.')[0]}.lock") if path not in node.writes]
     return tuple(
         Diagnostic(
-            "E858", f"the item names `{path}`: it is the pipeline itself", place, "correct the item", subject=item.name
+            "E858",
+            f"the item names `{path}`: it is the pipeline itself",
+            plan.pipeline.locate_written(f"stages/{node.name}/{_where_named(item, path)}"),
+            "correct the item",
+            subject=item.name,
         )
         for item in items
         for path in own
         if match_any(writes_of(item), path)
     )
+
+
+def _where_named(item: Stage, path: str) -> str:
+    """Return where in its stage an item names a path that it would write."""
+    outputs = (f"outputs/{number}" for number, output in enumerate(item.outputs) if match(output, path))
+    return next(outputs, "allowed_paths/write")

@@ -1,6 +1,7 @@
 """Load a pipeline file: turn its text into a validated Pipeline, or into everything that is wrong with it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from orch23.load.loaded import InvalidPipelineError, Loaded, Parsed
 from orch23.load.pieces import Pieces, are_whole, edit_between, moved
-from orch23.load.stage_bodies import Reading, read_stage, try_expressions
+from orch23.load.stage_bodies import Reading, read_stage
 from orch23.load.swap import NO_SWAP, Swap, Swapping
 from orch23.load.variables import read_variables
 from orch23.load.yaml_text import PIPELINE, ParsedText, UpperPlaces, decode, parse, too_large
@@ -19,22 +20,32 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity, errors
 from orch23.model.digest import Digest, Json, digest_bytes
 from orch23.model.errors import NotFoundError
 from orch23.model.fields import Problem, Problems, given
-from orch23.model.language import keys_of
+from orch23.model.language import INSTALLED, keys_of
 from orch23.model.pipeline import LOCAL, ForeachStage, Pipeline, Price, SkippedStage, Stage, StopConditions
 from orch23.model.plan import Compiled
 from orch23.model.plugins import not_installed
 from orch23.resolve.document import SettingsDocument
-from orch23.resolve.expressions import render_watched
 from orch23.resolve.limits import read_prices, read_run_limits
 from orch23.resolve.nearest import did_you_mean
-from orch23.resolve.reading import Nodes, form_errors, read_document
-from orch23.resolve.steps import declared_pools
+from orch23.resolve.reading import (
+    NO_NODES,
+    OF_KEYS,
+    ONE_OF,
+    Nodes,
+    beside,
+    form_errors,
+    is_of_kind,
+    path_of,
+    read_document,
+)
+from orch23.steps.registry import kinds_of
 from orch23.steps.registry import stored as stored_step
 from orch23.store.beneath import open_file, read_all
 
 if TYPE_CHECKING:
     from orch23.resolve.complaints import Complaint
 
+_INSTALLED = re.compile(INSTALLED)
 _MARK_BYTES = 3  # of a byte order mark, which is no part of the text
 
 
@@ -189,13 +200,13 @@ def parse_pipeline(
     tree = parsed.tree
     if not isinstance(tree, Mapping):
         return Parsed(None, parsed.diagnostics or (_no_mapping(parsed, file),))
-    plugins = _plugins(tree)
-    if missing := not_installed(plugins):  # what they add to the language is not known
-        hint = "install it where orch23 is, or remove it from `plugins`"
-        places = {one: parsed.place(f"plugins/{plugins.index(one)}") for one in missing}
-        lacking = [Diagnostic("E844", f"the plugin `{one}` is not installed", places[one], hint) for one in missing]
-        return Parsed(None, (*parsed.diagnostics, *lacking))
-    found = form_errors(tree, plugins)
+    named, is_known = _plugins(tree)
+    missing = not_installed(tuple(named))
+    plugins = tuple(name for name in named if name not in missing)
+    is_known = is_known and not missing  # else what they add to the language is not known
+    without_kind = frozenset[str]() if is_known else _without_kind(tree, plugins)
+    refused = form_errors(tree, plugins)
+    found = tuple(one for one in refused if not is_of_kind(one.code, path_of(one), without_kind))
     told = {one.location for one in parsed.diagnostics}
     broken = [
         Diagnostic(one.code, one.message, where, one.hint)
@@ -203,15 +214,26 @@ def parse_pipeline(
         if (where := parsed.place(one.path, one.key)) not in told  # one mistake, one complaint
     ]
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
-    reading = Reading(parsed, variables.values, variables.broken, Swapping(swap), plugins=plugins)
-    read = _stages(tree, _usable(tree.get("defaults"), found), reading, found)
+    reading = Reading(
+        parsed, variables.values, variables.broken, Swapping(swap), plugins=plugins, without_kind=without_kind
+    )
+    read = _stages(tree, _usable(tree.get("defaults"), refused), reading, found)
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))
-    refused_keys = {(one.path or one.key or "").split("/")[0] for one in found}
-    limits = _limits(tree, reading, refused_keys)
-    if limits.pools is not None:
-        _check_pools(stages, limits.pools, reading)
-    _check_groups(read, reading)
-    noted = (*parsed.diagnostics, *broken, *variables.diagnostics, *reading.diagnostics, *reading.swapping.notes())
+    limits = _limits(tree, reading, found)
+    pools = tree.get("pools", {})
+    if isinstance(pools, Mapping):
+        _check_pools(pools, reading)
+    if len(read) == len(_declared(tree)):  # else a stage of the group may be among those that could not be read
+        _check_groups(read, reading)
+    lacking = _not_installed(parsed, {name: named[name] for name in missing})
+    noted = (
+        *parsed.diagnostics,
+        *lacking,
+        *broken,
+        *variables.diagnostics,
+        *reading.diagnostics,
+        *reading.swapping.notes(),
+    )
     diagnostics = tuple(sorted(dict.fromkeys(noted), key=_order))
     name = tree.get("name")
     pipeline = Pipeline(
@@ -223,7 +245,7 @@ def parse_pipeline(
         stop=limits.stop,
         prices=limits.prices,
         jobs=limits.jobs,
-        pools=limits.pools or {},
+        pools=limits.pools,
         exit_codes=limits.exit_codes,
         plugins=plugins,
         executor=limits.executor,
@@ -232,16 +254,43 @@ def parse_pipeline(
     if not errors(diagnostics):
         sound = replace(pipeline, locations=UpperPlaces(text, file, parsed.positions))
         return Parsed(sound, diagnostics, variables.origins)
+    if not is_known:  # nor what its names mean: of checks, of providers
+        return Parsed(None, diagnostics, variables.origins)
     names = {stage.name for stage in read}
-    declared = tree.get("stages")
-    rest = [body for key, body in declared.items() if key not in names] if isinstance(declared, Mapping) else []
+    rest = [body for key, body in _declared(tree).items() if key not in names]
     return Parsed(None, diagnostics, variables.origins, pipeline, tuple(_strings(rest)))
 
 
-def _plugins(tree: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return the plugins of a pipeline, which decide what else it may say."""
-    found = tree.get("plugins")
-    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, Sequence) else ()
+def _declared(tree: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return the stages of a pipeline as they are written."""
+    stages = tree.get("stages")
+    return stages if isinstance(stages, Mapping) else {}
+
+
+def _plugins(tree: Mapping[str, Json]) -> tuple[dict[str, int], bool]:
+    """Return the plugins of a pipeline, each with its position in the list, and whether these are all that it names."""
+    listed = tree.get("plugins", [])
+    found: dict[str, int] = {}
+    for number, name in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(name, str) and _INSTALLED.match(name):
+            found.setdefault(name, number)
+    return found, isinstance(listed, list) and all(name in found for name in map(str, listed))
+
+
+def _without_kind(tree: Mapping[str, Json], plugins: tuple[str, ...]) -> frozenset[str]:
+    """Return the paths of the mappings that may have a key of a plugin which is not installed."""
+    kinds = frozenset(kinds_of(plugins))
+    stages = _declared(tree).items()
+    without = (f"stages/{name}" for name, body in stages if isinstance(body, Mapping) and kinds.isdisjoint(body))
+    return frozenset(("defaults", *without))
+
+
+def _not_installed(parsed: ParsedText, missing: Mapping[str, int]) -> tuple[Diagnostic, ...]:
+    hint = "install it where orch23 is, or remove it from `plugins`"
+    return tuple(
+        Diagnostic("E844", f"the plugin `{name}` is not installed", parsed.place(f"plugins/{number}"), hint)
+        for name, number in missing.items()
+    )
 
 
 def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
@@ -253,11 +302,13 @@ def plugins_of(path: Path, root: Path) -> tuple[str, ...]:
 
     """
     file, text, _, _ = _read(path, root)
-    tree = parse(text, file, PIPELINE).tree
-    plugins = _plugins(tree) if isinstance(tree, Mapping) else ()
-    if not_installed(plugins):
-        raise InvalidPipelineError(*parse_pipeline(text, file).diagnostics, sources={file: text})
-    return plugins
+    parsed = parse(text, file, PIPELINE)
+    tree = parsed.tree
+    named, _ = _plugins(tree) if isinstance(tree, Mapping) else ({}, True)
+    if missing := not_installed(tuple(named)):
+        problems = _not_installed(parsed, {name: named[name] for name in missing})
+        raise InvalidPipelineError(*problems, sources={file: text})
+    return tuple(named)
 
 
 def _strings(value: Json) -> Iterator[str]:
@@ -288,74 +339,81 @@ def _stem(file: str) -> str:
 
 
 def _usable(defaults: Json, found: "Sequence[Complaint]") -> Json:
-    """Return the defaults without what is complained of already, or every stage would repeat it."""
-    if not isinstance(defaults, Mapping):
-        return None
-    spoilt = {f"{one.path}/{one.key}" if one.key is not None else one.path for one in found}
-    return {key: v for key, v in defaults.items() if not any(f"{p}/".startswith(f"defaults/{key}/") for p in spoilt)}
+    """Return the defaults without the nodes that are complained of already, or every stage would repeat it."""
+    spoilt = {one.path if one.code in OF_KEYS else path_of(one) for one in found}
+    return _without(defaults, "defaults", Nodes.at(spoilt)) if isinstance(defaults, Mapping) else None
+
+
+def _without(node: Mapping[str, Json], at: str, spoilt: Nodes) -> dict[str, Json]:
+    """Return a mapping without the nodes that are spoilt; of a list with such a node nothing is left."""
+    out: dict[str, Json] = {}
+    for key, value in node.items():
+        path = f"{at}/{key}"
+        if not spoilt.concern(path):
+            out[key] = value
+        elif isinstance(value, Mapping) and path not in spoilt.paths:
+            out[key] = _without(value, path, spoilt)
+    return out
 
 
 def _stages(
     tree: Mapping[str, Json], defaults: Json, reading: Reading, found: "Sequence[Complaint]"
 ) -> tuple[Stage | ForeachStage | SkippedStage, ...]:
     """Return the sound stages. Of a stage with `found` errors of form, the other errors are noted."""
-    declared = tree.get("stages")
-    if not isinstance(declared, Mapping):
-        return ()
     broken: dict[str, set[str]] = {}
     for one in found:
-        if one.path.startswith("stages/"):
-            path = one.path if one.key is None else f"{one.path}/{one.key}"
-            broken.setdefault(path.split("/")[1], set()).add(path)
+        if one.path.startswith("stages/") and one.code != ONE_OF:
+            broken.setdefault(one.path.split("/")[1], set()).add(path_of(one))
     stages: list[Stage | ForeachStage | SkippedStage] = []
-    for name, raw in declared.items():
+    for name, raw in _declared(tree).items():
         if not isinstance(raw, Mapping):
             continue
         if name in broken:
-            try_expressions(name, raw, reading)
             reading.broken_nodes = Nodes.at(broken[name])
             read_stage(name, raw, defaults, reading)
-            reading.broken_nodes = None
+            reading.broken_nodes = NO_NODES
         elif (stage := read_stage(name, raw, defaults, reading)) is not None:
             stages.append(stage)
     return tuple(stages)
 
 
 class _Limits(Struct, frozen=True):
-    """What the top level says beside the stages. `pools` is None where what it says of them is not sound."""
+    """What the top level says beside the stages."""
 
     stop: StopConditions = field(default_factory=StopConditions)
     prices: Mapping[str, Price] = field(default_factory=dict)
     jobs: int | None = None
-    pools: Mapping[str, int] | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     executor: str = LOCAL
 
 
-def _limits(tree: Mapping[str, Json], reading: Reading, refused: set[str]) -> _Limits:
-    body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree and key not in refused}
-    if reading.spoils(body):
-        return _Limits()
-    rendered = render_watched(body, {"vars": reading.variables}, "")
-    for error in rendered.errors:
-        reading.note(Problem(error.path.lstrip("/"), error.code, error.message, error.hint))
-    if rendered.errors:
-        return _Limits()
-    settings, wrong = read_document(rendered.tree, SettingsDocument, "")
-    at = Problems("")
-    if settings is None or wrong:
+def _limits(tree: Mapping[str, Json], reading: Reading, found: "Sequence[Complaint]") -> _Limits:
+    """Return what the sound keys of the top level say, with errors noted beside the `found` ones of the form."""
+    body = {key: tree[key] for key in keys_of(SettingsDocument) if key in tree}
+    refused = [path_of(one) for one in found]
+    reading.broken_nodes = Nodes.at(refused)
+    rendered = reading.render(body, "")
+    reading.note_errors(rendered)
+    settings, wrong = read_document(rendered.tree, SettingsDocument, "", rendered.failed)
+    if settings is None:  # with an expression for a key
         settings = SettingsDocument()
+    at = Problems("")
     limits = _Limits(
         stop=read_run_limits(settings, at),
         prices=read_prices(settings, at),
         jobs=given(settings.jobs, None),
-        pools=None if wrong or "pools" in refused else given(settings.pools, {}),
+        pools=given(settings.pools, {}),
         exit_codes=given(settings.exit_codes, {}),
         executor=settings.executor,
     )
-    for problem in (*wrong, *at.found):
-        reading.note(problem)
-    return limits
+    reading.note_all(Nodes.at(rendered.failed).without((*wrong, *beside(wrong, at.found))), rendered.moved)
+    reading.broken_nodes = NO_NODES
+    broken = {path.partition("/")[0] for path in (*refused, *rendered.failed, *(one.path for one in wrong))}
+    keys = {"stop": "stop_conditions"}
+    return _Limits(
+        **{name: getattr(limits, name) for name in _Limits.__struct_fields__ if keys.get(name, name) not in broken}
+    )
 
 
 def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: Reading) -> None:
@@ -371,13 +429,10 @@ def _check_groups(read: Sequence[Stage | ForeachStage | SkippedStage], reading: 
             reading.note(Problem(f"stages/{members[0].name}/promote", "W804", message, hint, Severity.WARNING))
 
 
-def _check_pools(stages: Sequence[Stage | ForeachStage], pools: Mapping[str, int], reading: Reading) -> None:
+def _check_pools(pools: Collection[str], reading: Reading) -> None:
     """Complain of each pool that a stage names and the file does not have."""
-    for stage in stages:
-        named = stage.pools if isinstance(stage, Stage) else declared_pools(stage)
-        for number, name in enumerate(named):
-            if name not in pools:
-                listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"
-                hint = did_you_mean(name, pools) or f"{listed}; write `pools: {{{name}: 1}}` at the top of the file"
-                at = f"stages/{stage.name}/pools/{number}"
-                reading.note(Problem(at, "E816", f"there is no pool `{name}`", hint))
+    for path, name in reading.named_pools:
+        if name not in pools:
+            listed = f"there are {', '.join(f'`{one}`' for one in pools)}" if pools else "the file has none"
+            hint = did_you_mean(name, pools) or f"{listed}; write `pools: {{{name}: 1}}` at the top of the file"
+            reading.note(Problem(path, "E816", f"there is no pool `{name}`", hint))

@@ -11,7 +11,8 @@ _HEAD: Final = """# Pipeline reference
 Every key of a pipeline file, version 1. This page is generated from `orch23/resolve/document.py`, which declares
 the language (`orch23 schema` prints the same as a JSON schema); do not edit it by hand.
 
-Wherever a string, number, boolean or list may stand, a `${{ }}` expression may stand instead.
+Wherever a string, number, boolean or list may stand, a `${{ }}` expression may stand instead, except where a key says
+"No expression".
 """
 
 
@@ -65,7 +66,8 @@ def _row(name: str, node: Schema, owner: Schema, whole: Schema) -> str:
     below = resolved(node, whole)
     needed = " (required)" if name in owner.get("required", ()) else ""
     default = f" Default: `{json.dumps(below['default'])}`." if "default" in below else ""
-    meaning = f"{below['description']}{default}".replace("|", "\\|")
+    literal = " No expression." if "x-literal" in below else ""
+    meaning = f"{below['description']}{default}{literal}".replace("|", "\\|")
     return f"| `{name}`{needed} | {_kind(below, whole)} | {meaning} |\n"
 
 

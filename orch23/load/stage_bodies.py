@@ -1,7 +1,7 @@
 """Make the stages of a parsed pipeline: defaults merged, vars rendered, each foreach tried as far as it is known."""
 
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, cast
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
@@ -12,19 +12,24 @@ from orch23.model.diagnostic import Diagnostic, Location, Severity
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import language_of
-from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage
+from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, written_paths
 from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
-from orch23.resolve.expressions import Rendered, members_used, mentions, render_watched, wild_patterns
+from orch23.resolve.expressions import Rendered, mentions, render_watched, wild_patterns
 from orch23.resolve.promotion import EACH, clashing_groups, kept_alone, label, read_group, read_item_group
-from orch23.resolve.reading import Nodes, read_document
-from orch23.resolve.stages import make_stage, render_foreach, written_at
+from orch23.resolve.reading import NO_NODES, Nodes, beside, is_of_kind, read_document
+from orch23.resolve.stages import expression_problems, make_stage, render_foreach, written_at
 from orch23.resolve.wild import WILD, Value
 from orch23.steps.registry import kinds_of
 
+NOT_MOVED: Final[Mapping[str, str]] = {}
+
 
 class Reading(Struct):
-    """What is known while the stages of one text are read, and the complaints so far."""
+    """What is known while the stages of one text are read, and the complaints so far.
+
+    `without_kind` are the mappings of which no kind of step is known, since a plugin is not installed.
+    """
 
     parsed: ParsedText
     variables: Mapping[str, Json]
@@ -32,16 +37,13 @@ class Reading(Struct):
     swapping: Swapping = field(default_factory=Swapping)
     diagnostics: list[Diagnostic] = field(default_factory=list)
     seen: set[tuple[str, str, Location | None]] = field(default_factory=set)
-    broken_nodes: Nodes | None = None
+    broken_nodes: Nodes = NO_NODES
+    named_pools: list[tuple[str, str]] = field(default_factory=list)
     plugins: tuple[str, ...] = ()
+    without_kind: Collection[str] = ()
 
     def note(self, problem: Problem, subject: str | None = None) -> None:
-        """Turn a problem into a diagnostic at its place in the text, once.
-
-        Problems that may follow from a broken node are left out: its own errors are reported already.
-        """
-        if self.broken_nodes is not None and self.broken_nodes.concern(problem.path):
-            return
+        """Turn a problem into a diagnostic at its place in the text, once."""
         place = self.place(problem.path)
         same = (problem.code, problem.message, place)
         if same not in self.seen:
@@ -49,58 +51,77 @@ class Reading(Struct):
             one = Diagnostic(problem.code, problem.message, place, problem.hint, problem.severity, subject=subject)
             self.diagnostics.append(one)
 
-    def spoils(self, tree: Json) -> bool:
-        """Say whether a tree uses a var that got no value: that is complained of already."""
-        used = members_used(tree, "vars")
-        return bool(used & self.broken or ("*" in used and self.broken))
+    def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> Rendered:
+        """Evaluate a tree with the vars. An item of this name is not known yet: watched, or deferred.
+
+        Nodes that use a var without a value fail without an error: that is reported already.
+        """
+        names: dict[str, Value] = {"vars": self.variables}
+        if item is not None:
+            names[item] = WILD
+        watch, later = (None, item) if defer else (item, None)
+        return render_watched(tree, names, at, watch=watch, defer=later, lacking=self.broken)
+
+    def note_all(
+        self, problems: Iterable[Problem], moved: Mapping[str, str] = NOT_MOVED, subject: str | None = None
+    ) -> bool:
+        """Note problems where their nodes are written; return whether one of them is an error.
+
+        Those that may follow from a broken node are left out: its own errors are reported already. So are those
+        of a kind of step that a plugin may add which is not installed.
+        """
+        found = [replace(problem, path=written_at(problem.path, moved)) for problem in problems]
+        for problem in self.broken_nodes.without(found):
+            if not is_of_kind(problem.code, problem.path, self.without_kind):
+                self.note(problem, subject)
+        return any(problem.severity is Severity.ERROR for problem in found)
+
+    def take_pools(self, at: str, rendered: Rendered) -> None:
+        """Note which pools the stage at a path names, and where."""
+        named = rendered.tree.get("pools") if isinstance(rendered.tree, Mapping) else None
+        for number, name in enumerate(named if isinstance(named, list | tuple) else ()):
+            path = f"{at}/pools/{number}"
+            if isinstance(name, str) and path not in rendered.unknown:
+                self.named_pools.append((written_at(path, rendered.moved), name))
+
+    def note_errors(self, rendered: Rendered) -> bool:
+        """Note what is wrong with the expressions of a tree; return whether a node of it failed."""
+        for problem in expression_problems(rendered):
+            self.note(problem)
+        return bool(rendered.failed)
 
     def place(self, path: str) -> Location | None:
         """Return where a node is written: in the stage, else among the defaults, else at its nearest ancestor."""
-        parts = path.split("/")
-        for length in range(len(parts), 2, -1):
-            here = "/".join(parts[:length])
-            default = "/".join(["defaults", *parts[2:length]])
-            found = self.parsed.key_positions if length < len(parts) else self.parsed.positions
-            for candidate in (here, default) if parts[0] == "stages" else (here,):
-                place = found.get(candidate) or self.parsed.positions.get(candidate)
-                if place is not None:
-                    return place
+        keys, values = self.parsed.key_positions, self.parsed.positions
+        for one, is_above in written_paths(path.split("/"), values):
+            place = (keys.get(one) if is_above else None) or values.get(one)
+            if place is not None:
+                return place
         return self.parsed.place(path)
 
 
 def read_stage(
     name: str, raw: Mapping[str, Json], defaults: Json, reading: Reading
 ) -> Stage | ForeachStage | SkippedStage | None:
-    """Return one declared stage, or None with the complaints noted."""
+    """Return one declared stage, or None with all of its errors noted."""
     body = merged(raw, defaults, reading.plugins)
-    if reading.spoils(body):
-        return None
     if "foreach" in body:
         return _read_foreach(name, body, reading)
-    rendered = render_watched(body, {"vars": reading.variables}, f"stages/{name}")
-    if _note_errors(rendered, reading):
-        return None
+    rendered = reading.render(body, f"stages/{name}")
+    reading.note_errors(rendered)
     rendered = reading.swapping.apply(name, rendered)
-    built = make_stage(name, cast("Mapping[str, Json]", rendered.tree), plugins=reading.plugins)
-    for problem in built.problems:
-        reading.note(replace(problem, path=written_at(problem.path, rendered.moved)))
-    return built.stage if built.skipped is None else replace(built.skipped, condition=_as_written(raw))
+    tree = cast("Mapping[str, Json]", rendered.tree)
+    built = make_stage(name, tree, unknown=rendered.failed, plugins=reading.plugins)
+    reading.note_all(built.problems, rendered.moved)
+    if built.skipped is not None:
+        return replace(built.skipped, condition=_as_written(raw))
+    reading.take_pools(f"stages/{name}", rendered)
+    return built.stage
 
 
 def _as_written(raw: Mapping[str, Json]) -> str:
     condition = raw.get("if")
     return condition if isinstance(condition, str) else "false"
-
-
-def try_expressions(name: str, raw: Mapping[str, Json], reading: Reading) -> None:
-    """Note what is wrong with the expressions of a stage whose shape is wrong already."""
-    foreach = raw.get("foreach")
-    given = foreach.get("as") if isinstance(foreach, Mapping) else None
-    names: dict[str, Value] = {"vars": reading.variables}
-    if foreach is not None:
-        names[given if isinstance(given, str) else "item"] = WILD
-    if not reading.spoils(raw):
-        _note_errors(render_watched(raw, names, f"stages/{name}"), reading)
 
 
 def merged(raw: Mapping[str, Json], defaults: Json, plugins: tuple[str, ...] = ()) -> Mapping[str, Json]:
@@ -126,61 +147,60 @@ def _merge(below: Mapping[str, Json], above: Mapping[str, Json]) -> dict[str, Js
     return out
 
 
-def _note_errors(rendered: Rendered, reading: Reading) -> bool:
-    for error in rendered.errors:
-        reading.note(Problem(error.path, error.code, error.message, error.hint))
-    return bool(rendered.errors)
-
-
 # ---- foreach ----------------------------------------------------------------------------------
 
 
 def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> ForeachStage | SkippedStage | None:
+    """Return a foreach, or None with all of its errors noted. What its items share is checked before they are known."""
     at = f"stages/{name}"
     rest = {key: value for key, value in body.items() if key not in ("foreach", "promote")}
     header = _read_header(at, body, reading)
-    if header is None:
-        return None
-    foreach, group = header
-    names: dict[str, Value] = {"vars": reading.variables, foreach.name: WILD}
-    unknown = render_watched(rest, names, at, watch=foreach.name)
-    if _note_errors(unknown, reading) or _note_refused(foreach, unknown, at, reading):
-        return None
+    foreach, group = header.foreach, header.group
+    unknown = reading.render(rest, at, item=foreach.name)
+    ok = not reading.note_errors(unknown) and header.is_sound
+    ok = not _note_refused(foreach, unknown, at, reading) and ok
     on_failure = cast("Mapping[str, Json]", unknown.tree).get("on_failure")
     alone = kept_alone(label(foreach, group), on_failure, at)
     if alone is not None:
-        reading.note(alone)
-        return None
+        reading.note_all((alone,))
+        ok = False
     unknown = reading.swapping.apply(name, unknown)
-    body_left = reading.swapping.apply(name, render_watched(rest, names, at, defer=foreach.name))
-    stage = _node(name, foreach, unknown, cast("Mapping[str, Json]", body_left.tree), group, reading)
-    ok = _try_unknown(name, unknown, reading)
+    body_left = reading.swapping.apply(name, reading.render(rest, at, item=foreach.name, defer=True))
+    stage = _node(name, foreach, unknown, body_left, group, reading)
+    ok = _try_unknown(name, unknown, reading) and ok
     holds = Problems(at).condition("if", cast("Mapping[str, Json]", unknown.tree).get("if", True))
     if not mentions(rest.get("if"), foreach.name) and not holds:
         condition = _as_written(body)
         skipped = SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
         return skipped if ok else None
+    reading.take_pools(at, unknown)
     if foreach.values:
-        ok = _try_items(stage, reading) and ok
+        ok = _try_items(stage, body_left.failed, reading) and ok
     return stage if ok else None
 
 
-def _read_header(at: str, body: Mapping[str, Json], reading: Reading) -> tuple[Foreach, str | None] | None:
-    """Return what is the same for all items of a foreach and their promotion group, or None with the errors noted."""
-    rendered = render_watched(body["foreach"], {"vars": reading.variables}, f"{at}/foreach")
-    if _note_errors(rendered, reading):
-        return None
-    problems = Problems(at)
-    document, wrong = read_document(rendered.tree, ForeachDocument, f"{at}/foreach")
-    problems.found += wrong
-    foreach, group = Foreach(), None
-    if document is not None and not wrong:
-        foreach, group_of_items = _foreach(document, problems.below("foreach"))
-        group = _group_of_stage(body, document, problems, reading) or group_of_items
-        _check_item(body, foreach, problems)
-    for problem in problems.found:
-        reading.note(problem)
-    return None if problems.found else (foreach, group)
+class _Header(Struct, frozen=True):
+    """What is the same for all items of a foreach, and their promotion group. One that is not sound is a stand-in."""
+
+    foreach: Foreach
+    group: str | None = None
+    is_sound: bool = True
+
+
+def _read_header(at: str, body: Mapping[str, Json], reading: Reading) -> _Header:
+    """Return what a foreach says beside the body of its items, with its errors noted."""
+    rendered = reading.render(body["foreach"], f"{at}/foreach")
+    failed = reading.note_errors(rendered)
+    document, wrong = read_document(rendered.tree, ForeachDocument, f"{at}/foreach", rendered.failed)
+    if document is None:  # no mapping, or with expressions for keys
+        document = ForeachDocument(values=())
+    found = Problems(at)
+    foreach, group_of_items = _foreach(document, found.below("foreach"))
+    group = _group_of_stage(body, document, found, reading) or group_of_items
+    _check_item(body, foreach, found)
+    problems = Nodes.at(rendered.failed).without((*wrong, *beside(wrong, found.found)))
+    is_broken = reading.note_all(problems, rendered.moved)
+    return _Header(foreach, group, is_sound=not (failed or is_broken))
 
 
 def _check_item(body: Mapping[str, Json], foreach: Foreach, problems: Problems) -> None:
@@ -200,10 +220,7 @@ def _note_refused(foreach: Foreach, unknown: Rendered, at: str, reading: Reading
         return False
     from orch23.resolve.item_rules import template_faults  # noqa: PLC0415 - for lists in files only
 
-    refused = template_faults(unknown.tree, unknown.watched, at)
-    for problem in refused:
-        reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
-    return bool(refused)
+    return reading.note_all(template_faults(unknown.tree, unknown.watched, at), unknown.moved)
 
 
 def _group_of_stage(
@@ -217,8 +234,8 @@ def _group_of_stage(
         way = "all items belong to one group: write its name out"
         problems.add("promote", "E857", "an item may not decide `promote`", way)
         return None
-    rendered = render_watched({"promote": body.get("promote")}, {"vars": reading.variables}, problems.path)
-    if "promote" not in body or _note_errors(rendered, reading):
+    rendered = reading.render({"promote": body.get("promote")}, problems.path)
+    if "promote" not in body or reading.note_errors(rendered):
         return None
     document, wrong = read_document(rendered.tree, CommonDocument, problems.path)
     if document is None or wrong:
@@ -253,7 +270,7 @@ def _foreach(document: ForeachDocument, at: Problems) -> tuple[Foreach, str | No
 
 
 def _node(
-    name: str, foreach: Foreach, unknown: Rendered, body: Mapping[str, Json], group: str | None, reading: Reading
+    name: str, foreach: Foreach, unknown: Rendered, body: Rendered, group: str | None, reading: Reading
 ) -> ForeachStage:
     """Return the foreach as one node, with the patterns that it may turn out to read and write.
 
@@ -270,7 +287,8 @@ def _node(
     return ForeachStage(
         name=name,
         foreach=foreach,
-        body=body,
+        body=cast("Mapping[str, Json]", body.tree),
+        moved=body.moved,
         kind=kind,
         needs=tuple(need for need in _list(needs) if isinstance(need, str)),
         reads=wild_patterns(
@@ -312,22 +330,19 @@ def _files(tree: Mapping[str, Json], kind: str, step: type[Step]) -> list[Json]:
 def _try_unknown(name: str, unknown: Rendered, reading: Reading) -> bool:
     """Check what does not depend on the item, as if it were a stage; True if nothing was wrong."""
     tree = cast("Mapping[str, Json]", unknown.tree)
-    built = make_stage(name, tree, unknown=unknown.watched, plugins=reading.plugins)
-    of_items = Nodes.at(unknown.watched)
-    known = [problem for problem in built.problems if not of_items.concern(problem.path)]
-    for problem in known:
-        reading.note(replace(problem, path=written_at(problem.path, unknown.moved)))
-    return all(problem.severity is not Severity.ERROR for problem in known)
+    built = make_stage(name, tree, unknown=unknown.unknown, plugins=reading.plugins)
+    return not reading.note_all(built.problems, unknown.moved)
 
 
-def _try_items(stage: ForeachStage, reading: Reading) -> bool:
-    """Render the stages of a list that is written in the pipeline, so that their mistakes show now."""
+def _try_items(stage: ForeachStage, failed: frozenset[str], reading: Reading) -> bool:
+    """Render the stages of a list that is written in the pipeline, so that their mistakes show now.
+
+    `failed` are the nodes of the body that have no value: their errors are noted already.
+    """
     items = [(_trial_key(stage.foreach, value, number), value) for number, value in enumerate(stage.foreach.values)]
     clean = True
-    for (key, _), built in zip(items, render_foreach(stage, items, reading.variables), strict=True):
-        for problem in built.problems:
-            reading.note(problem, f"{stage.name}@{key}")
-            clean = False
+    for (key, _), built in zip(items, render_foreach(stage, items, reading.variables, failed), strict=True):
+        clean = not reading.note_all(built.problems, subject=f"{stage.name}@{key}") and clean
     return clean
 
 

@@ -22,6 +22,8 @@ NAME: Final = r"^(?!\.+$)[A-Za-z0-9._-]{1,64}" + END
 """What stages and pools may be called."""
 LITERAL: Final = {"x-literal": True}
 """Said of a node that is known before anything is rendered: no expression."""
+INSTALLED: Final = r"^[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?" + END
+"""What an installed distribution and its entry points may be called."""
 
 
 class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
 """What a user declared, after validation: pipeline, stages, steps. Frozen, no defaults left open."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -296,7 +296,8 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
 
     `reads` and `writes` are the patterns it may turn out to have, with `**` where the item decides. All items belong
     to the promotion group `promote`, if there is one. `starts_processes` says that the step of an item does,
-    `uses_network` that it uses the network itself, `plugins` are those of the pipeline.
+    `uses_network` that it uses the network itself, `plugins` are those of the pipeline. `moved` maps nodes of the body
+    that a list of vars shifted to where they were written.
     """
 
     name: str
@@ -310,6 +311,7 @@ class ForeachStage(Struct, frozen=True, omit_defaults=True, tag=True, kw_only=Tr
     starts_processes: bool = False
     uses_network: bool = False
     plugins: tuple[str, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
 
 
 class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -325,6 +327,10 @@ class SkippedStage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def family(self) -> str:
         """Give the declared stage's name: `code` for `code@T1`."""
         return self.name.partition("@")[0]
+
+
+_OF_STAGE = 2
+"""How many parts the path of a stage has: `stages/NAME`."""
 
 
 class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True):
@@ -371,3 +377,22 @@ class Pipeline(Struct, frozen=True, omit_defaults=True, kw_only=True, dict=True)
                 return found
             parts.pop()
         return None
+
+    def locate_written(self, path: str) -> Location | None:
+        """Return the place of a node that may be written among the defaults, or of its nearest ancestor."""
+        found = (self.locations.get(one) for one, _ in written_paths(path.split("/"), self.locations))
+        return next((place for place in found if place is not None), None)
+
+
+def written_paths(parts: Sequence[str], written: Container[str]) -> Iterator[tuple[str, bool]]:
+    """Yield where a node may be written: in its stage, else among the defaults; then the same of each node above it.
+
+    With each comes whether it is one above. A list of the stage takes the place of the default one, so that its items
+    are not looked for there. `written` are the paths of all nodes.
+    """
+    own_list = next(("/".join(parts[:n]) for n, part in enumerate(parts) if n > _OF_STAGE and part.isdigit()), None)
+    has_defaults = parts[0] == "stages" and (own_list is None or own_list not in written)
+    for length in range(len(parts), 0, -1):
+        yield "/".join(parts[:length]), length < len(parts)
+        if has_defaults and length > _OF_STAGE:
+            yield "/".join(("defaults", *parts[_OF_STAGE:length])), length < len(parts)

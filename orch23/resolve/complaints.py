@@ -40,7 +40,7 @@ _UNITS = {"Length": "characters", "Items": "items", "Properties": "keys"}
 
 
 class Complaint(Struct, frozen=True):
-    """A broken rule: the path of the node, the key in it that is meant (if one is), and the words."""
+    """A broken rule: the path of the node, the key in it that is meant or missing (if one is), and the words."""
 
     path: str
     key: str | None
@@ -127,7 +127,7 @@ def _complaints(error: _Error, extra_keys: ExtraKeys) -> Iterator[Complaint]:
         case "required":
             for key in error.validator_value:
                 if key not in error.instance:
-                    yield Complaint(path, None, "E810", f"`{key}` is missing{_in(error)}", _description(error, key))
+                    yield Complaint(path, key, "E810", f"`{key}` is missing{_in(error)}", _description(error, key))
         case _:
             yield Complaint(path, None, *_words(error))
 

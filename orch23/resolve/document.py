@@ -16,6 +16,7 @@ from orch23.model.digest import Json
 from orch23.model.exit_numbers import LEAST, MOST
 from orch23.model.language import (
     END,
+    INSTALLED,
     LITERAL,
     NAME,
     Amount,
@@ -464,6 +465,12 @@ class PriceDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = UNSET
 
 
+_NAMED_LITERALLY: dict[str, Any] = {
+    **LITERAL,
+    "x-form": "write the name itself, of letters, digits and . _ -; an expression cannot be here",
+}
+
+
 class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What holds for a whole run, and may hold expressions of vars."""
 
@@ -518,7 +525,11 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
         tuple[
             Annotated[
                 str,
-                Meta(min_length=1, description="The name of an installed distribution.", extra_json_schema=LITERAL),
+                Meta(
+                    pattern=INSTALLED,
+                    description="The name of an installed distribution.",
+                    extra_json_schema=_NAMED_LITERALLY,
+                ),
             ],
             ...,
         ],
@@ -532,10 +543,10 @@ class SettingsDocument(Document, frozen=True, kw_only=True, forbid_unknown_field
     executor: Annotated[
         str,
         Meta(
-            min_length=1,
+            pattern=INSTALLED,
             description="Who runs the processes of stages: `local` is this machine; another name is that of an "
             "executor which a plugin has.",
-            extra_json_schema=LITERAL,
+            extra_json_schema=_NAMED_LITERALLY,
         ),
     ] = "local"
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,35 +30,38 @@ def expand(
     *,
     variables: Mapping[str, Json],
     read_yaml: YamlReader,
-    place: Location | None = None,
+    locate: Callable[[str], Location | None],
 ) -> Expansion:
-    """Return the stages of a foreach. `text` is the content of its `from` file; a static list needs none."""
+    """Return the stages of a foreach. `text` is the content of its `from` file; a static list needs none.
+
+    `locate` gives the place of a node of the pipeline by its path.
+    """
     value: Json = list(foreach.foreach.values)
     source = foreach.foreach.source
     if source is not None:
         try:
             value = point(load(text or "", source, read_yaml), foreach.foreach.pointer)
         except SliceError as error:
-            return Expansion((), (_problem("E824", foreach, str(error), place, error.hint),))
+            return Expansion((), (_problem("E824", foreach, str(error), locate, error.hint),))
     if isinstance(value, str) or not isinstance(value, Sequence):
         what = f"`{source}#{foreach.foreach.pointer}` is {_kind(value)}, not a list"
-        return Expansion((), (_problem("E824", foreach, what, place, "make it a list of items"),))
-    keyed, problems = _keys(foreach, value, place)
-    if problems:
-        return Expansion((), tuple(problems))
+        return Expansion((), (_problem("E824", foreach, what, locate, "make it a list of items"),))
+    keyed, problems = _keys(foreach, value, locate)
+    are_all = not problems
     stages: list[Stage] = []
     rendered = render_foreach(foreach, keyed, variables)
     skipped = tuple(built.skipped for built in rendered if built.skipped is not None)
     off = {one.name for one in skipped}
     for built, (key, item) in zip(rendered, keyed, strict=True):
         problems += [
-            Diagnostic(p.code, p.message, place, p.hint, subject=f"{foreach.name}@{key}") for p in built.problems
+            Diagnostic(p.code, p.message, locate(p.path), p.hint, subject=f"{foreach.name}@{key}")
+            for p in built.problems
         ]
-        if built.stage is not None:
+        if built.stage is not None and are_all:
             needs, unknown = _needs(foreach, item, {k for k, _ in keyed})
             problems += [
                 _problem(
-                    "E827", foreach, f"item `{key}` needs `{name}`, which is no item", place, "name a key of the list"
+                    "E827", foreach, f"item `{key}` needs `{name}`, which is no item", locate, "name a key of the list"
                 )
                 for name in unknown
             ]
@@ -69,8 +72,9 @@ def expand(
 
 
 def _keys(
-    foreach: ForeachStage, items: Sequence[Json], place: Location | None
+    foreach: ForeachStage, items: Sequence[Json], locate: Callable[[str], Location | None]
 ) -> tuple[list[tuple[str, Json]], list[Diagnostic]]:
+    """Return the items with a key of their own, and what is wrong with the keys of the others."""
     field = foreach.foreach.key
     keyed: list[tuple[str, Json]] = []
     problems = []
@@ -80,12 +84,13 @@ def _keys(
         key = "" if isinstance(raw, bool) or not isinstance(raw, str | int | float) or _is_endless(raw) else str(raw)
         if not _KEY.fullmatch(key) or set(key) == {"."}:
             what = f"item {number} has no usable key" if not key else f"item {number} has the key `{key[:80]}`"
-            problems.append(_problem("E825", foreach, what, place, _key_hint(item, field)))
+            problems.append(_problem("E825", foreach, what, locate, _key_hint(item, field)))
         elif key in seen:
             what = f"items {seen[key]} and {number} both have the key `{key}`"
-            problems.append(_problem("E826", foreach, what, place, "make the keys differ"))
+            problems.append(_problem("E826", foreach, what, locate, "make the keys differ"))
+        else:
+            keyed.append((key, item))
         seen.setdefault(key, number)
-        keyed.append((key, item))
     return keyed, problems
 
 
@@ -121,8 +126,11 @@ def _needs(foreach: ForeachStage, item: Json, keys: set[str]) -> tuple[tuple[str
     )
 
 
-def _problem(code: str, foreach: ForeachStage, message: str, place: Location | None, hint: str) -> Diagnostic:
-    return Diagnostic(code, message, place, hint, subject=foreach.name)
+def _problem(
+    code: str, foreach: ForeachStage, message: str, locate: Callable[[str], Location | None], hint: str
+) -> Diagnostic:
+    """Return a problem of the list itself."""
+    return Diagnostic(code, message, locate(f"stages/{foreach.name}/foreach"), hint, subject=foreach.name)
 
 
 def _kind(value: Json) -> str:

@@ -5,7 +5,7 @@ What evaluates is loaded with the first expression.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
@@ -26,35 +26,50 @@ class ExpressionError(Struct, frozen=True):
 class Rendered(Struct, frozen=True):
     """A tree without expressions. `watched` maps the nodes made with a watched name to their source text.
 
-    `moved` maps the nodes that a spliced list shifted to where they were written.
+    `moved` maps the nodes that a spliced list shifted to where they were written. `failed` are the nodes that have no
+    value: MARK is in their place.
     """
 
     tree: Json
     errors: tuple[ExpressionError, ...] = ()
     watched: Mapping[str, str] = field(default_factory=dict)
     moved: Mapping[str, str] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """Give the nodes that no value is known of yet: those that failed, and those of a watched name."""
+        return self.failed.union(self.watched)
 
 
 # ---- trees ------------------------------------------------------------------------------------
 
 
 def render_tree(tree: Json, names: Mapping[str, Value], at: str) -> tuple[Json, tuple[ExpressionError, ...]]:
-    """Evaluate every expression of a tree that stands at path `at`; a node that fails becomes None and an error."""
+    """Evaluate every expression of a tree that stands at path `at`; a node that fails becomes MARK and an error."""
     rendered = render_watched(tree, names, at)
     return rendered.tree, rendered.errors
 
 
 def render_watched(
-    tree: Json, names: Mapping[str, Value], at: str, *, watch: str | None = None, defer: str | None = None
+    tree: Json,
+    names: Mapping[str, Value],
+    at: str,
+    *,
+    watch: str | None = None,
+    defer: str | None = None,
+    lacking: frozenset[str] = frozenset(),
+    failed: Container[str] = (),
 ) -> Rendered:
     """Evaluate a tree, and note which of its nodes come from the name `watch`.
 
     Scalars that use the name `defer` stay as they are written, to be rendered later; literal `${{` in all others is
-    escaped again, so that the second pass gives what the first one meant.
+    escaped again, so that the second pass gives what the first one meant. Nodes that use a var that is `lacking` fail
+    without an error, as do those at the paths `failed`, which failed in the first pass: both are reported already.
     """
-    walk = _Walk(names, watch, defer)
+    walk = _Walk(names, watch, defer, lacking, failed)
     result = walk.value(tree, at, at)
-    return Rendered(result, tuple(walk.errors), walk.watched, walk.moved)
+    return Rendered(result, tuple(walk.errors), walk.watched, walk.moved, frozenset(walk.failed))
 
 
 def has_expression(text: str) -> bool:
@@ -100,28 +115,48 @@ def wild_patterns(values: Iterable[Json]) -> tuple[str, ...]:
 class _Walk:
     """The state of one rendering of a tree."""
 
-    def __init__(self, names: Mapping[str, Value], watch: str | None, defer: str | None) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, Value],
+        watch: str | None,
+        defer: str | None,
+        lacking: frozenset[str],
+        failed_before: Container[str],
+    ) -> None:
         self.errors: list[ExpressionError] = []
         self.watched: dict[str, str] = {}
         self.moved: dict[str, str] = {}
+        self.failed: set[str] = set()
         self._names = names
         self._watch = watch
         self._defer = defer
+        self._lacking = lacking
+        self._failed_before = failed_before
 
     def value(self, tree: Json, at: str, written: str) -> Json:
         """Return a node rendered; `at` is its path in the result, `written` its path in the source."""
         if isinstance(tree, str):
             return self._text(tree, at, written)
         if isinstance(tree, Mapping):
-            return {self._key(k, written): self.value(v, f"{at}/{k}", f"{written}/{k}") for k, v in tree.items()}
+            return {
+                self._key(k, at, written): self.value(v, _below(at, k), _below(written, k)) for k, v in tree.items()
+            }
         if isinstance(tree, Sequence):
             return self._list(tree, at, written)
         return tree
 
-    def _key(self, key: str, written: str) -> str:
+    def _key(self, key: str, at: str, written: str) -> str:
         if "${{" in key:
-            self.errors.append(ExpressionError(f"{written}/{key}", "a key may not hold an expression"))
+            self.failed.add(_below(at, key))
+            self.errors.append(ExpressionError(_below(written, key), "a key may not hold an expression"))
         return key
+
+    def _fail(self, at: str, error: ExpressionError | None) -> str:
+        """Note that a node has no value; without an error where that is reported already."""
+        self.failed.add(at)
+        if error is not None:
+            self.errors.append(error)
+        return MARK
 
     def _list(self, tree: Sequence[Json], at: str, written: str) -> list[Json]:
         out: list[Json] = []
@@ -143,25 +178,28 @@ class _Walk:
         return out
 
     def _text(self, text: str, at: str, written: str) -> Json:
+        if written in self._failed_before:
+            return self._fail(at, None)
         if "${{" not in text:
             return text
         try:
             pieces = pieces_of(text)
         except UnclosedError:
             hint = "close it with `}}`, or write `$${{` for the characters themselves"
-            self.errors.append(ExpressionError(written, "`${{` without its `}}`", hint))
-            return None
+            return self._fail(at, ExpressionError(written, "`${{` without its `}}`", hint))
         sources = [piece for piece in pieces if isinstance(piece, Source)]
         try:
-            used = {name for source in sources for name in _uses_of(source.text)}
+            uses = [_uses_of(source.text) for source in sources]
+            if self._lacking and any(_are_among(one.get("vars", ()), self._lacking) for one in uses):
+                return self._fail(at, None)
+            used = {name for one in uses for name in one}
             if self._defer in used:
                 return text
             if self._watch in used:
                 self.watched[at] = text
             result = self._evaluate(pieces)
         except ExpressionFault as fault:
-            self.errors.append(ExpressionError(written, fault.message, fault.hint, fault.code))
-            return None
+            return self._fail(at, ExpressionError(written, fault.message, fault.hint, fault.code))
         return _escape(result) if self._defer is not None else result
 
     def _evaluate(self, pieces: "tuple[str | Source, ...]") -> Json:
@@ -169,6 +207,15 @@ class _Walk:
             return _evaluate(pieces[0].text, self._names)
         parts = [p if isinstance(p, str) else _as_text(_evaluate(p.text, self._names), p.text) for p in pieces]
         return "".join(parts)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}/{key}" if path else key
+
+
+def _are_among(used: Collection[str], lacking: frozenset[str]) -> bool:
+    """Return whether some of the members of `vars` that an expression uses (`*`: any of them) are lacking."""
+    return "*" in used or not lacking.isdisjoint(used)
 
 
 def _evaluate(source: str, names: Mapping[str, Value]) -> Json:

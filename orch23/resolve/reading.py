@@ -3,6 +3,7 @@
 msgspec says quickly that a value is sound. Where it is not, jsonschema says what is wrong and where, all of it.
 """
 
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
     from orch23.resolve.complaints import Complaint
 
 _OF_SEVERAL: Final = frozenset({"E835", "E856"})
-"""Errors of a key beside another one: if that one is broken, they say nothing."""
+"""Errors of a key beside others: if one of these is broken or unknown, they say nothing."""
+
+OF_KEYS: Final = frozenset({"E810", "E814", "E855"})
+"""Errors of which keys or entries there are, whatever these hold."""
+
+_STAGE: Final = re.compile("stages/[^/]*")
+
+ONE_OF: Final = "E814"
+"""The error of a mapping that has none or several of the keys of which exactly one is needed."""
 
 _DISAGREE: Final = ("BUG: the schema accepts what the classes refuse", "report it as an error of orch23")
 
@@ -43,6 +52,16 @@ def form_errors(tree: Json, plugins: tuple[str, ...] = ()) -> "tuple[Complaint, 
     from orch23.resolve.schema import relaxed_schema  # noqa: PLC0415 - likewise
 
     return own_complaints(tree, relaxed_schema(plugins)) or (Complaint("", None, "E811", *_DISAGREE),)
+
+
+def path_of(complaint: "Complaint") -> str:
+    """Return the path of the node or key that is meant."""
+    return "/".join(part for part in (complaint.path, complaint.key) if part)
+
+
+def is_of_kind(code: str, path: str, mappings: Container[str]) -> bool:
+    """Return whether an error is that one of these stages has no step, or one of these mappings an unknown key."""
+    return path in mappings if code == ONE_OF else code == "E802" and path.rpartition("/")[0] in mappings
 
 
 def read_document(
@@ -83,6 +102,28 @@ class Nodes(Struct, frozen=True):
         """Return whether a node is one of these, in one of them, or holds one of them."""
         return path in self.above or any(above in self.paths for above in _and_above(path))
 
+    def without(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """Return the problems that cannot follow from these nodes being broken or unknown."""
+        return tuple(one for one in problems if not (self.paths and self._may_cause(one)))
+
+    def _may_cause(self, problem: Problem) -> bool:
+        if problem.code in _OF_SEVERAL and not _STAGE.fullmatch(owner := _mapping_of(problem.path)):
+            return self.concern(owner)
+        if problem.code in OF_KEYS:
+            return any(above in self.paths for above in _and_above(problem.path))
+        return self.concern(problem.path)
+
+
+NO_NODES: Final = Nodes.at(())
+
+
+def _mapping_of(path: str) -> str:
+    """Return the mapping that has the key at a path, or above the item of a list at a path."""
+    above, _, name = path.rpartition("/")
+    while name.isdigit():
+        above, _, name = above.rpartition("/")
+    return above
+
 
 def _and_above(path: str) -> Iterator[str]:
     """Yield a path and those of the nodes that hold it."""
@@ -92,9 +133,12 @@ def _and_above(path: str) -> Iterator[str]:
 
 
 def beside(wrong: Sequence[Problem], found: Sequence[Problem]) -> list[Problem]:
-    """Return the problems that do not follow from those of the form: of other nodes, and each of one node alone."""
-    broken = Nodes.at(one.path for one in wrong)
-    return [one for one in found if not wrong or not (one.code in _OF_SEVERAL or broken.concern(one.path))]
+    """Return the problems that do not follow from those of the form."""
+    if not wrong:
+        return list(found)
+    every = Nodes.at(one.path for one in wrong)
+    broken = Nodes.at(one.path for one in wrong if one.code != ONE_OF)  # else the mapping itself is sound
+    return [one for one in broken.without(found) if one.code not in _OF_SEVERAL or one in every.without((one,))]
 
 
 def _converted(tree: Json, kind: type[_Document]) -> _Document | None:
@@ -113,10 +157,6 @@ def _problems(tree: Json, kind: type[Document], at: str) -> list[Problem]:
     for name in reversed(at.split("/")) if at else ():
         schema, tree = {"properties": {name: schema}}, {name: tree}
     found = own_complaints(tree, schema)
-    return [Problem(_path(one), one.code, one.message, one.hint) for one in found] or [Problem(at, "E811", *_DISAGREE)]
-
-
-def _path(complaint: "Complaint") -> str:
-    """Return the path of the node or key that is meant."""
-    parts = [part for part in (complaint.path, complaint.key) if part]
-    return "/".join(parts)
+    return [Problem(path_of(one), one.code, one.message, one.hint) for one in found] or [
+        Problem(at, "E811", *_DISAGREE)
+    ]

@@ -1,7 +1,7 @@
 """Make stages of evaluated mappings, with every problem of theirs; evaluate the items of a foreach."""
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
@@ -29,12 +29,13 @@ from orch23.model.pipeline import (
 from orch23.model.protected import sealed_reason
 from orch23.model.step import Step
 from orch23.resolve.document import AllowedPathsDocument, RetryDocument, StageDocument, kinds_in_stage, stage_form
-from orch23.resolve.expressions import render_watched
+from orch23.resolve.expressions import Rendered, render_watched
 from orch23.resolve.input_paths import read_inputs
 from orch23.resolve.limits import read_stage_limits, read_step_limits
 from orch23.resolve.promotion import kept_alone, label, read_group
-from orch23.resolve.reading import beside, read_document
+from orch23.resolve.reading import NO_NODES, Nodes, beside, read_document
 from orch23.resolve.steps import read_conditions, read_step, read_verify
+from orch23.resolve.wild import MARK
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET = re.compile(r"(?:.*_)?(?:(?:API|PRIVATE)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)", re.IGNORECASE)
@@ -62,19 +63,20 @@ def make_stage(
     *,
     item: Item | None = None,
     chain: ChainLink | None = None,
-    unknown: Container[str] = (),
+    unknown: Collection[str] = (),
     plugins: tuple[str, ...] = (),
 ) -> Built:
     """Check and convert the body of one stage, defaults merged and expressions evaluated.
 
     A single llm stage without a `chain` is a chain of one. An item is named `stage@key`; problems name the stage.
-    Nodes whose value depends on an item are `unknown`: nothing is said about their types. `plugins` are those of the
-    pipeline.
+    Nodes that depend on an item, or whose expression failed, are `unknown`: with some, the rest of the body is checked,
+    and there is no stage. `plugins` are those of the pipeline.
     """
+    open_nodes = Nodes.at(unknown) if unknown else NO_NODES
     at = Problems(f"stages/{name.partition('@')[0]}")
     document, wrong = read_document(body, stage_form(kinds_in_stage(body, plugins)), at.path, unknown)
     if document is None:
-        return Built(None, tuple(wrong))
+        return Built(None, open_nodes.without(wrong))
     step = read_step(document, plugins, at)
     named = tuple(map(OrderInput, step.named_inputs)) if step is not None else ()
     inputs = tuple(dict.fromkeys((*read_inputs(document.inputs, at.below("inputs")), *named)))
@@ -113,55 +115,59 @@ def make_stage(
     )
     holds = at.condition("if", document.if_)
     if not wrong:
-        _check_together(document, stage, step, at)
-    problems = (*wrong, *beside(wrong, at.found))
-    broken = step is None or any(problem.severity is Severity.ERROR for problem in problems)
+        _check_together(document, stage, step, at, open_nodes)
+    problems = open_nodes.without((*wrong, *beside(wrong, at.found)))
+    broken = step is None or bool(unknown) or any(problem.severity is Severity.ERROR for problem in problems)
     if not broken and not holds:
         skipped = SkippedStage(name=name, kind=stage.kind, writes=(*outputs, *fence.write), promote=group)
         return Built(None, problems, skipped)
     return Built(None if broken else stage, problems)
 
 
-def _check_together(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
+def _check_together(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: Nodes) -> None:
     """Report keys that contradict each other. Where one of them is broken, nothing can be said of the others."""
     alone = kept_alone(stage.promote, stage.on_failure, at.path)
     if alone is not None:
         at.found.append(alone)
-    _check_outputs(document, stage, step, at)
+    _check_outputs(document, stage, step, at, open_nodes)
     _check_own_inputs(document, stage, at)
     _check_own_commands(stage, at)
 
 
 def render_foreach(
-    stage: ForeachStage, items: Sequence[tuple[str, Json]], variables: Mapping[str, Json]
+    stage: ForeachStage,
+    items: Sequence[tuple[str, Json]],
+    variables: Mapping[str, Json],
+    failed: Container[str] = (),
 ) -> tuple[Built, ...]:
     """Return the stage of each (key, value), in order; each with the errors of its rendering and checking.
 
     Values of a list in a file are data that a model may have written: what they decide is held to rule 9 of the
-    pipeline language. Values that the author typed (`in`) are not.
+    pipeline language. Values that the author typed (`in`) are not. `failed` are nodes of the body that have no value:
+    there are no stages then, and what else is wrong is reported.
     """
     built: list[Built] = []
     for key, value in items:
         names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
-        skipped = _skipped_item(stage, key, names)
+        skipped = _skipped_item(stage, key, names, failed)
         if skipped is not None:
             built.append(skipped)
             continue
         index = sum(one.skipped is None for one in built)
         link = ChainLink(chain=stage.name, index=index) if stage.foreach.sequential else None
-        built.append(_render_item(stage, key, value, names, link))
+        built.append(_render_item(stage, Item(key=key, name=stage.foreach.name, value=value), names, link, failed))
     return tuple(built)
 
 
-def _skipped_item(stage: ForeachStage, key: str, names: Mapping[str, Json]) -> Built | None:
+def _skipped_item(stage: ForeachStage, key: str, names: Mapping[str, Json], failed: Container[str]) -> Built | None:
     """Return that an item is switched off, or what is wrong with its `if`; None where it is made.
 
     It is asked first: the rest of an item that is not made may be without sense.
     """
     at = f"stages/{stage.name}"
-    rendered = render_watched({"if": stage.body.get("if", True)}, names, at)
-    if rendered.errors or not isinstance(rendered.tree, Mapping):
-        return Built(None, tuple(Problem(e.path, e.code, e.message, e.hint) for e in rendered.errors))
+    rendered = render_watched({"if": stage.body.get("if", True)}, names, at, failed=failed)
+    if rendered.failed or not isinstance(rendered.tree, Mapping):
+        return Built(None, expression_problems(rendered, stage.moved))
     problems = Problems(at)
     holds = problems.condition("if", rendered.tree["if"])
     if problems.found:
@@ -173,33 +179,42 @@ def _skipped_item(stage: ForeachStage, key: str, names: Mapping[str, Json]) -> B
 
 
 def _render_item(
-    stage: ForeachStage, key: str, value: Json, names: Mapping[str, Json], link: ChainLink | None
+    stage: ForeachStage, item: Item, names: Mapping[str, Json], link: ChainLink | None, failed: Container[str]
 ) -> Built:
-    name = stage.foreach.name
-    rendered = render_watched(stage.body, names, f"stages/{stage.name}", watch=name)
-    problems = [Problem(e.path, e.code, e.message, e.hint) for e in rendered.errors]
+    rendered = render_watched(stage.body, names, f"stages/{stage.name}", watch=item.name, failed=failed)
     body = rendered.tree
     if not isinstance(body, Mapping):
         message = f"BUG: the body of {stage.name} is no mapping"
         raise TypeError(message)
+    built = make_stage(
+        f"{stage.name}@{item.key}", body, item=item, chain=link, unknown=rendered.failed, plugins=stage.plugins
+    )
+    faults: list[Problem] = []
     if stage.foreach.source is not None:
         from orch23.resolve.item_rules import item_faults  # noqa: PLC0415 - for lists in files only
 
-        problems += item_faults(body, rendered.watched, f"stages/{stage.name}")
-    if problems:
-        return Built(None, tuple(_unmoved(problems, rendered.moved)))
-    item = Item(key=key, name=name, value=value)
-    built = make_stage(f"{stage.name}@{key}", body, item=item, chain=link, plugins=stage.plugins)
-    errors = tuple(problem for problem in built.problems if problem.severity is Severity.ERROR)
+        given_by_item = {path: source for path, source in rendered.watched.items() if path not in rendered.failed}
+        faults += item_faults(body, given_by_item, f"stages/{stage.name}")
     alone = kept_alone(label(stage.foreach, stage.promote), body.get("on_failure"), f"stages/{stage.name}")
-    if alone is not None:
-        return Built(None, tuple(_unmoved((*errors, alone), rendered.moved)))
-    return Built(built.stage, tuple(_unmoved(errors, rendered.moved)))
+    faults += [] if alone is None else [alone]
+    if not (faults or built.problems or rendered.errors):
+        return Built(built.stage)
+    others = Nodes.at(fault.path for fault in faults).without(built.problems)
+    errors = [problem for problem in others if problem.severity is Severity.ERROR]
+    found = (*expression_problems(rendered, stage.moved), *_unmoved((*faults, *errors), rendered.moved, stage.moved))
+    return Built(None if found else built.stage, found)
 
 
-def _unmoved(problems: Sequence[Problem], moved: Mapping[str, str]) -> list[Problem]:
-    """Return the problems at the places where the nodes were written, before a list was spliced."""
-    return [replace(problem, path=written_at(problem.path, moved)) for problem in problems]
+def expression_problems(rendered: Rendered, *moved: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return what is wrong with expressions, at the places where they are written."""
+    return _unmoved([Problem(one.path, one.code, one.message, one.hint) for one in rendered.errors], *moved)
+
+
+def _unmoved(problems: Sequence[Problem], *moved: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Return the problems at the places where the nodes were written, before lists were spliced: the last one first."""
+    for each in moved:
+        problems = [replace(problem, path=written_at(problem.path, each)) for problem in problems]
+    return tuple(problems)
 
 
 def written_at(path: str, moved: Mapping[str, str]) -> str:
@@ -246,14 +261,19 @@ def _patterns(texts: Sequence[str], at: Problems) -> tuple[str, ...]:
     return tuple(path for path in found if path is not None)
 
 
-def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems) -> None:
+def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at: Problems, open_nodes: Nodes) -> None:
     outputs, fence = stage.outputs, stage.fence
+    may_write_more = open_nodes.concern(f"{at.path}/allowed_paths/write")
+    may_make_more = open_nodes.concern(f"{at.path}/outputs")
     _check_sealed(document, outputs, fence, at)
     for number, path in enumerate(outputs):
+        if MARK in path:
+            continue
         place = f"outputs/{number}"
         # A directory is covered by a pattern that means any file in it, at any depth.
         probes = (path,) if not path.endswith("/") else (f"{path}\ue000", f"{path}\ue000/\ue000")
-        if path not in fence.write and not all(match_any(fence.write, probe) for probe in probes):
+        is_outside = path not in fence.write and not all(match_any(fence.write, probe) for probe in probes)
+        if is_outside and not may_write_more:
             hint = "add it to `allowed_paths.write`, or leave that key out: then the outputs are the fence"
             at.add(place, "E851", f"the output `{path}` is outside of `allowed_paths.write`", hint)
         for pattern in fence.protect:
@@ -261,7 +281,7 @@ def _check_outputs(document: StageDocument, stage: Stage, step: Step | None, at:
                 message = f"the output `{path}` is under `protect` (`{pattern}`)"
                 at.add(place, "E852", message, "remove one of the two")
                 break
-    if step is not None:
+    if step is not None and not may_write_more and not may_make_more:
         step.check_outputs(outputs, fence.write, at)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct, inspect
+from msgspec.structs import replace
 
 from orch23.model.digest import Json
 from orch23.model.language import Document
@@ -35,7 +36,7 @@ def without_unknown(tree: Json, kind: type[Document], at: str, unknown: Containe
 def without_broken(tree: Json, kind: type[Document], at: str, broken: Container[str]) -> Json:
     """Return a mapping at path `at` with a value of the right type for each broken node and missing key.
 
-    Undeclared keys are left out.
+    Undeclared keys are left out. Of keys that exclude each other the first that is given is kept.
     """
     filling = _Filling(lambda path, _value: path in broken, drops_null=True, repairs=True)
     return filling.fill(tree, _type_of(kind), at)
@@ -47,10 +48,15 @@ def _type_of(kind: type[Document]) -> _Kind:
 
 
 class _Shape(Struct, frozen=True):
-    """What a type says of what is below it: the keys of a mapping, its other values, the items of a list."""
+    """What a type says of what is below it: the keys of a mapping, its other values, the items of a list.
 
-    declared: tuple[inspect.Field, ...] = ()
+    `required` are the keys that a mapping must have, `choices` those of which it must have exactly one.
+    """
+
+    is_mapping: bool = False
     fields: Mapping[str, _Kind] = {}
+    required: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     values: _Kind = None
     items: _Kind = None
 
@@ -66,27 +72,60 @@ class _Filling:
 
     def fill(self, node: Json, kind: _Kind, at: str) -> Json:
         """Return a node with its open texts replaced."""
-        if self._is_open(at, node) and (found := _stand_in(node, kind)) is not node:
-            return found
+        if self._is_open(at, node):
+            if self._repairs and self._shape(kind).is_mapping:  # what else it holds may be sound
+                node = node if isinstance(node, Mapping) else {}
+            elif (found := _stand_in(node, kind)) is not node:
+                return found
         if isinstance(node, Mapping):
             above = f"{at}/" if at else ""
-            return {key: self.fill(value, below, above + key) for key, value, below in self._members(node, kind)}
+            members = self._members(node, self._shape(kind), above)
+            return {key: self.fill(value, below, above + key) for key, value, below in members}
         if isinstance(node, Sequence) and not isinstance(node, str):
             items = self._shape(kind).items
             return [self.fill(item, items, f"{at}/{number}") for number, item in enumerate(node)]
         return node
 
-    def _members(self, node: Mapping[str, Json], kind: _Kind) -> Iterator[tuple[str, Json, _Kind]]:
-        shape = self._shape(kind)
-        for key, value in node.items():
-            if key in shape.fields:
-                if value is not None or not self._drops_null or key == _DECISION:
-                    yield key, value, shape.fields[key]
-            elif not shape.fields or not self._repairs:
-                yield key, value, shape.values
+    def _members(self, node: Mapping[str, Json], shape: _Shape, above: str) -> Iterator[tuple[str, Json, _Kind]]:
         if self._repairs:
-            missing = [one for one in shape.declared if one.required and node.get(one.encode_name) is None]
-            yield from ((one.encode_name, _stand_in(None, one.type), None) for one in missing)
+            yield from self._repaired(node, shape, above)
+            return
+        for key, value in node.items():
+            if key not in shape.fields:
+                yield key, value, shape.values
+            elif value is not None or not self._drops_null or key == _DECISION:
+                yield key, value, shape.fields[key]
+
+    def _repaired(self, node: Mapping[str, Json], shape: _Shape, above: str) -> Iterator[tuple[str, Json, _Kind]]:
+        """Yield the members that a document can have, and those that it must have."""
+        if not shape.fields:  # of a broken one the name may be what is wrong
+            yield from (
+                (key, value, shape.values) for key, value in node.items() if not self._is_open(above + key, value)
+            )
+            return
+        kept = {
+            key: value
+            for key, value in node.items()
+            if key in shape.fields
+            and (value is not None or key == _DECISION)
+            and self._can_be_read(value, shape.fields[key], above + key)
+        }
+        given = [key for key in kept if key in shape.choices]
+        for key in given[1:]:
+            del kept[key]
+        missing = [key for key in shape.required if key not in kept]
+        if shape.choices and not given:
+            missing.append(min(shape.choices, key=lambda key: self._shape(shape.fields[key]).is_mapping))
+        yield from ((key, value, shape.fields[key]) for key, value in kept.items())
+        for key in missing:
+            below = shape.fields[key]
+            yield key, {} if self._shape(below).is_mapping else _stand_in(None, below), below
+
+    def _can_be_read(self, value: Json, kind: _Kind, at: str) -> bool:
+        """Return whether a value is sound, or another one can be in its place."""
+        if not self._is_open(at, value):
+            return True
+        return self._shape(kind).is_mapping or _stand_in(value, kind) is not value
 
     def _shape(self, kind: _Kind) -> _Shape:
         shape = self._shapes.get(id(kind))
@@ -96,19 +135,25 @@ class _Filling:
 
 
 def _shape_of(kind: _Kind) -> _Shape:
-    declared: tuple[inspect.Field, ...] = ()
-    values = items = None
+    shape = _Shape()
     for one in _kinds(kind):
         match one:
             case inspect.StructType():
-                declared = one.fields
+                names = {field.name: field.encode_name for field in one.fields}
+                shape = replace(
+                    shape,
+                    is_mapping=True,
+                    fields={field.encode_name: field.type for field in one.fields},
+                    required=tuple(field.encode_name for field in one.fields if field.required),
+                    choices=tuple(map(names.__getitem__, cast("type[Document]", one.cls).exactly_one)),
+                )
             case inspect.DictType():
-                values = one.value_type
+                shape = replace(shape, is_mapping=True, values=one.value_type)
             case inspect.VarTupleType():
-                items = one.item_type
+                shape = replace(shape, items=one.item_type)
             case _:
                 pass
-    return _Shape(declared, {one.encode_name: one.type for one in declared}, values, items)
+    return shape
 
 
 def _kinds(kind: _Kind) -> Sequence[_Kind]:

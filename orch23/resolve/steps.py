@@ -69,11 +69,6 @@ def declared_escalation(node: ForeachStage) -> tuple[str, ...]:
     return _texts(retry.get("escalate")) if isinstance(retry, Mapping) else ()
 
 
-def declared_pools(node: ForeachStage) -> tuple[str, ...]:
-    """Return the pools that a foreach names; items do not decide them."""
-    return _texts(node.body.get("pools"))
-
-
 def _texts(value: Json) -> tuple[str, ...]:
     return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list | tuple) else ()
 

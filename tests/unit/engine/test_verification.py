@@ -19,6 +19,7 @@ from orch23.model.diagnostic import Diagnostic, Severity
 from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Event, Warned
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, Fence, Stage, Verify
+from orch23.model.plugins import Registry, is_a
 from orch23.model.step import VerifyStep
 from orch23.resolve.resolution import Resolved
 from orch23.steps.shell.spec import ShellStep
@@ -50,7 +51,8 @@ class Bench:
             given=(),
         )
         self.contents = MemoryContents()
-        self.checks = {name: Check(name, 1, run) for name, run in (checks or {}).items()}
+        own = {name: Check(name, 1, run) for name, run in (checks or {}).items()}
+        self.checks = Registry(own, "", (), is_a(Check))
         self.failing: set[str] = set()
         self.late: set[str] = set()
         self.beyond: set[str] = set()
@@ -75,7 +77,7 @@ class Bench:
             tree=cast("Any", self),
             redact=str,
             trust=cast("Any", SimpleNamespace(refused=lambda *_: ())),
-            live=Live(self.notice, "s"),
+            live=Live(self.notice, "s", str),
         )
         verifier = Verifier(
             resolved=self.resolved,

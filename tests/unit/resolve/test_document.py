@@ -151,9 +151,9 @@ def test_what_is_missing_does_not_hide_the_rest() -> None:
     found = [(problem.path, problem.code) for problem in make_stage("s", body).problems]
     assert sorted(found) == [
         ("stages/s/outputs/0", "E850"),
-        ("stages/s/render", "E810"),
-        ("stages/s/verify/0/commands", "E810"),
+        ("stages/s/render/template", "E810"),
         ("stages/s/verify/0/commands/allow", "E812"),
+        ("stages/s/verify/0/commands/from", "E810"),
     ]
 
 

@@ -3,12 +3,17 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Location
 from orch23.model.pipeline import ChainLink, Foreach, ForeachStage, Item, PathInput, SliceInput
 from orch23.resolve.expand import expand
 
 PLACE = Location("p.yaml", 3, 5)
+
+
+def locate(path):
+    return PLACE if path == "stages/code/foreach" else Location(path, 1, 1)
 
 
 def no_yaml(text):
@@ -22,7 +27,7 @@ def foreach(body=None, **how):
 
 
 def expanded(items, stage=None):
-    return expand(stage or foreach(), json.dumps({"tasks": items}), variables={}, read_yaml=no_yaml, place=PLACE)
+    return expand(stage or foreach(), json.dumps({"tasks": items}), variables={}, read_yaml=no_yaml, locate=locate)
 
 
 def codes(expansion):
@@ -53,9 +58,8 @@ def test_an_empty_list_has_no_items_and_nothing_is_wrong_with_it():
 
 def test_plain_strings_are_their_own_keys():
     body = {"outputs": ["out/${{ it }}"], "shell": ["x"]}
-    found = expand(
-        foreach(body, source=None, key=None, name="it", values=("x", "y")), None, variables={}, read_yaml=no_yaml
-    )
+    stage = foreach(body, source=None, key=None, name="it", values=("x", "y"))
+    found = expand(stage, None, variables={}, read_yaml=no_yaml, locate=locate)
     assert [s.name for s in found.stages] == ["code@x", "code@y"]
 
 
@@ -103,7 +107,7 @@ def test_all_bad_keys_are_told_at_once():
     ],
 )
 def test_what_is_no_list_cannot_be_expanded(text, words):
-    found = expand(foreach(), text, variables={}, read_yaml=no_yaml, place=PLACE)
+    found = expand(foreach(), text, variables={}, read_yaml=no_yaml, locate=locate)
     assert codes(found) == ["E824"]
     assert words in found.problems[0].message
     assert found.problems[0].hint
@@ -189,3 +193,24 @@ def test_an_item_without_a_usable_key_gets_advice_that_helps_when_it_is_followed
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_a_number_without_an_end_is_no_key(value):
     assert codes(expanded([], foreach(source=None, key=None, values=(value,)))) == ["E825"]
+
+
+def test_what_an_item_breaks_is_placed_where_it_is_written():
+    body = {
+        "shell": ["x"],
+        "timeout": "${{ task.t }}",
+        "outputs": ["a", "b", "../${{ task.id }}"],
+        "retry": {"max": "${{ task.gone }}"},
+        "cwd": "/${{ task.id }}",
+        "env": {"PATH": "x"},
+    }
+    stage = replace(foreach(body), moved={"stages/code/outputs/2": "stages/code/outputs/1"})
+    found = expanded([{"id": "k", "t": "soon"}, {"id": "/"}], stage)
+    assert [(d.code, str(d.location), d.subject) for d in found.problems] == [
+        ("E825", "p.yaml:3:5", "code"),
+        ("E840", "stages/code/retry/max:1:1", "code@k"),
+        ("E857", "stages/code/timeout:1:1", "code@k"),
+        ("E857", "stages/code/outputs/1:1:1", "code@k"),
+        ("E857", "stages/code/cwd:1:1", "code@k"),
+        ("E859", "stages/code/env/PATH:1:1", "code@k"),
+    ]

@@ -17,7 +17,7 @@ from orch23.resolve.expressions import (
     wild_patterns,
 )
 from orch23.resolve.template_files import TemplateProblem, render_text
-from orch23.resolve.wild import WILD
+from orch23.resolve.wild import MARK, WILD
 
 NAMES: dict[str, Any] = {
     "vars": {"package": "todo", "n": 3, "yes": True, "l": ["a", "b"], "items": [1], "none": None, "m": {"k": 1}}
@@ -111,7 +111,7 @@ def test_a_value_keeps_its_type(text, value):
 )
 def test_what_has_no_value_is_an_error_with_a_way_out(text, code, words, hint):
     tree, errors = render_tree({"k": text}, NAMES, "stages/s")
-    assert tree == {"k": None}
+    assert tree == {"k": MARK}
     assert [(e.path, e.code) for e in errors] == [("stages/s/k", code)]
     assert words in errors[0].message
     assert hint is None or hint in (errors[0].hint or "")

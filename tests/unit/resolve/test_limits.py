@@ -75,8 +75,8 @@ def test_prices_are_exact_and_two_of_them_are_needed() -> None:
     body = {"prices": {"p/m": full, "free": {"input": 0, "output": 1}}}
     assert read(read_prices, body) == ({"p/m": price, "free": few}, [])
     assert read(read_prices, {}) == ({}, [])
-    assert read(read_prices, {"prices": {"m": {"output": 1}}})[1] == [("prices/m", "E810")]
-    assert read(read_prices, {"prices": {"m": {"input": 1}}})[1] == [("prices/m", "E810")]
+    assert read(read_prices, {"prices": {"m": {"output": 1}}})[1] == [("prices/m/input", "E810")]
+    assert read(read_prices, {"prices": {"m": {"input": 1}}})[1] == [("prices/m/output", "E810")]
     assert read(read_prices, {"prices": {"m": {**full, "each": 1}}})[1] == [("prices/m/each", "E802")]
 
 

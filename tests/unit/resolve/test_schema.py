@@ -82,6 +82,10 @@ def test_an_expression_may_stand_wherever_a_scalar_or_list_may(stage):
         {"version": 1, "stages": E},
         {"version": 1, "stages": {"s": E}},
         {"version": 1, "stages": {"s": {"shell": "a", "foreach": {"in": [1], "as": E}}}},
+        {"version": 1, "plugins": E, "stages": {"s": {"shell": "a"}}},
+        {"version": 1, "plugins": ["a", E], "stages": {"s": {"shell": "a"}}},
+        {"version": 1, "plugins": [f"acme-{E}"], "stages": {"s": {"shell": "a"}}},
+        {"version": 1, "executor": E, "stages": {"s": {"shell": "a"}}},
     ],
 )
 def test_what_must_be_known_before_rendering_is_literal(tree):
