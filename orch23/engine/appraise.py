@@ -1,7 +1,6 @@
 """Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -24,11 +23,10 @@ from orch23.model.pipeline import Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record, retained_key, same_result
 from orch23.plan.reads import may_read, reads_of
-from orch23.plan.writers import Writers, writes_of
+from orch23.plan.writers import writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Resolved, resolve_stage
 from orch23.resolve.slices import YamlReader
-from orch23.store.workspace import reads_into
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
 
@@ -40,7 +38,7 @@ class Appraised(Struct, frozen=True):
     decision: Decision
 
 
-class Appraiser(Struct, dict=True):
+class Appraiser(Struct):
     """Resolves and decides stages of one world, one after the other in the order of the plan."""
 
     world: World
@@ -52,9 +50,8 @@ class Appraiser(Struct, dict=True):
     failed_before: Mapping[str, str] = field(default_factory=dict)
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _index: tuple[Plan, Writers, dict[str, frozenset[str]]] | None = None
 
-    @cached_property
+    @property
     def _bases(self) -> Bases:
         return Bases(self.world)
 
@@ -93,8 +90,9 @@ class Appraiser(Struct, dict=True):
 
         What is looked at for that is noted in the `reads` of the world.
         """
-        with reads_into(self.world.reads.setdefault(name, set())):
-            return self._appraise(name, need_intermediate=need_intermediate)
+        world = self.world.tracked(name)
+        own = replace(self, world=world, sources=_NotedSources(world, self.sources))
+        return own._appraise(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
     def _appraise(self, name: str, *, need_intermediate: bool) -> Appraised:
         world = self.world
@@ -207,22 +205,9 @@ class Appraiser(Struct, dict=True):
         found = [up for up in plan.upstream[name] if up in unsettled and _may_read(plan, stage, base, up)]
         earlier = [up for up in plan.earlier_items(name) if up in unsettled and up not in found]
         if earlier:
-            makers = self._makers((*reads_of(stage), *base))
+            makers = frozenset[str]().union(*map(self.world.declared.makers, (*reads_of(stage), *base)))
             found += [up for up in earlier if up in makers and _may_read(plan, stage, base, up)]
         return tuple(found)
-
-    def _makers(self, patterns: Iterable[str]) -> set[str]:
-        """Return the stages that may write what these patterns mean. Items of long chains often read the same ones."""
-        plan = self.world.plan
-        if self._index is None or self._index[0] is not plan:
-            self._index = (plan, Writers(plan.nodes), {})
-        _, writers, known = self._index
-        found: set[str] = set()
-        for pattern in patterns:
-            if pattern not in known:
-                known[pattern] = frozenset(writers.meeting(pattern))
-            found |= known[pattern]
-        return found
 
     def _known(self, resolved: Resolved, *, need_intermediate: bool) -> Known:
         name, world = resolved.stage.name, self.world
@@ -342,6 +327,17 @@ class Appraiser(Struct, dict=True):
         ownership = self.world.ownership
         entries = ((path, self.world.store.workspace.entry(path)) for path in paths)
         return all(e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
+
+
+class _NotedSources(Struct, frozen=True):
+    """The author's files, as looked at for a decision in a world that notes it."""
+
+    world: World
+    sources: Sources
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        self.world.note(path)
+        return self.sources.text(path)
 
 
 class _LossyTree(StageTree, frozen=True):

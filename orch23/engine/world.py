@@ -5,6 +5,7 @@ writes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -26,6 +27,40 @@ from orch23.plan.writers import Outputs, Writers, WrittenPaths, writes_of
 from orch23.store.opening import Store
 
 
+class _Declared(Struct, dict=True):
+    """What the stages of a plan declare to read and write: indexes, each made when it is first used."""
+
+    plan: Plan
+    chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _makers: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @cached_property
+    def written(self) -> WrittenPaths:
+        """Return the index of what all stages may write."""
+        return WrittenPaths(self.plan.all_nodes)
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        """Return the index of what all stages declare as outputs."""
+        return Outputs(self.plan.all_nodes)
+
+    @cached_property
+    def sources(self) -> frozenset[str]:
+        """Return the files that stages name as inputs."""
+        nodes = self.plan.all_nodes.values()
+        return frozenset(normal(read) for node in nodes for read in reads_of(node) if not is_glob(read))
+
+    @cached_property
+    def _writers(self) -> Writers:
+        return Writers(self.plan.nodes)
+
+    def makers(self, pattern: str) -> frozenset[str]:
+        """Return the nodes of the plan that may write what a pattern means. Items of a chain often have the same."""
+        if pattern not in self._makers:
+            self._makers[pattern] = frozenset(self._writers.meeting(pattern))
+        return self._makers[pattern]
+
+
 class World(Struct, dict=True):
     """What is settled so far, over what is on disk.
 
@@ -35,7 +70,8 @@ class World(Struct, dict=True):
     have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the version of
     an earlier item. `ran` are the stages that ran in this build. `edited` are paths that a user edited and that nothing
     writes in this build. `reads` is what was looked at to decide a stage or to expand a foreach: files by path, folders
-    that were listed by their whole path. With `trusts_lock`, results that only the lock file has count as proven.
+    that were listed by their whole path (`tracked`). With `trusts_lock`, results that only the lock file has count as
+    proven.
     """
 
     plan: Plan
@@ -54,14 +90,37 @@ class World(Struct, dict=True):
     trusts_lock: bool = False
     _owners: dict[str, list[str]] = field(default_factory=dict)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
-    _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _written: WrittenPaths | None = None
-    _outputs: Outputs | None = None
-    _sources: frozenset[str] | None = None
+    _declared: _Declared | None = None
+    _noted: set[str] | None = None
 
     def __post_init__(self) -> None:
         """Take the originals that the lock fixes."""
         self._originals.update(self.lock.originals())
+
+    def tracked(self, name: str) -> "World":
+        """Return this world for a decision on a node: what is looked at through it is noted in the node's `reads`.
+
+        It shares all state with this one until this one is extended. What is looked at through this one, as other
+        threads do, is not noted.
+        """
+        _ = self.locked, self.former, self.ownership, self.declared  # shared, so made once
+        one = copy(self)
+        vars(one).update(vars(self))
+        one._noted = self.reads.setdefault(name, set())  # noqa: SLF001 - of the same class
+        one.store = self.store.tracked(one._noted)  # noqa: SLF001 - as above
+        return one
+
+    def note(self, path: str) -> None:
+        """Note that the decision rests on what is at a path, also where that was looked at before."""
+        if self._noted is not None:
+            self._noted.add(path)
+
+    @property
+    def declared(self) -> _Declared:
+        """Give what the stages of the plan declare."""
+        if self._declared is None:
+            self._declared = _Declared(self.plan)
+        return self._declared
 
     @cached_property
     def locked(self) -> Locked:
@@ -96,10 +155,7 @@ class World(Struct, dict=True):
     def extend(self, plan: Plan) -> None:
         """Go on with a plan that has more stages."""
         self.plan = plan
-        self._chain_writes.clear()
-        self._written = None
-        self._outputs = None
-        self._sources = None
+        self._declared = None
 
     def stage(self, name: str) -> Stage:
         """Return a stage or an item of the plan by its name."""
@@ -129,6 +185,7 @@ class World(Struct, dict=True):
         The lock fixes it. Without the lock it is the file on disk, unless a record has these bytes: then it is what
         that record says it found, and nothing if it is of no chain.
         """
+        self.note(path)
         if path not in self._originals:
             entry = self.store.workspace.entry(path)
             if entry is not None and self.known_bytes(path, entry):
@@ -175,17 +232,17 @@ class World(Struct, dict=True):
         Where the lock does not say so, a record of the store may: the lock can be lost. A path that the lock gives to a
         stage that has ended is the user's, unless it is about to be removed.
         """
-        if self._owners.get(path) or self._written_paths().is_output(path):
+        if self._owners.get(path) or self.declared.written.is_output(path):
             return True
         owning = list(self.locked.owning(path))
         if any(self.alive(r.stage) for r in owning):
             return True
         entry = self.store.workspace.entry(path)
         if owning and any(r.outputs[path] == entry for r in owning):
-            return self._written_paths().may_be_written(path) or self.dead(path)
+            return self.declared.written.may_be_written(path) or self.dead(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
-        return self._written_paths().may_be_written(path)
+        return self.declared.written.may_be_written(path)
 
     # ---- the end of ownership -------------------------------------------------------------
 
@@ -223,10 +280,7 @@ class World(Struct, dict=True):
         """Return the files that today's stages name as inputs, unless the stage that made the path is switched off."""
         if any(self._is_switched_off(record.stage) for record in self.locked.owning(path)):
             return ()
-        if self._sources is None:
-            nodes = self.plan.all_nodes.values()
-            self._sources = frozenset(normal(read) for node in nodes for read in reads_of(node) if not is_glob(read))
-        return self._sources
+        return self.declared.sources
 
     def _is_switched_off(self, name: str) -> bool:
         return name in self.plan.skipped or name.partition("@")[0] in self.plan.skipped
@@ -281,7 +335,7 @@ class World(Struct, dict=True):
         found: dict[str, str] = {}
         for path in self._of_ended_stages():
             owning = list(self.locked.owning(path))
-            if self._written_paths().is_named(path):  # another stage takes it over
+            if self.declared.written.is_named(path):  # another stage takes it over
                 continue
             if owning and self.store.workspace.entry(path) is not None and not self.dead(path):
                 found[path] = owning[0].stage
@@ -294,12 +348,13 @@ class World(Struct, dict=True):
 
     def chain_writes(self, chain: str) -> tuple[str, ...]:
         """Return the patterns that any item of a chain may write."""
-        if chain not in self._chain_writes:
+        known = self.declared.chain_writes
+        if chain not in known:
             patterns = [p for name in self.plan.chains.get(chain, ()) for p in writes_of(self.plan.nodes[name])]
             foreach = self.plan.nodes.get(chain)
             patterns += foreach.writes if isinstance(foreach, ForeachStage) else ()
-            self._chain_writes[chain] = tuple(dict.fromkeys(patterns))
-        return self._chain_writes[chain]
+            known[chain] = tuple(dict.fromkeys(patterns))
+        return known[chain]
 
     # ---- what one stage sees --------------------------------------------------------------
 
@@ -346,7 +401,7 @@ class World(Struct, dict=True):
 
     def _refuse_later_output(self, name: str, path: str, real: str) -> None:
         """Refuse a link to an output of a stage that a stage does not wait for: the declared path does not show it."""
-        if not self._declared_outputs().holds(real):
+        if not self.declared.outputs.holds(real):
             return
         before = {name, *self.plan.upstream[name], *self.plan.earlier_items(name)}
         makers = [one for one in Writers(self.plan.all_nodes).meeting(real) if one not in before]
@@ -395,12 +450,12 @@ class World(Struct, dict=True):
 
     def matching(self, name: str, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
-        listing = self.store.workspace.listing(pattern, self._declared_outputs(), exclude)
+        listing = self.store.workspace.listing(pattern, self.declared.outputs, exclude)
         return tuple(path for path in self._candidates(name, pattern, listing) if self.look(name, path) is not None)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing: without what this pipeline made, with what was there before."""
-        listing = self.store.workspace.listing(pattern, self._declared_outputs(), exclude)
+        listing = self.store.workspace.listing(pattern, self.declared.outputs, exclude)
         on_disk = {path for path in listing if not self.made(path)}
         before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
         for path in (p for p in listing if p not in on_disk):
@@ -536,16 +591,6 @@ class World(Struct, dict=True):
         stage = self.plan.nodes.get(name)
         return stage.chain.chain if isinstance(stage, Stage) and stage.chain else None
 
-    def _written_paths(self) -> WrittenPaths:
-        if self._written is None:
-            self._written = WrittenPaths(self.plan.all_nodes)
-        return self._written
-
-    def _declared_outputs(self) -> Outputs:
-        if self._outputs is None:
-            self._outputs = Outputs(self.plan.all_nodes)
-        return self._outputs
-
     def _of_a_chain(self, path: str) -> bool:
         """Say whether some chain may write a path: only then it has a version 0."""
         unexpanded = (node.name for node in self.plan.unexpanded if node.foreach.sequential)
@@ -568,6 +613,7 @@ class StageTree(Struct, frozen=True):
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
+        self.world.note(path)
         return self.world.look(self.name, path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Digest
@@ -96,6 +97,11 @@ class Store(Struct, frozen=True, kw_only=True):
     plans: Compiled
     is_strange: bool = False
     mended: list[str] = field(default_factory=list)
+
+    def tracked(self, reads: set[str]) -> "Store":
+        """Return this store; what is looked at in the workspace through it is noted in a set."""
+        workspace = self.workspace.tracked(reads)
+        return replace(self, workspace=workspace, sources=self.sources.of(workspace))
 
     def build_lock(self) -> BuildLock:
         """Return the lock that a command must hold to change the project."""
