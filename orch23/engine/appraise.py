@@ -18,11 +18,10 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.facts import Facts
 from orch23.model.manifest import Manifest, Reason, core_of, identity_of
-from orch23.model.paths import is_glob, match_any, meets
+from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import Stage
-from orch23.model.plan import Plan
 from orch23.model.record import Record, retained_key, same_result
-from orch23.plan.reads import may_read, reads_of
+from orch23.plan.reads import each_read
 from orch23.plan.writers import writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Resolved, resolve_stage
@@ -200,14 +199,14 @@ class Appraiser(Struct):
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
         stage = self.world.stage(name)
-        plan, unsettled = self.world.plan, self.world.unsettled
-        base = stage.outputs if stage.chain else ()
-        found = [up for up in plan.upstream[name] if up in unsettled and _may_read(plan, stage, base, up)]
-        earlier = [up for up in plan.earlier_items(name) if up in unsettled and up not in found]
-        if earlier:
-            makers = frozenset[str]().union(*map(self.world.declared.makers, (*reads_of(stage), *base)))
-            found += [up for up in earlier if up in makers and _may_read(plan, stage, base, up)]
-        return tuple(found)
+        plan, unsettled, makers = self.world.plan, self.world.unsettled, self.world.declared.makers
+        if not unsettled:
+            return ()
+        base = [(pattern, ()) for pattern in stage.outputs] if stage.chain else []
+        found = {up for pattern, exclude in (*each_read(stage), *base) for up in makers(pattern, exclude) & unsettled}
+        upstream = [up for up in plan.upstream[name] if up in found]
+        found.difference_update(upstream)
+        return (*upstream, *(up for up in plan.earlier_items(name) if up in found)) if found else tuple(upstream)
 
     def _known(self, resolved: Resolved, *, need_intermediate: bool) -> Known:
         name, world = resolved.stage.name, self.world
@@ -231,6 +230,8 @@ class Appraiser(Struct):
             there = {path: world.store.workspace.entry(path) for path in edited}
             edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in todays))
         disk = {path: world.on_disk(path) for path in (*paths, *edited)}
+        others = (*relatives, *world.locked.of_identity(identity)) if waiting else ()
+        uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(world.plan.nodes[up]))
         return Known(
             stage=name,
             manifest=resolved.manifest,
@@ -245,9 +246,9 @@ class Appraiser(Struct):
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
-            uncertain=tuple(w for up in waiting for w in writes_of(world.plan.nodes[up])),
+            uncertain=tuple(uncertain),
             waiting_on=waiting,
-            others=(*relatives, *world.locked.of_identity(identity)) if waiting else (),
+            others=others,
         )
 
     def _todays(self, resolved: Resolved) -> tuple[Record, ...]:
@@ -351,12 +352,6 @@ class _LossyTree(StageTree, frozen=True):
         except MissingBytesError:
             self.lost.add(path)
             return b""
-
-
-def _may_read(plan: Plan, stage: Stage, base: Collection[str], writer: str) -> bool:
-    """Return whether a stage may read a file of another, or may start from one of its files."""
-    written = writes_of(plan.nodes[writer])
-    return may_read(stage, written) or any(meets(one, other) for one in base for other in written)
 
 
 def _lost(path: str) -> Diagnostic:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from orch23.engine.claims import Claims
 from orch23.engine.locked import Locked
 from orch23.engine.ownership import Git, NoGit, Ownership
+from orch23.engine.plan_index import PlanIndex
 from orch23.engine.proof import is_proven
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -22,43 +23,8 @@ from orch23.model.paths import is_glob, match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.reads import reads_of
-from orch23.plan.writers import Outputs, Writers, WrittenPaths, writes_of
+from orch23.plan.writers import Writers
 from orch23.store.opening import Store
-
-
-class _Declared(Struct, dict=True):
-    """What the stages of a plan declare to read and write: indexes, each made when it is first used."""
-
-    plan: Plan
-    chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _makers: dict[str, frozenset[str]] = field(default_factory=dict)
-
-    @cached_property
-    def written(self) -> WrittenPaths:
-        """Return the index of what all stages may write."""
-        return WrittenPaths(self.plan.all_nodes)
-
-    @cached_property
-    def outputs(self) -> Outputs:
-        """Return the index of what all stages declare as outputs."""
-        return Outputs(self.plan.all_nodes)
-
-    @cached_property
-    def sources(self) -> frozenset[str]:
-        """Return the files that stages name as inputs."""
-        nodes = self.plan.all_nodes.values()
-        return frozenset(normal(read) for node in nodes for read in reads_of(node) if not is_glob(read))
-
-    @cached_property
-    def _writers(self) -> Writers:
-        return Writers(self.plan.nodes)
-
-    def makers(self, pattern: str) -> frozenset[str]:
-        """Return the nodes of the plan that may write what a pattern means. Items of a chain often have the same."""
-        if pattern not in self._makers:
-            self._makers[pattern] = frozenset(self._writers.meeting(pattern))
-        return self._makers[pattern]
 
 
 class World(Struct, dict=True):
@@ -90,7 +56,7 @@ class World(Struct, dict=True):
     trusts_lock: bool = False
     _owners: dict[str, list[str]] = field(default_factory=dict)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
-    _declared: _Declared | None = None
+    _declared: PlanIndex | None = None
     _noted: set[str] | None = None
 
     def __post_init__(self) -> None:
@@ -116,10 +82,10 @@ class World(Struct, dict=True):
             self._noted.add(path)
 
     @property
-    def declared(self) -> _Declared:
+    def declared(self) -> PlanIndex:
         """Give what the stages of the plan declare."""
         if self._declared is None:
-            self._declared = _Declared(self.plan)
+            self._declared = PlanIndex(self.plan)
         return self._declared
 
     @cached_property
@@ -346,16 +312,6 @@ class World(Struct, dict=True):
         family = name.partition("@")[0]
         return name in self.plan.nodes or isinstance(self.plan.nodes.get(family), ForeachStage)
 
-    def chain_writes(self, chain: str) -> tuple[str, ...]:
-        """Return the patterns that any item of a chain may write."""
-        known = self.declared.chain_writes
-        if chain not in known:
-            patterns = [p for name in self.plan.chains.get(chain, ()) for p in writes_of(self.plan.nodes[name])]
-            foreach = self.plan.nodes.get(chain)
-            patterns += foreach.writes if isinstance(foreach, ForeachStage) else ()
-            known[chain] = tuple(dict.fromkeys(patterns))
-        return known[chain]
-
     # ---- what one stage sees --------------------------------------------------------------
 
     def view(self, name: str, path: str) -> FileEntry | None:
@@ -364,7 +320,7 @@ class World(Struct, dict=True):
         chain = stage.chain if isinstance(stage, Stage) else None
         owners = self._owners.get(path, [])
         if chain is not None and (
-            any(self._chain_of(o) == chain.chain for o in owners) or match_any(self.chain_writes(chain.chain), path)
+            self.declared.in_chain(chain.chain, path) or any(self._chain_of(o) == chain.chain for o in owners)
         ):
             return self.start(name, path)
         if chain is None and isinstance(stage, Stage) and self._is_own(stage, path):
@@ -373,7 +329,7 @@ class World(Struct, dict=True):
         visible = [owner for owner in owners if (self._chain_of(owner) or owner) not in above]
         if visible:
             return self.results[max(visible, key=self._rank)].outputs.get(path)
-        if any(match_any(self.chain_writes(chain_above), path) for chain_above in above):
+        if any(self.declared.in_chain(chain_above, path) for chain_above in above):
             return self.start(name, path)
         if self.dead(path):
             return self._in_place_of_dead(path)
@@ -435,8 +391,15 @@ class World(Struct, dict=True):
         """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
         stage = self.plan.nodes[name]
         if isinstance(stage, Stage) and stage.chain is not None:
-            for earlier in reversed(self.plan.chains[stage.chain.chain][: stage.chain.index]):
-                record = self.results.get(earlier)
+            chain, index = self.plan.chains[stage.chain.chain], stage.chain.index
+            owners = self._owners.get(path, ())
+            if len(owners) < index:  # of a long chain, few items make a path, or nearly all of them do
+                places = sorted(self._rank(o) for o in owners if self._chain_of(o) == stage.chain.chain)
+                earlier = [chain[place] for place in places if place < index]
+            else:
+                earlier = list(chain[:index])
+            for name_before in reversed(earlier):
+                record = self.results.get(name_before)
                 if record is not None and (path in record.outputs or path in record.deleted):
                     return record.outputs.get(path)
         return self.original(path)
@@ -446,7 +409,7 @@ class World(Struct, dict=True):
         stage = self.plan.nodes[name]
         link = stage.chain if isinstance(stage, Stage) else None
         chains = (*((link.chain,) if link else ()), *self.plan.above.get(name, ()))
-        return any(match_any(self.chain_writes(chain), path) for chain in chains)
+        return any(self.declared.in_chain(chain, path) for chain in chains)
 
     def matching(self, name: str, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
@@ -560,13 +523,12 @@ class World(Struct, dict=True):
         stage = self.plan.nodes[name]
         if isinstance(stage, ForeachStage) or stage.chain is None:
             return False
-        for later in self.plan.chains[stage.chain.chain][stage.chain.index + 1 :]:
-            record, node = self.predicted(later), self.plan.nodes[later]
-            if isinstance(node, Stage) and path in node.outputs:
-                return True
-            if record is not None and (path in record.outputs or path in record.deleted):
-                return True
-        return False
+        chain, index = stage.chain.chain, stage.chain.index
+        if self.declared.last_maker(chain, path) > index:
+            return True
+        former = (r.stage for r in (*self.locked.owning(path), *self.locked.deleting(path)))
+        makers = (*self._owners.get(path, ()), *(o for o in former if o in self.lock.records and o not in self.results))
+        return any(self._chain_of(one) == chain and self._rank(one) > index for one in makers)
 
     def _is_last(self, name: str) -> bool:
         chain = self._chain_of(name)
@@ -576,6 +538,12 @@ class World(Struct, dict=True):
 
     def _candidates(self, name: str, pattern: str, on_disk: Iterable[str]) -> Iterable[str]:
         found = set(on_disk)
+        if not is_glob(pattern):
+            path = normal(pattern)
+            is_known = (
+                path in self.starts.get(name, ()) or path in self._owners or self._originals.get(path) is not None
+            )
+            return [path] if is_known or path in found else []
         found.update(path for path in self.starts.get(name, ()) if match(pattern, path))
         found.update(path for path in self._owners if match(pattern, path))
         found.update(path for path, entry in self._originals.items() if entry is not None and match(pattern, path))
@@ -594,7 +562,7 @@ class World(Struct, dict=True):
     def _of_a_chain(self, path: str) -> bool:
         """Say whether some chain may write a path: only then it has a version 0."""
         unexpanded = (node.name for node in self.plan.unexpanded if node.foreach.sequential)
-        return any(match_any(self.chain_writes(chain), path) for chain in (*self.plan.chains, *unexpanded))
+        return any(self.declared.in_chain(chain, path) for chain in (*self.plan.chains, *unexpanded))
 
     def _one_chain(self, one: str, other: str) -> bool:
         chain = self._chain_of(one)

@@ -144,14 +144,15 @@ def render_foreach(
     pipeline language. Values that the author typed (`in`) are not.
     """
     built: list[Built] = []
+    index = 0
     for key, value in items:
         names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
         skipped = _skipped_item(stage, key, names)
         if skipped is not None:
             built.append(skipped)
             continue
-        index = sum(one.skipped is None for one in built)
         link = ChainLink(chain=stage.name, index=index) if stage.foreach.sequential else None
+        index += 1
         built.append(_render_item(stage, key, value, names, link))
     return tuple(built)
 
