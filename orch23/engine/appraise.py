@@ -1,7 +1,6 @@
 """Bring together all that a decision on one stage rests on, and take it. Reads; never writes, starts nothing."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -19,16 +18,14 @@ from orch23.model.digest import FileEntry
 from orch23.model.errors import MissingBytesError
 from orch23.model.facts import Facts
 from orch23.model.manifest import Manifest, Reason, core_of, identity_of
-from orch23.model.paths import is_glob, match_any, meets
+from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import Stage
-from orch23.model.plan import Plan
 from orch23.model.record import Record, retained_key, same_result
-from orch23.plan.reads import may_read, reads_of
-from orch23.plan.writers import Writers, writes_of
+from orch23.plan.reads import each_read
+from orch23.plan.writers import writes_of
 from orch23.resolve.prompts import Sources
 from orch23.resolve.resolution import Resolved, resolve_stage
 from orch23.resolve.slices import YamlReader
-from orch23.store.workspace import reads_into
 
 FactsOf: TypeAlias = Callable[[Stage], Facts]
 
@@ -40,7 +37,7 @@ class Appraised(Struct, frozen=True):
     decision: Decision
 
 
-class Appraiser(Struct, dict=True):
+class Appraiser(Struct):
     """Resolves and decides stages of one world, one after the other in the order of the plan."""
 
     world: World
@@ -52,9 +49,8 @@ class Appraiser(Struct, dict=True):
     failed_before: Mapping[str, str] = field(default_factory=dict)
     stale_chains: dict[str, bool] = field(default_factory=dict)
     _edited_chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _index: tuple[Plan, Writers, dict[str, frozenset[str]]] | None = None
 
-    @cached_property
+    @property
     def _bases(self) -> Bases:
         return Bases(self.world)
 
@@ -93,8 +89,9 @@ class Appraiser(Struct, dict=True):
 
         What is looked at for that is noted in the `reads` of the world.
         """
-        with reads_into(self.world.reads.setdefault(name, set())):
-            return self._appraise(name, need_intermediate=need_intermediate)
+        world = self.world.tracked(name)
+        own = replace(self, world=world, sources=_NotedSources(world, self.sources))
+        return own._appraise(name, need_intermediate=need_intermediate)  # noqa: SLF001 - of the same class
 
     def _appraise(self, name: str, *, need_intermediate: bool) -> Appraised:
         world = self.world
@@ -202,27 +199,14 @@ class Appraiser(Struct, dict=True):
     def waiting_on(self, name: str) -> tuple[str, ...]:
         """Return the unsettled upstream stages whose outputs this one may read."""
         stage = self.world.stage(name)
-        plan, unsettled = self.world.plan, self.world.unsettled
-        base = stage.outputs if stage.chain else ()
-        found = [up for up in plan.upstream[name] if up in unsettled and _may_read(plan, stage, base, up)]
-        earlier = [up for up in plan.earlier_items(name) if up in unsettled and up not in found]
-        if earlier:
-            makers = self._makers((*reads_of(stage), *base))
-            found += [up for up in earlier if up in makers and _may_read(plan, stage, base, up)]
-        return tuple(found)
-
-    def _makers(self, patterns: Iterable[str]) -> set[str]:
-        """Return the stages that may write what these patterns mean. Items of long chains often read the same ones."""
-        plan = self.world.plan
-        if self._index is None or self._index[0] is not plan:
-            self._index = (plan, Writers(plan.nodes), {})
-        _, writers, known = self._index
-        found: set[str] = set()
-        for pattern in patterns:
-            if pattern not in known:
-                known[pattern] = frozenset(writers.meeting(pattern))
-            found |= known[pattern]
-        return found
+        plan, unsettled, makers = self.world.plan, self.world.unsettled, self.world.declared.makers
+        if not unsettled:
+            return ()
+        base = [(pattern, ()) for pattern in stage.outputs] if stage.chain else []
+        found = {up for pattern, exclude in (*each_read(stage), *base) for up in makers(pattern, exclude) & unsettled}
+        upstream = [up for up in plan.upstream[name] if up in found]
+        found.difference_update(upstream)
+        return (*upstream, *(up for up in plan.earlier_items(name) if up in found)) if found else tuple(upstream)
 
     def _known(self, resolved: Resolved, *, need_intermediate: bool) -> Known:
         name, world = resolved.stage.name, self.world
@@ -246,6 +230,8 @@ class Appraiser(Struct, dict=True):
             there = {path: world.store.workspace.entry(path) for path in edited}
             edited = tuple(p for p in edited if not any(record.outputs.get(p) == there[p] for record in todays))
         disk = {path: world.on_disk(path) for path in (*paths, *edited)}
+        others = (*relatives, *world.locked.of_identity(identity)) if waiting else ()
+        uncertain = dict.fromkeys(w for up in waiting if others for w in writes_of(world.plan.nodes[up]))
         return Known(
             stage=name,
             manifest=resolved.manifest,
@@ -260,9 +246,9 @@ class Appraiser(Struct, dict=True):
             failed_before=self.failed_before.get(name) == resolved.key,
             forced=name in self.forced or stage.family in self.forced,
             cacheable=stage.cache,
-            uncertain=tuple(w for up in waiting for w in writes_of(world.plan.nodes[up])),
+            uncertain=tuple(uncertain),
             waiting_on=waiting,
-            others=(*relatives, *world.locked.of_identity(identity)) if waiting else (),
+            others=others,
         )
 
     def _todays(self, resolved: Resolved) -> tuple[Record, ...]:
@@ -344,6 +330,17 @@ class Appraiser(Struct, dict=True):
         return all(e is not None and (ownership.is_accepted(p, e) or ownership.equals_head(p, e)) for p, e in entries)
 
 
+class _NotedSources(Struct, frozen=True):
+    """The author's files, as looked at for a decision in a world that notes it."""
+
+    world: World
+    sources: Sources
+
+    def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
+        self.world.note(path)
+        return self.sources.text(path)
+
+
 class _LossyTree(StageTree, frozen=True):
     """A stage's tree in which lost bytes read as empty and are remembered: a complaint of that stage alone."""
 
@@ -355,12 +352,6 @@ class _LossyTree(StageTree, frozen=True):
         except MissingBytesError:
             self.lost.add(path)
             return b""
-
-
-def _may_read(plan: Plan, stage: Stage, base: Collection[str], writer: str) -> bool:
-    """Return whether a stage may read a file of another, or may start from one of its files."""
-    written = writes_of(plan.nodes[writer])
-    return may_read(stage, written) or any(meets(one, other) for one in base for other in written)
 
 
 def _lost(path: str) -> Diagnostic:

@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from orch23.engine.world import World
 from orch23.model.digest import FileEntry
-from orch23.model.paths import match_any
 from orch23.model.pipeline import Stage
 from orch23.model.record import Record, same_result
 from orch23.plan.reads import reads_of
@@ -72,7 +71,7 @@ class Bases(Struct, frozen=True):
             there, start = world.store.workspace.entry(path), world.start(name, path)
             if there is None or there == start or there in self._older_versions(stage, path):
                 continue
-            is_own = stage.chain is not None and match_any(world.chain_writes(stage.chain.chain), path)
+            is_own = stage.chain is not None and world.declared.in_chain(stage.chain.chain, path)
             starts = self._starts_from(path, there, start, is_new=is_new and is_own)
             if starts or self._has_users_bytes(path, there, start):
                 moved[path] = there

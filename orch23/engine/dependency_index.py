@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from orch23.model.event import RunStarted
-from orch23.model.paths import meets
-from orch23.model.pipeline import ForeachStage, Pipeline, Stage
+from orch23.model.paths import is_glob, meets
+from orch23.model.pipeline import ForeachStage, ListInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
-from orch23.plan.writers import writes_of
+from orch23.plan.writers import Writers, writes_of
 from orch23.steps.registry import stored
 from orch23.store.index import Index, IndexFaultError
 
@@ -25,13 +25,16 @@ _HEAD, _TEXT = b"head", b"text"
 _STAGE, _FAMILY, _READERS, _CHAIN, _ABOVE, _GROUP = b"stage ", b"foreach ", b"reads ", b"chain ", b"above ", b"group "
 _OTHER = b"other "
 _encode = msgspec.msgpack.encode
+_MOST_BESIDE = 100
+"""If stages list the files of more others than this, on average, the table is not written: it would be too large."""
 
 
 class Row(msgspec.Struct, frozen=True):
     """One stage: its declaration, its place in the plan, what it looked at, and the files that it makes.
 
-    `looked` are files by their path, and folders that it listed by their whole path. With `makes_list` it may write
-    the list of a foreach.
+    `looked` are files by their path, and folders that it listed by their whole path. `beside` are stages that it does
+    not wait for, and whose results decide what it sees: items of the chains in `above`, and stages that may make what
+    it lists. With `makes_list` it may write the list of a foreach.
     """
 
     node: Stage
@@ -40,6 +43,7 @@ class Row(msgspec.Struct, frozen=True):
     downstream: tuple[str, ...]
     looked: tuple[str, ...]
     makes: tuple[str, ...]
+    beside: tuple[str, ...] = ()
     above: tuple[str, ...] = ()
     group: str = ""
     makes_list: bool = False
@@ -215,10 +219,9 @@ def _following(rows: Rows, name: str) -> set[str]:
 
 
 def _around(rows: Rows, reached: set[str]) -> set[str]:
-    """Return the stages whose files these read, and the chains that these are of, or that the reached stand above."""
-    found = {up for name in reached for up in rows.row(name).upstream} - reached
+    """Return the stages whose results these see, with the whole chains that these are of."""
+    found = {one for name in reached for one in (*rows.row(name).upstream, *rows.row(name).beside)} - reached
     chains = {node.chain.chain for name in found if (node := rows.row(name).node).chain is not None}
-    chains.update(chain for name in reached for chain in rows.row(name).above)
     return found.union(*(rows.chain(chain) for chain in chains)) - reached
 
 
@@ -241,13 +244,11 @@ def all_rows(
 
     `wanted` are the stages that were asked for, `reads` what each of them looked at, `records` their results.
     """
-    chains = {chain: items for chain, items in plan.chains.items() if not wanted.isdisjoint(items)}
-    if any(node.name in wanted or node.foreach.sequential for node in plan.unexpanded) or not all(
-        wanted.issuperset(items) for items in chains.values()
-    ):
+    found = _beside(plan, wanted) if _is_closed(plan, wanted) else None
+    if found is None:
         return None
-    if any(not wanted.issuperset(plan.upstream[name]) for name in wanted):
-        return None
+    beside, chains = found
+    seen = {*wanted, *(one for names in (*beside.values(), *chains.values()) for one in names)}
     rows = {_HEAD: _encode(head), _TEXT: _encode(text)}
     foreach = [stage.foreach for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)]
     sources = [one.source for one in foreach if one.source is not None]
@@ -255,7 +256,7 @@ def all_rows(
     above: dict[str, list[str]] = {}
     for number, name in enumerate(plan.order):
         node = plan.nodes[name]
-        if name not in wanted or isinstance(node, ForeachStage):
+        if isinstance(node, ForeachStage) or name not in seen:
             rows[_OTHER + _bytes(name)] = _encode(_Other(node))
             continue
         looked = tuple(sorted(reads.get(name, ())))
@@ -265,7 +266,8 @@ def all_rows(
             plan.upstream[name],
             tuple(one for one in plan.downstream[name] if one in wanted),
             looked,
-            _makes(node, records[name]),
+            _makes(node, records[name]) if name in wanted else (),
+            beside.get(name, ()),
             tuple(sorted(plan.above.get(name, ()))),
             plan.group_of(name) or "",
             any(meets(pattern, source) for pattern in writes_of(node) for source in sources),
@@ -273,7 +275,7 @@ def all_rows(
         rows[_STAGE + _bytes(name)] = _encode(row)
         for path in looked:
             readers.setdefault(path, []).append(name)
-        for chain in row.above:
+        for chain in row.above if name in wanted else ():
             above.setdefault(chain, []).append(name)
     for family in (stage for stage in plan.pipeline.stages if isinstance(stage, ForeachStage)):
         rows[_FAMILY + _bytes(family.name)] = _encode(family)
@@ -317,6 +319,52 @@ def changed_rows(
         rows[_STAGE + _bytes(name)] = _encode(row)
     rows.update((_READERS + _bytes(path), _encode(sorted(names)) if names else None) for path, names in readers.items())
     return rows
+
+
+def _is_closed(plan: Plan, wanted: frozenset[str]) -> bool:
+    """Return whether these are stages, with all that they wait for, and chains as a whole."""
+    if any(node.name in wanted or node.foreach.sequential for node in plan.unexpanded):
+        return False
+    if any(not wanted.isdisjoint(items) and not wanted.issuperset(items) for items in plan.chains.values()):
+        return False
+    return all(wanted.issuperset(plan.upstream[name]) for name in wanted)
+
+
+def _beside(
+    plan: Plan, wanted: Collection[str]
+) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]]] | None:
+    """Return for some stages the stages that each sees the results of and does not wait for, and all chains of both.
+
+    Literal outputs of stages that are not in a chain are left out of listings whatever is at their paths. None where
+    they are too many, or one is not expanded.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    may_list: dict[str, tuple[str, ...]] = {}
+    nodes = {name: node for name, node in plan.nodes.items() if _is_open(node)}
+    writers = Writers(nodes) if nodes else None
+    for name in wanted:
+        node = plan.nodes[name]
+        if isinstance(node, ForeachStage):
+            continue
+        names = {item for chain in plan.above.get(name, ()) for item in plan.chains.get(chain, ())}
+        for one in (*node.inputs, *node.verify.inputs):
+            if isinstance(one, ListInput) and writers is not None:
+                if one.pattern not in may_list:
+                    may_list[one.pattern] = writers.meeting(one.pattern)
+                names.update(may_list[one.pattern])
+        if names := names.difference((name, *plan.upstream[name])):
+            found[name] = tuple(sorted(names))
+    seen = {*wanted, *(one for names in found.values() for one in names)}
+    if not seen.isdisjoint(node.name for node in plan.unexpanded):
+        return None
+    if sum(map(len, found.values())) > _MOST_BESIDE * len(plan.order):
+        return None
+    return found, {chain: items for chain, items in plan.chains.items() if not seen.isdisjoint(items)}
+
+
+def _is_open(node: Stage | ForeachStage) -> bool:
+    """Return whether only its result tells which files a node makes."""
+    return isinstance(node, ForeachStage) or node.chain is not None or any(map(is_glob, writes_of(node)))
 
 
 def _makes(node: Stage, record: Record) -> tuple[str, ...]:

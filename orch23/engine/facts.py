@@ -73,7 +73,8 @@ class FactFinder(Struct):
             ConfigurationError: it is missing, or of another version.
 
         """
-        path, version, pytest = self._interpreter(wanted.declared)
+        known = (one for one in self._interpreters if Interpreter.of(one).declared == wanted.declared)
+        path, version, pytest = self._interpreter(next(known, wanted.declared))
         check_interpreter(wanted, Path(path), InterpreterFacts(version, pytest or None))
         return Path(path)
 

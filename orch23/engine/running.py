@@ -159,7 +159,7 @@ class Runner(Struct, frozen=True, kw_only=True):
         return Action(
             argv=launch.argv,
             inputs=dict(sorted(files.items())),
-            python=Interpreter(self.stage.python, self.facts.python, self.facts.pytest),
+            python=Interpreter.of(self.stage.python, self.facts.python, self.facts.pytest),
             working_directory=self.stage.cwd,
             output_folders=tuple(sorted({static_prefix(path) for path in self.stage.outputs} - {""})),
             env={**self.stage.env, **launch.env},

@@ -16,7 +16,6 @@ from orch23.model.record import Record
 from orch23.plan.reads import reads_of
 from orch23.plan.select import Selection
 from orch23.plan.writers import writes_of
-from orch23.store.workspace import reads_into
 
 if TYPE_CHECKING:
     from orch23.resolve.expand import Expansion
@@ -148,18 +147,17 @@ def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
 
 def expand_now(appraiser: Appraiser, node: ForeachStage) -> "Expansion | None":
     """Return the items of a foreach from what its list holds now; None where the bytes of the list are lost."""
-    world, source = appraiser.world, node.foreach.source
-    with reads_into(world.reads.setdefault(node.name, set())):
-        if source is None:
-            return items_of(world.plan, node, None, appraiser.read_yaml)
-        entry = world.view(node.name, source)
-        if entry is None:
-            return no_items(world.plan, node, world.store.workspace.is_folder)
-        try:
-            text = world.read(source, entry).decode("utf-8", errors="replace")
-        except MissingBytesError:
-            return None
-        return items_of(world.plan, node, text, appraiser.read_yaml)
+    world, source = appraiser.world.tracked(node.name), node.foreach.source
+    if source is None:
+        return items_of(world.plan, node, None, appraiser.read_yaml)
+    entry = world.view(node.name, source)
+    if entry is None:
+        return no_items(world.plan, node, world.store.workspace.is_folder)
+    try:
+        text = world.read(source, entry).decode("utf-8", errors="replace")
+    except MissingBytesError:
+        return None
+    return items_of(world.plan, node, text, appraiser.read_yaml)
 
 
 def may_see(node: Stage | ForeachStage, paths: Collection[str]) -> bool:

@@ -5,6 +5,7 @@ writes.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from orch23.engine.claims import Claims
 from orch23.engine.locked import Locked
 from orch23.engine.ownership import Git, NoGit, Ownership
+from orch23.engine.plan_index import PlanIndex
 from orch23.engine.proof import is_proven
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry
@@ -21,8 +23,7 @@ from orch23.model.paths import is_glob, match, match_any, normal
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import LockFile, Record
-from orch23.plan.reads import reads_of
-from orch23.plan.writers import Outputs, Writers, WrittenPaths, writes_of
+from orch23.plan.writers import Writers
 from orch23.store.opening import Store
 
 
@@ -35,7 +36,8 @@ class World(Struct, dict=True):
     have moved: by stage, the bytes that it starts from or sees at a path, in place of the original or of the version of
     an earlier item. `ran` are the stages that ran in this build. `edited` are paths that a user edited and that nothing
     writes in this build. `reads` is what was looked at to decide a stage or to expand a foreach: files by path, folders
-    that were listed by their whole path. With `trusts_lock`, results that only the lock file has count as proven.
+    that were listed by their whole path (`tracked`). With `trusts_lock`, results that only the lock file has count as
+    proven.
     """
 
     plan: Plan
@@ -54,14 +56,37 @@ class World(Struct, dict=True):
     trusts_lock: bool = False
     _owners: dict[str, list[str]] = field(default_factory=dict)
     _originals: dict[str, FileEntry | None] = field(default_factory=dict)
-    _chain_writes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _written: WrittenPaths | None = None
-    _outputs: Outputs | None = None
-    _sources: frozenset[str] | None = None
+    _declared: PlanIndex | None = None
+    _noted: set[str] | None = None
 
     def __post_init__(self) -> None:
         """Take the originals that the lock fixes."""
         self._originals.update(self.lock.originals())
+
+    def tracked(self, name: str) -> "World":
+        """Return this world for a decision on a node: what is looked at through it is noted in the node's `reads`.
+
+        It shares all state with this one until this one is extended. What is looked at through this one, as other
+        threads do, is not noted.
+        """
+        _ = self.locked, self.former, self.ownership, self.declared  # shared, so made once
+        one = copy(self)
+        vars(one).update(vars(self))
+        one._noted = self.reads.setdefault(name, set())  # noqa: SLF001 - of the same class
+        one.store = self.store.tracked(one._noted)  # noqa: SLF001 - as above
+        return one
+
+    def note(self, path: str) -> None:
+        """Note that the decision rests on what is at a path, also where that was looked at before."""
+        if self._noted is not None:
+            self._noted.add(path)
+
+    @property
+    def declared(self) -> PlanIndex:
+        """Give what the stages of the plan declare."""
+        if self._declared is None:
+            self._declared = PlanIndex(self.plan)
+        return self._declared
 
     @cached_property
     def locked(self) -> Locked:
@@ -96,10 +121,7 @@ class World(Struct, dict=True):
     def extend(self, plan: Plan) -> None:
         """Go on with a plan that has more stages."""
         self.plan = plan
-        self._chain_writes.clear()
-        self._written = None
-        self._outputs = None
-        self._sources = None
+        self._declared = None
 
     def stage(self, name: str) -> Stage:
         """Return a stage or an item of the plan by its name."""
@@ -129,6 +151,7 @@ class World(Struct, dict=True):
         The lock fixes it. Without the lock it is the file on disk, unless a record has these bytes: then it is what
         that record says it found, and nothing if it is of no chain.
         """
+        self.note(path)
         if path not in self._originals:
             entry = self.store.workspace.entry(path)
             if entry is not None and self.known_bytes(path, entry):
@@ -175,17 +198,17 @@ class World(Struct, dict=True):
         Where the lock does not say so, a record of the store may: the lock can be lost. A path that the lock gives to a
         stage that has ended is the user's, unless it is about to be removed.
         """
-        if self._owners.get(path) or self._written_paths().is_output(path):
+        if self._owners.get(path) or self.declared.written.is_output(path):
             return True
         owning = list(self.locked.owning(path))
         if any(self.alive(r.stage) for r in owning):
             return True
         entry = self.store.workspace.entry(path)
         if owning and any(r.outputs[path] == entry for r in owning):
-            return self._written_paths().may_be_written(path) or self.dead(path)
+            return self.declared.written.may_be_written(path) or self.dead(path)
         if entry is None or not self.store.records.having(path, entry):
             return False
-        return self._written_paths().may_be_written(path)
+        return self.declared.written.may_be_written(path)
 
     # ---- the end of ownership -------------------------------------------------------------
 
@@ -223,10 +246,7 @@ class World(Struct, dict=True):
         """Return the files that today's stages name as inputs, unless the stage that made the path is switched off."""
         if any(self._is_switched_off(record.stage) for record in self.locked.owning(path)):
             return ()
-        if self._sources is None:
-            nodes = self.plan.all_nodes.values()
-            self._sources = frozenset(normal(read) for node in nodes for read in reads_of(node) if not is_glob(read))
-        return self._sources
+        return self.declared.sources
 
     def _is_switched_off(self, name: str) -> bool:
         return name in self.plan.skipped or name.partition("@")[0] in self.plan.skipped
@@ -281,7 +301,7 @@ class World(Struct, dict=True):
         found: dict[str, str] = {}
         for path in self._of_ended_stages():
             owning = list(self.locked.owning(path))
-            if self._written_paths().is_named(path):  # another stage takes it over
+            if self.declared.written.is_named(path):  # another stage takes it over
                 continue
             if owning and self.store.workspace.entry(path) is not None and not self.dead(path):
                 found[path] = owning[0].stage
@@ -292,15 +312,6 @@ class World(Struct, dict=True):
         family = name.partition("@")[0]
         return name in self.plan.nodes or isinstance(self.plan.nodes.get(family), ForeachStage)
 
-    def chain_writes(self, chain: str) -> tuple[str, ...]:
-        """Return the patterns that any item of a chain may write."""
-        if chain not in self._chain_writes:
-            patterns = [p for name in self.plan.chains.get(chain, ()) for p in writes_of(self.plan.nodes[name])]
-            foreach = self.plan.nodes.get(chain)
-            patterns += foreach.writes if isinstance(foreach, ForeachStage) else ()
-            self._chain_writes[chain] = tuple(dict.fromkeys(patterns))
-        return self._chain_writes[chain]
-
     # ---- what one stage sees --------------------------------------------------------------
 
     def view(self, name: str, path: str) -> FileEntry | None:
@@ -309,7 +320,7 @@ class World(Struct, dict=True):
         chain = stage.chain if isinstance(stage, Stage) else None
         owners = self._owners.get(path, [])
         if chain is not None and (
-            any(self._chain_of(o) == chain.chain for o in owners) or match_any(self.chain_writes(chain.chain), path)
+            self.declared.in_chain(chain.chain, path) or any(self._chain_of(o) == chain.chain for o in owners)
         ):
             return self.start(name, path)
         if chain is None and isinstance(stage, Stage) and self._is_own(stage, path):
@@ -318,7 +329,7 @@ class World(Struct, dict=True):
         visible = [owner for owner in owners if (self._chain_of(owner) or owner) not in above]
         if visible:
             return self.results[max(visible, key=self._rank)].outputs.get(path)
-        if any(match_any(self.chain_writes(chain_above), path) for chain_above in above):
+        if any(self.declared.in_chain(chain_above, path) for chain_above in above):
             return self.start(name, path)
         if self.dead(path):
             return self._in_place_of_dead(path)
@@ -346,7 +357,7 @@ class World(Struct, dict=True):
 
     def _refuse_later_output(self, name: str, path: str, real: str) -> None:
         """Refuse a link to an output of a stage that a stage does not wait for: the declared path does not show it."""
-        if not self._declared_outputs().holds(real):
+        if not self.declared.outputs.holds(real):
             return
         before = {name, *self.plan.upstream[name], *self.plan.earlier_items(name)}
         makers = [one for one in Writers(self.plan.all_nodes).meeting(real) if one not in before]
@@ -380,8 +391,15 @@ class World(Struct, dict=True):
         """Return the newest version of a path by an earlier item of the stage's chain, else the original."""
         stage = self.plan.nodes[name]
         if isinstance(stage, Stage) and stage.chain is not None:
-            for earlier in reversed(self.plan.chains[stage.chain.chain][: stage.chain.index]):
-                record = self.results.get(earlier)
+            chain, index = self.plan.chains[stage.chain.chain], stage.chain.index
+            owners = self._owners.get(path, ())
+            if len(owners) < index:  # of a long chain, few items make a path, or nearly all of them do
+                places = sorted(self._rank(o) for o in owners if self._chain_of(o) == stage.chain.chain)
+                earlier = [chain[place] for place in places if place < index]
+            else:
+                earlier = list(chain[:index])
+            for name_before in reversed(earlier):
+                record = self.results.get(name_before)
                 if record is not None and (path in record.outputs or path in record.deleted):
                     return record.outputs.get(path)
         return self.original(path)
@@ -391,16 +409,16 @@ class World(Struct, dict=True):
         stage = self.plan.nodes[name]
         link = stage.chain if isinstance(stage, Stage) else None
         chains = (*((link.chain,) if link else ()), *self.plan.above.get(name, ()))
-        return any(match_any(self.chain_writes(chain), path) for chain in chains)
+        return any(self.declared.in_chain(chain, path) for chain in chains)
 
     def matching(self, name: str, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths that a glob means for a stage, whether on disk yet or not."""
-        listing = self.store.workspace.listing(pattern, self._declared_outputs(), exclude)
+        listing = self.store.workspace.listing(pattern, self.declared.outputs, exclude)
         return tuple(path for path in self._candidates(name, pattern, listing) if self.look(name, path) is not None)
 
     def listed(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the sorted paths of a listing: without what this pipeline made, with what was there before."""
-        listing = self.store.workspace.listing(pattern, self._declared_outputs(), exclude)
+        listing = self.store.workspace.listing(pattern, self.declared.outputs, exclude)
         on_disk = {path for path in listing if not self.made(path)}
         before = {path for path, entry in self._originals.items() if entry is not None and match(pattern, path)}
         for path in (p for p in listing if p not in on_disk):
@@ -505,13 +523,12 @@ class World(Struct, dict=True):
         stage = self.plan.nodes[name]
         if isinstance(stage, ForeachStage) or stage.chain is None:
             return False
-        for later in self.plan.chains[stage.chain.chain][stage.chain.index + 1 :]:
-            record, node = self.predicted(later), self.plan.nodes[later]
-            if isinstance(node, Stage) and path in node.outputs:
-                return True
-            if record is not None and (path in record.outputs or path in record.deleted):
-                return True
-        return False
+        chain, index = stage.chain.chain, stage.chain.index
+        if self.declared.last_maker(chain, path) > index:
+            return True
+        former = (r.stage for r in (*self.locked.owning(path), *self.locked.deleting(path)))
+        makers = (*self._owners.get(path, ()), *(o for o in former if o in self.lock.records and o not in self.results))
+        return any(self._chain_of(one) == chain and self._rank(one) > index for one in makers)
 
     def _is_last(self, name: str) -> bool:
         chain = self._chain_of(name)
@@ -521,6 +538,12 @@ class World(Struct, dict=True):
 
     def _candidates(self, name: str, pattern: str, on_disk: Iterable[str]) -> Iterable[str]:
         found = set(on_disk)
+        if not is_glob(pattern):
+            path = normal(pattern)
+            is_known = (
+                path in self.starts.get(name, ()) or path in self._owners or self._originals.get(path) is not None
+            )
+            return [path] if is_known or path in found else []
         found.update(path for path in self.starts.get(name, ()) if match(pattern, path))
         found.update(path for path in self._owners if match(pattern, path))
         found.update(path for path, entry in self._originals.items() if entry is not None and match(pattern, path))
@@ -536,20 +559,10 @@ class World(Struct, dict=True):
         stage = self.plan.nodes.get(name)
         return stage.chain.chain if isinstance(stage, Stage) and stage.chain else None
 
-    def _written_paths(self) -> WrittenPaths:
-        if self._written is None:
-            self._written = WrittenPaths(self.plan.all_nodes)
-        return self._written
-
-    def _declared_outputs(self) -> Outputs:
-        if self._outputs is None:
-            self._outputs = Outputs(self.plan.all_nodes)
-        return self._outputs
-
     def _of_a_chain(self, path: str) -> bool:
         """Say whether some chain may write a path: only then it has a version 0."""
         unexpanded = (node.name for node in self.plan.unexpanded if node.foreach.sequential)
-        return any(match_any(self.chain_writes(chain), path) for chain in (*self.plan.chains, *unexpanded))
+        return any(self.declared.in_chain(chain, path) for chain in (*self.plan.chains, *unexpanded))
 
     def _one_chain(self, one: str, other: str) -> bool:
         chain = self._chain_of(one)
@@ -568,6 +581,7 @@ class StageTree(Struct, frozen=True):
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path for this stage, or None."""
+        self.world.note(path)
         return self.world.look(self.name, path)
 
     def matching(self, pattern: str, exclude: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -48,13 +48,20 @@ def find_interpreter(declared: str | None, root: Path, environ: Mapping[str, str
 
 
 def matching_interpreter(wanted: Interpreter, root: Path, environ: Mapping[str, str]) -> Path:
-    """Return the interpreter of this machine that an action needs.
+    """Return the interpreter of this machine that an action of another machine needs.
+
+    A path or an environment of that machine is not here: the default interpreter stands for it if it has the version.
 
     Raises:
         ConfigurationError: it is missing, or of another version.
 
     """
-    path = find_interpreter(wanted.declared, root, environ)
+    try:
+        path = find_interpreter(None if wanted.is_by_path else wanted.declared, root, environ)
+    except ConfigurationError:
+        if not wanted.version:
+            raise
+        path = find_interpreter(None, root, environ)
     check_interpreter(wanted, path, interpreter_facts(path))
     return path
 
@@ -70,7 +77,8 @@ def check_interpreter(wanted: Interpreter, path: Path, facts: InterpreterFacts) 
     if wanted.version in ("", facts.version) and wanted.pytest in ("", pytest):
         return
     needed, found = _named(wanted.version or facts.version, wanted.pytest), _named(facts.version, pytest)
-    raise _missing(wanted.declared or str(path), f"the stage needs {needed}, this is {found}", "install it")
+    name = str(path) if wanted.declared is None or wanted.is_by_path else wanted.declared
+    raise _missing(name, f"the stage needs {needed}, this is {found}", "install it")
 
 
 def interpreter_facts(path: Path) -> InterpreterFacts:

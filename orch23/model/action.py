@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import Digest, FileEntry, digest_json
+from orch23.model.digest import Digest, FileEntry, digest_bytes, digest_json
 from orch23.model.step_limits import DEFAULT_LIMITS, StepLimits
 
 PYTHON = "python"
@@ -23,17 +23,40 @@ TOOLS_FOLDER = "{orch23:tools}"
 WORKING_DIRECTORY = "{orch23:cwd}"
 """In the argv of an action with tools: the absolute path of the working directory."""
 
+_BY_PATH = "path:"
+_PATH_DIGITS = 16
+
 
 class Interpreter(Struct, frozen=True):
     """Which Python an action needs. Each executor resolves it to a path of its own machine.
 
-    `declared` is the key `python` of the stage, None for the default. `version` (X.Y) and `pytest` (the major version,
+    `declared` is the key `python` of the stage, None for the default. If that is a path, it is only a digest of it
+    (`of`), which tells the project's own machine which one is meant. `version` (X.Y) and `pytest` (the major version,
     or empty) are what the key of the stage was computed with. Where they are empty, any will do.
     """
 
     declared: str | None = None
     version: str = ""
     pytest: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a path."""
+        if self.declared is not None and "/" in self.declared:
+            message = "an action names its interpreter by a path"
+            raise ValueError(message)
+
+    @classmethod
+    def of(cls, declared: str | None, version: str = "", pytest: str = "") -> "Interpreter":
+        """Return the interpreter of a stage, without any path."""
+        if declared is not None and "/" in declared:
+            digest = digest_bytes(declared.encode("utf-8", "surrogatepass"))
+            declared = f"{_BY_PATH}{digest.sha256[:_PATH_DIGITS]}"
+        return cls(declared, version, pytest)
+
+    @property
+    def is_by_path(self) -> bool:
+        """Return whether the stage names a path, which only the project's own machine knows."""
+        return self.declared is not None and self.declared.startswith(_BY_PATH)
 
 
 class Action(Struct, frozen=True, kw_only=True):

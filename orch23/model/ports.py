@@ -84,7 +84,11 @@ class FileContentStore(ContentStore, DescriptorAccess, Protocol):
 
 
 class ResultStore(Protocol):
-    """Records of results by stage key: what a remote cache implements. Safe for calls from several threads."""
+    """Records of results by stage key: what a remote cache implements. Safe for calls from several threads.
+
+    It is believed as the records of this machine are: a result that it returns is not verified again. One that cannot
+    be reached has no records, and its `put` does nothing: no build fails for that, so no method raises.
+    """
 
     def has(self, key: str) -> bool:
         """Return whether there is a record of a stage key, not counting retained failures."""

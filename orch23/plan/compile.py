@@ -171,11 +171,16 @@ def _same_list(one: ForeachStage, other: ForeachStage) -> bool:
 
 
 def _file_edges(nodes: Mapping[str, Node], writers: Writers) -> Iterator[_Candidate]:
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
     for name, node in nodes.items():
         limited = limited_reads(node)
+        own = node.chain.chain if isinstance(node, Stage) and node.chain is not None else ""
         for pattern in reads_of(node):
-            for producer in writers.meeting(pattern):
-                if producer == name or _one_chain(node, nodes[producer]):
+            if (pattern, own) not in found:  # the items of a chain often read the same
+                meeting = writers.meeting(pattern)
+                found[pattern, own] = tuple(one for one in meeting if not _one_chain(node, nodes[one]))
+            for producer in found[pattern, own]:
+                if producer == name:
                     continue
                 if pattern in limited and not any(
                     meets_rest(pattern, exclude, written)

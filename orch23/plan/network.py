@@ -41,8 +41,7 @@ def ordered(graph: Graph) -> tuple[str, ...]:
 
 def descendants(graph: Graph, names: Iterable[str]) -> set[str]:
     """Return these names, and all that they lead to."""
-    found = set(names)
-    return found.union(*(nx.descendants(graph, name) for name in found))
+    return {name for layer in nx.bfs_layers(graph, set(names)) for name in layer}
 
 
 def leading_to(graph: Graph, goals: Collection[str]) -> Mapping[str, int]:

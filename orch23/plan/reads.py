@@ -32,10 +32,10 @@ def _read_pattern(one: Input) -> str | None:
 
 def may_read(node: Node, written: Collection[str]) -> bool:
     """Return whether the key of a node may depend on a file that is written under one of these patterns."""
-    return any(meets_rest(pattern, exclude, other) for pattern, exclude in _reads(node) for other in written)
+    return any(meets_rest(pattern, exclude, other) for pattern, exclude in each_read(node) for other in written)
 
 
-def _reads(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
+def each_read(node: Node) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each pattern whose contents a node depends on, with the patterns that are excluded from it."""
     limited = limited_reads(node)
     for pattern in _patterns(node, order_only=False):

@@ -14,7 +14,11 @@ class Writers:
         self._literal: dict[str, list[str]] = {}
         self._patterns: dict[str, list[str]] = {}
         self._by_prefix: dict[str, list[str]] = {}
+        self._chains: dict[str, str] = {}
+        self._others: dict[tuple[str, str], list[str]] = {}
         for name, node in nodes.items():
+            if isinstance(node, Stage) and node.chain is not None:
+                self._chains[name] = node.chain.chain
             for pattern in writes_of(node):
                 if is_glob(pattern):
                     self._patterns.setdefault(pattern, []).append(name)
@@ -43,6 +47,7 @@ class Writers:
         """Yield pairs of nodes that may write the same path, with a path or pattern that shows it.
 
         Of many nodes with one and the same pattern each is paired with the first: every clash shows, no list explodes.
+        Items of one chain, which may write the same, are paired only like that.
         """
         seen: set[tuple[str, str]] = set()
         for one, other, path in self._pairs():
@@ -57,14 +62,24 @@ class Writers:
                 yield names[0], other, path
             for pattern in self._above(path):
                 if meets(pattern, path):
-                    yield from ((one, other, path) for one in names for other in self._patterns[pattern])
+                    yield from ((one, other, path) for one in names for other in self._apart(one, pattern))
         patterns = sorted(self._patterns)
         for position, pattern in enumerate(patterns):
             names = self._patterns[pattern]
             yield from ((names[0], other, pattern) for other in names[1:])
             for other_pattern in patterns[position + 1 :]:
                 if meets(pattern, other_pattern):
-                    yield from ((one, other, pattern) for one in names for other in self._patterns[other_pattern])
+                    yield from ((one, other, pattern) for one in names for other in self._apart(one, other_pattern))
+
+    def _apart(self, name: str, pattern: str) -> list[str]:
+        """Return the nodes with a pattern that are not of the same chain as a node."""
+        chain = self._chains.get(name)
+        if chain is None:
+            return self._patterns[pattern]
+        if (pattern, chain) not in self._others:
+            nodes = self._patterns[pattern]
+            self._others[pattern, chain] = [one for one in nodes if self._chains.get(one) != chain]
+        return self._others[pattern, chain]
 
     def _above(self, path: str) -> Iterator[str]:
         """Yield the patterns whose fixed directory is one that the path lies in."""

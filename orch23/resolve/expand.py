@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,13 +52,14 @@ def expand(
     rendered = render_foreach(foreach, keyed, variables)
     skipped = tuple(built.skipped for built in rendered if built.skipped is not None)
     off = {one.name for one in skipped}
+    keys = frozenset(key for key, _ in keyed)
     for built, (key, item) in zip(rendered, keyed, strict=True):
         problems += [
             Diagnostic(p.code, p.message, locate(p.path), p.hint, subject=f"{foreach.name}@{key}")
             for p in built.problems
         ]
         if built.stage is not None and are_all:
-            needs, unknown = _needs(foreach, item, {k for k, _ in keyed})
+            needs, unknown = _needs(foreach, item, keys)
             problems += [
                 _problem(
                     "E827", foreach, f"item `{key}` needs `{name}`, which is no item", locate, "name a key of the list"
@@ -113,7 +114,7 @@ def _key_hint(item: Json, field: str | None) -> str:
     return "an item is a text of A-Z a-z 0-9 . _ - or a number; for others write `{id: NAME, value: ...}` and `key: id`"
 
 
-def _needs(foreach: ForeachStage, item: Json, keys: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _needs(foreach: ForeachStage, item: Json, keys: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the stages that an item needs by its field, and the names in it that are no items."""
     field = foreach.foreach.needs_field
     if field is None or not isinstance(item, Mapping):

@@ -147,14 +147,15 @@ def render_foreach(
     there are no stages then, and what else is wrong is reported.
     """
     built: list[Built] = []
+    index = 0
     for key, value in items:
         names: dict[str, Json] = {"vars": variables, stage.foreach.name: value}
         skipped = _skipped_item(stage, key, names, failed)
         if skipped is not None:
             built.append(skipped)
             continue
-        index = sum(one.skipped is None for one in built)
         link = ChainLink(chain=stage.name, index=index) if stage.foreach.sequential else None
+        index += 1
         built.append(_render_item(stage, Item(key=key, name=stage.foreach.name, value=value), names, link, failed))
     return tuple(built)
 

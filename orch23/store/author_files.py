@@ -33,7 +33,7 @@ class AuthorFiles(Struct, frozen=True):
 
     def text(self, path: str) -> tuple[str | None, Diagnostic | None]:
         """Return a file's text, or None and what is wrong."""
-        data = self.workspace.read(path)  # each time: it notes which stage looks at the file, and whether it changed
+        data = self.workspace.read(path)  # each time, so that the workspace sees whether the file changed
         if not self.is_written(path):
             data = self._first.setdefault(path, data)
         if data is None:

@@ -1,4 +1,7 @@
-"""Where the index of a store is: in the store, or in the user's cache directory if the store is on a network."""
+"""Where the index of a store is: in the store, or in the user's cache directory if the store is on a network.
+
+Without a home directory it stays in the store.
+"""
 
 import hashlib
 import os
@@ -19,8 +22,11 @@ def index_folder(store: Path) -> Path:
     if type_of(store) not in NETWORK:
         return store
     base = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return home / "orch23" / "indexes" / hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
+    if not base.startswith("/"):
+        base = os.path.expanduser("~/.cache")
+    if not base.startswith("/"):  # no HOME, and the user is not in the passwd file, as in some containers
+        return store
+    return Path(base) / "orch23" / "indexes" / hashlib.sha256(os.fsencode(store.resolve())).hexdigest()[:32]
 
 
 def type_of(path: Path, mounts: str = _MOUNTS) -> str:

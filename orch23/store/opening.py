@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Digest
 from orch23.model.errors import CorruptStateError, SafetyError
 from orch23.model.own_files import LOGS
-from orch23.model.ports import ContentStore, FileContentStore, ResultIndex
+from orch23.model.ports import ContentStore, FileContentStore, ResultIndex, ResultStore
 from orch23.model.typed import decode
 from orch23.store.beneath import directory, leaves, open_file, read_regular, split
 from orch23.store.build_lock import BuildLock, check_folder
@@ -42,6 +43,7 @@ from orch23.store.promote import Promoter
 from orch23.store.records import TABLE as RECORDS_TABLE
 from orch23.store.records import Records
 from orch23.store.removal import TIER_SHOWN, remove_strange
+from orch23.store.shared_results import SharedResults
 from orch23.store.sources import Sources
 from orch23.store.standing import Standing, standing
 from orch23.store.transfers import with_transfers
@@ -96,6 +98,11 @@ class Store(Struct, frozen=True, kw_only=True):
     plans: Compiled
     is_strange: bool = False
     mended: list[str] = field(default_factory=list)
+
+    def tracked(self, reads: set[str]) -> "Store":
+        """Return this store; what is looked at in the workspace through it is noted in a set."""
+        workspace = self.workspace.tracked(reads)
+        return replace(self, workspace=workspace, sources=self.sources.of(workspace))
 
     def build_lock(self) -> BuildLock:
         """Return the lock that a command must hold to change the project."""
@@ -227,10 +234,13 @@ class Store(Struct, frozen=True, kw_only=True):
         return tuple(line for part in parts for line in part)
 
 
-def open_store(root: Path, meter: Meter = silent, contents: ContentStore | None = None) -> Store:
+def open_store(
+    root: Path, meter: Meter = silent, contents: ContentStore | None = None, results: ResultStore | None = None
+) -> Store:
     """Return the store of the project at `root`, there or not; long work on files is reported to the meter.
 
-    `contents` is where the bytes are, if not in `.orch23/`.
+    `contents` is where the bytes are, if not in `.orch23/`. `results` is a second place for results, besides the
+    records there.
 
     Raises:
         CorruptStateError: it is of a version that this orch23 does not know, or what lies in its place is no folder.
@@ -257,7 +267,7 @@ def open_store(root: Path, meter: Meter = silent, contents: ContentStore | None 
         rooms=place / "rooms",
         partial=place / "partial",
         contents=used,
-        records=disk.records,
+        records=disk.records if results is None else SharedResults(disk.records, results),
         disk=disk,
         exchanges=Exchanges(place / "exchanges", root),
         workspace=workspace,

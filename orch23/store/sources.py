@@ -22,6 +22,10 @@ class Sources:
         self._workspace = workspace
         self._meter = meter
 
+    def of(self, workspace: Workspace) -> "Sources":
+        """Return the same with another view of the workspace."""
+        return Sources(self._contents, workspace, self._meter)
+
     def copy_into(self, path: str, entry: FileEntry, target: Path) -> bool:
         """Make `target` a file of the promised bytes and mode; say False if neither place has them (any more)."""
         if self._contents.has(entry.digest):

@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextvars import ContextVar
+from copy import copy
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -31,17 +31,6 @@ TABLE = "files"
 """The table of the index with what files were when they were hashed, by a digest of their path."""
 _TRIES = 8
 _ROW_BYTES = 16
-_READS: ContextVar[set[str] | None] = ContextVar("reads", default=None)
-
-
-@contextlib.contextmanager
-def reads_into(found: set[str]) -> Iterator[None]:
-    """Note in a set what this thread looks at meanwhile: files by path, folders that are listed by their whole path."""
-    token = _READS.set(found)
-    try:
-        yield
-    finally:
-        _READS.reset(token)
 
 
 class Workspace:
@@ -57,8 +46,7 @@ class Workspace:
         """Take the root and the index; without one nothing is remembered between processes."""
         self._root = root
         self._base = f"{root}/"
-        self._index = index
-        self._is_indexed = True
+        self._earlier = _Earlier(index)
         self._now_ns = now_ns
         self._meter = meter
         self._seen: dict[str, Seen | None] = {}
@@ -74,6 +62,16 @@ class Workspace:
         self._unsettled: set[str] = set()
         self._written: set[str] = set()
         self._wrote: set[str] = set()
+        self._reads: set[str] | None = None
+
+    def tracked(self, reads: set[str]) -> "Workspace":
+        """Return a view of this workspace that notes in a set what is looked at through it, and shares all else.
+
+        Files are noted by path, folders that are listed by their whole path.
+        """
+        one = copy(self)
+        one._reads = reads  # noqa: SLF001 - of the same class
+        return one
 
     def entry(self, path: str) -> FileEntry | None:
         """Return what is at a path, or None if that is no regular file.
@@ -125,7 +123,7 @@ class Workspace:
     def _link(self, path: str) -> str | None:
         """Return where a link leads to; empty for what is none, None where nothing is."""
         whole = self._whole(path)
-        _note_read(whole)
+        self._note_read(whole)
         try:
             text = os.readlink(whole)
         except (FileNotFoundError, NotADirectoryError):
@@ -156,7 +154,7 @@ class Workspace:
             SafetyError: as for `entry`.
 
         """
-        _note_read(path)
+        self._note_read(path)
         descriptor = open_file(self._root, path)
         stamp = None if descriptor is None else _stamp_of(os.fstat(descriptor))
         self._note_presence(path, is_there=stamp is not None)
@@ -276,8 +274,8 @@ class Workspace:
         """Return the rows of the index that have changed: what a later process may believe; None where nothing."""
         with self._lock:
             now = self._now_ns()
-            changed, self._changed = self._changed, set()
-            found = {path: self._seen.get(path) for path in changed}
+            found = {path: self._seen.get(path) for path in self._changed}
+            self._changed.clear()
         return {
             _row(path): None if seen is None or _is_racy(seen, now) else to_bytes(seen) for path, seen in found.items()
         }
@@ -340,13 +338,17 @@ class Workspace:
     def _stamp(self, path: str) -> Stamp | None:
         stamp = self._look(path)
         self._note_presence(path, is_there=stamp is not None)
-        _note_read(path)
+        self._note_read(path)
         return stamp
 
     def _note_presence(self, path: str, *, is_there: bool) -> None:
         """Remember whether a file is at a path when that is asked first; a different answer later unsettles it."""
         if self._there.setdefault(path, is_there) is not is_there:
             self._unsettled.add(path)
+
+    def _note_read(self, path: str) -> None:
+        if self._reads is not None:
+            self._reads.add(path)
 
     def _whole(self, folder: str) -> str:
         return f"{self._base}{folder}".rstrip("/")
@@ -365,7 +367,7 @@ class Workspace:
         except FileNotFoundError:
             if above and not above.endswith("/"):  # a link that is put there later is an error, wherever it leads to
                 self._missing.add(above)
-                _note_read(self._whole(above))
+                self._note_read(self._whole(above))
             return None
         except NotADirectoryError:
             return None
@@ -403,7 +405,7 @@ class Workspace:
         whole = self._whole(folder)
         if not self._walked.get(folder):
             self._walked[folder] = signature(whole)  # before it is listed: a file that comes meanwhile changes it
-        _note_read(whole)
+        self._note_read(whole)
         try:
             entries = os.scandir(self._base + folder)
         except (FileNotFoundError, NotADirectoryError):
@@ -446,26 +448,32 @@ class Workspace:
             return self._seen[path]
         except KeyError:
             pass
+        seen = self._earlier.seen(path)
+        with self._lock:
+            return self._seen.setdefault(path, seen)
+
+
+class _Earlier:
+    """What earlier processes found files to be, by the index; nothing from the moment on that it cannot be read."""
+
+    def __init__(self, index: Index | None) -> None:
+        """Take the index, or None."""
+        self._index, self._is_readable = index, index is not None
+
+    def seen(self, path: str) -> Seen | None:
+        """Return what a file was when it was hashed last, or None."""
         data = None
-        if self._index is not None and self._is_indexed:
+        if self._index is not None and self._is_readable:
             try:
                 data = self._index.get(TABLE, _row(path))
             except IndexFaultError:
-                self._is_indexed = False
-        seen = None if data is None else seen_from(data)
-        with self._lock:
-            return self._seen.setdefault(path, seen)
+                self._is_readable = False
+        return None if data is None else seen_from(data)
 
 
 def _row(path: str) -> bytes:
     """Return the key of a row: a digest, since a path may be a secret."""
     return hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=_ROW_BYTES).digest()
-
-
-def _note_read(path: str) -> None:
-    reads = _READS.get()
-    if reads is not None:
-        reads.add(path)
 
 
 def _stamp_of(found: os.stat_result) -> Stamp:

@@ -20,7 +20,7 @@ from orch23.model.ports import ContentStore, FileContentStore
 from orch23.store.opening import open_store
 from orch23.store.sources import NewFile
 from orch23.store.transfers import with_transfers
-from tests.doubles import MemoryContents
+from tests.doubles import MemoryContents, MemoryResults
 from tests.e2e.pipelines import green
 from tests.project import Project, files_answer, scripted
 
@@ -147,13 +147,22 @@ def test_a_build_through_bytes_of_actions_and_outcomes_is_the_same(
     project: Project, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executors = serialise(monkeypatch, tmp_path / "elsewhere")
+    (project.root / "envs").symlink_to(sys.prefix)
+    for stage, python in (
+        ("code", sys.executable),
+        ("test", str(project.root / "envs")),
+        ("copy", "./envs/bin/python"),
+    ):
+        monkeypatch.setitem(STAGES[stage], "python", python)
     assert built(project) == expected
     sent = [data for one in executors for data in one.sent]
+    assert len({Action.from_bytes(data).python.declared for data in sent}) == 3
     answers = [data for one in executors for data in one.answers]
     assert len(sent) == 4, "two attempts, a run of tests and a command"
     for data in (*sent, *answers):
         for place in (project.root, tmp_path, Path(sys.prefix), Path(sys.executable).resolve().parent):
             assert os.fsencode(place) not in data
+        assert b"envs" not in data
     outcomes = [outcome_from_bytes(data) for data in answers]
     assert all(isinstance(one, Completed) for one in outcomes)
     assert sum(isinstance(one, Completed) and one.result.report is not None for one in outcomes) == 3
@@ -186,6 +195,28 @@ def test_both_ports_at_once_are_the_same(
     assert sum(len(one.sent) for one in executors) == 4
     assert in_memory.blobs
     assert not project.exists(".orch23/cas")
+
+
+@pytest.mark.slow
+def test_a_result_store_gives_another_project_its_results_and_nothing_runs(
+    expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents, results = MemoryContents(), MemoryResults()
+    monkeypatch.setattr(wiring, "open_store", partial(open_store, contents=contents, results=results))
+    assert built(Project(tmp_path / "one")) == expected
+    other = Project(tmp_path / "other").write(whole_build())
+    assert set(other.plan().values()) == {"restore"}
+    assert not other.exists(".orch23")
+    green(other.build())
+    assert other.ran() == []
+    assert {path: other.files()[path] for path in expected if path != "keys"} == {
+        path: data for path, data in expected.items() if path != "keys"
+    }
+    monkeypatch.setattr(wiring, "open_store", partial(open_store, contents=contents))
+    assert other.build().err.endswith("up to date (3 stages)\n")
+    other.delete("app.py")
+    green(other.build())
+    assert other.ran() == []
 
 
 @pytest.mark.parametrize("forgetting", ["inputs", "tools"])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orch23.entry import main as program
 from tests.property import test_snapshot_agrees
 from tests.property.test_snapshot_agrees import AHEAD_NS, Play, playing, put, wait_for_the_clock_of_the_files
 
@@ -57,10 +58,20 @@ stages:
   right: {inputs: [h.txt], outputs: [g2.txt], shell: [cp, h.txt, g2.txt], promote: both}
   gen: {inputs: [e.txt], outputs: [src/gen.txt], shell: [cp, e.txt, src/gen.txt]}
   names: {inputs: [{list: "src/*.txt"}], outputs: [names.txt], render: {template: names.j2}}
+  heap: {inputs: [f.txt], outputs: [heap/], shell: mkdir -p heap; cp f.txt heap/b.txt}
+  heaped: {inputs: [{list: "heap/*.txt"}, y.txt], outputs: [heaped.txt], render: {template: names.j2}}
   off: {if: "${{ vars.word == 'two' }}", inputs: [spec.md], outputs: [off.txt], shell: [cp, spec.md, off.txt]}
+  before: {inputs: [shared/x.txt, y.txt], outputs: [before.txt], shell: 'cat shared/x.txt y.txt > before.txt'}
+  earlier: {inputs: [shared/x.txt], outputs: [earlier.txt], shell: [cp, shared/x.txt, earlier.txt]}
+  shared:
+    foreach: {in: [one, two], order: sequential}
+    needs: [before, earlier]
+    outputs: [shared/x.txt]
+    shell: [sh, -c, 'echo $0 >> shared/x.txt', "${{ item }}"]
 """
     + ALONE
 )
+GEN = "  gen: {inputs: [e.txt], outputs: [src/gen.txt], shell: [cp, e.txt, src/gen.txt]}\n"
 FILES = {
     "pipeline.yaml": PIPELINE,
     "spec.md": "# One\n",
@@ -70,6 +81,9 @@ FILES = {
     "g.txt": "g\n",
     "h.txt": "h\n",
     "e.txt": "e\n",
+    "f.txt": "f\n",
+    "y.txt": "y\n",
+    "shared/x.txt": "x\n",
     "steps/one.txt": "1\n",
     "steps/two.txt": "2\n",
     **{f"src/{name}.txt": f"{name}\n" for name in "abc"},
@@ -86,6 +100,9 @@ TEXTS = {
     "g.txt": ("g\n", "G\n"),
     "h.txt": ("h\n", "H\n"),
     "e.txt": ("e\n", "E\n"),
+    "f.txt": ("f\n", "F\n"),
+    "y.txt": ("y\n", "Y\n"),
+    "shared/x.txt": ("x\n", "X\n"),
     "p/3.txt": ("3\n", "three\n"),
     "p/7.txt": ("7\n", "seven\n"),
     "names.j2": (FILES["names.j2"], "{{ inputs | length }}"),
@@ -102,10 +119,14 @@ TEXTS = {
         PIPELINE.replace("in: [a, b, c]", "in: [a, b]"),
         PIPELINE.replace("cat steps/$0.txt", "cat  steps/$0.txt"),
         PIPELINE.replace("word: one", "word: two"),
+        PIPELINE.replace(GEN, ""),
         f"{PIPELINE}  more: {{inputs: [g.txt], outputs: [more.txt], shell: [cp, g.txt, more.txt]}}\n",
     ),
 }
-MADE = ("acc.txt", "out/a.txt", "out/acc.txt", "made/x.txt", "many/b.txt", "all.txt", "g1.txt", "names.txt", "q/3.txt")
+MADE = (
+    *("acc.txt", "out/a.txt", "out/acc.txt", "made/x.txt", "many/b.txt", "all.txt", "g1.txt", "names.txt", "q/3.txt"),
+    *("heap/b.txt", "before.txt", "heaped.txt"),
+)
 
 
 @contextmanager
@@ -153,6 +174,8 @@ SELECTIONS = (
     ("all", "p3", "p4", "p5", "p6", "p7", "left", "right"),
     ("chain", "p3", "p4", "p7"),
     ("names", "p3", "p4", "p5"),
+    ("before", "earlier", "p3", "p4", "p5", "p6"),
+    ("before", "earlier", "heaped", "p3", "p4", "p5", "p6"),
 )
 
 
@@ -211,6 +234,29 @@ def test_of_some_stages_that_are_named_an_edit_is_built_by_what_it_reaches() -> 
     with forms(SELECTIONS[2]) as play:
         built_and_edited(play, "p/3.txt", "three\n")
         assert play.parts == 1
+
+
+def test_all_readers_of_a_file_that_a_chain_may_write_are_reached_although_the_chain_is_not_built() -> None:
+    with forms(SELECTIONS[-1]) as play:
+        built_and_edited(play, "shared/x.txt", "X\n")
+        assert Path("before.txt").read_text() == "X\ny\n"
+        assert Path("earlier.txt").read_text() == "X\n"
+
+
+def test_a_reader_of_a_file_as_it_was_before_a_chain_that_is_not_built_again_is_given_it_like_that() -> None:
+    with forms(SELECTIONS[-1]) as play:
+        play.ask(program, ["build", "pipeline.yaml", "-j1"])
+        assert Path("shared/x.txt").read_text() == "x\none\ntwo\n"
+        built_and_edited(play, "y.txt", "Y\n")
+        assert Path("before.txt").read_text() == "x\nY\n"
+
+
+def test_what_a_stage_that_is_not_built_again_made_and_a_user_edited_is_not_listed() -> None:
+    with forms(SELECTIONS[-1]) as play:
+        play.ask(program, ["build", "pipeline.yaml", "-j1"])
+        put("heap/b.txt", "by hand\n")
+        built_and_edited(play, "y.txt", "Y\n")
+        assert Path("heaped.txt").read_text() == "Y\n"
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,48 @@ def test_what_makes_the_list_of_a_foreach_reaches_everything(tmp_path: Path) -> 
         reached(written(tmp_path, plan), "a.in")
 
 
+ASIDE = """\
+version: 1
+stages:
+  early: {inputs: [acc.txt], outputs: [early.out], shell: [make, e]}
+  lists: {inputs: [{list: "**/*.o"}], outputs: [lists.out], shell: [make, l]}
+  folder: {inputs: [f.in], outputs: [many/], shell: [make, f]}
+  file: {inputs: [f.in], outputs: [file.o], shell: [make, f]}
+  chain:
+    foreach: {in: [one, two], order: sequential}
+    needs: [early]
+    outputs: [acc.txt]
+    shell: [make, c]
+"""
+
+
+def test_what_a_stage_sees_the_results_of_is_around_it_although_it_was_not_asked_for(tmp_path: Path) -> None:
+    """`early` reads the file before any item writes it; `lists` lists no file that `folder` made."""
+    plan = expanded(ASIDE, "chain", "one", "two")
+    wanted = frozenset({"early", "lists"})
+    reads = {"early": {"acc.txt"}, "lists": {"g.in"}}
+    head = Head("token", bare(plan), RunStarted(), {"fresh": 4}, ("p.yaml",))
+    table = all_rows(head, ASIDE, plan, wanted, reads, {name: record(name) for name in wanted})
+    assert table is not None
+    index = Index(tmp_path / "index.sqlite")
+    index.write({"t": table})
+    found = reach(Rows(index, "t"), ["acc.txt"], lambda _path: True)
+    assert (found.reached, found.around) == (("early",), ("chain@one", "chain@two"))
+    assert found.plan().chains == {"chain": ("chain@one", "chain@two")}
+    found = reach(Rows(index, "t"), ["g.in"], lambda _path: True)
+    assert (found.reached, found.around) == (("lists",), ("folder",))
+
+
+def expanded(text: str, name: str, *values: str) -> Plan:
+    parsed = parse_pipeline(text, "p.yaml").pipeline
+    assert parsed is not None
+    node = next(one for one in parsed.stages if isinstance(one, ForeachStage))
+    built = [one.stage for one in render_foreach(node, [(one, one) for one in values], {})]
+    plan, problems = build_plan(parsed, {name: tuple(one for one in built if one is not None)})
+    assert plan is not None, problems
+    return plan
+
+
 def test_a_chain_is_reached_as_a_whole_with_the_stages_that_see_its_files_as_they_were(tmp_path: Path) -> None:
     """The last item starts from what the first one made; `early` reads the file before any item writes it."""
     items = "".join(f"  p{n}: {{inputs: [p{n}.in], outputs: [p{n}.out], shell: [make, p]}}\n" for n in range(9))
@@ -147,12 +189,7 @@ def test_a_chain_is_reached_as_a_whole_with_the_stages_that_see_its_files_as_the
         "  chain:\n    foreach: {in: [one, two], order: sequential}\n"
         "    inputs: [list.out, '${{ item }}.in']\n    outputs: [acc.txt]\n    shell: [make, c]\n"
     ) + items
-    parsed = parse_pipeline(text, "p.yaml").pipeline
-    assert parsed is not None
-    node = next(one for one in parsed.stages if isinstance(one, ForeachStage))
-    built = [one.stage for one in render_foreach(node, [("one", "one"), ("two", "two")], {})]
-    plan, problems = build_plan(parsed, {"chain": tuple(one for one in built if one is not None)})
-    assert plan is not None, problems
+    plan = expanded(text, "chain", "one", "two")
     assert plan.above == {"early": frozenset({"chain"})}
     found = reached(written(tmp_path, plan), "two.in")
     assert found.reached == ("early", "chain@one", "chain@two")

@@ -38,8 +38,10 @@ class World:
         self.lock = SimpleNamespace(records={"old": record("old")})
         self.settled: dict[str, Record] = {}
         self.edited: set[str] = set()
-        self.reads: dict[str, set[str]] = {}
         self.store = SimpleNamespace(workspace=SimpleNamespace(is_folder=lambda _: False))
+
+    def tracked(self, _name: str) -> "World":
+        return self
 
     def extend(self, plan: Plan) -> None:
         self.plan = plan

@@ -1,6 +1,7 @@
 """What a stage sees of a project: versions of a chain, version 0, dead files, listings."""
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from msgspec.structs import replace
@@ -70,6 +71,43 @@ def world(tmp_path: Path):
         return World(plan, store, LockFile({one.stage: one for one in lock}))
 
     return make
+
+
+# ---- what a decision looks at -------------------------------------------------------------------
+
+
+def test_what_was_looked_at_before_is_noted_for_each_stage_that_asks_for_it(world):
+    here = world(stage("a", ("m",)), stage("b", ("m",)), files={"m": "1"})
+    for name in ("a", "b"):
+        assert here.tracked(name).original("m") == entry("1")
+    assert here.reads == {"a": {"m"}, "b": {"m"}}
+
+
+def test_a_tree_notes_each_path_that_it_is_asked_for_although_another_stage_makes_it(world):
+    here = world(FIRST, LAST)
+    here.settle("first", record("first", m="1"))
+    assert StageTree(here.tracked("last"), "last").entry("m") == entry("1")
+    assert here.reads == {"last": {"m"}}
+
+
+def test_what_is_looked_at_meanwhile_without_a_decision_is_of_no_stage(world):
+    here = world(FIRST, LAST, files={"m": "1", "n": "2"})
+    deciding = here.tracked("last")
+    thread = Thread(target=lambda: (here.original("n"), here.store.workspace.entry("n"), StageTree(here, "first")))
+    thread.start()
+    thread.join()
+    deciding.store.workspace.entry("m")
+    here.store.workspace.entry("n")
+    assert here.reads == {"last": {"m"}}
+
+
+def test_a_tracked_world_is_the_same_world(world):
+    here = world(FIRST, X, Y, Z, LAST, files={"w/p": "0"})
+    deciding = here.tracked("last")
+    here.settle("c@x", record("c@x", w__p="1"))
+    assert deciding.view("last", "w/p") == entry("1")
+    assert deciding.former is here.former
+    assert deciding.declared is here.declared
 
 
 # ---- versions -----------------------------------------------------------------------------------

@@ -127,7 +127,28 @@ def test_an_action_gets_the_interpreter_that_its_key_was_computed_with_or_none(t
         assert problem.code == "E480"
         assert problem.message.endswith(f"the stage needs {needed}, this is Python 3.12 with pytest 8")
     with pytest.raises(ConfigurationError, match="E480"):
-        matching_interpreter(Interpreter("elsewhere/python"), tmp_path, {})
+        matching_interpreter(Interpreter("no-such-python"), tmp_path, {})
+
+
+@pytest.mark.parametrize("declared", ["/opt/envs/a/bin/python", "envs/a", "venv", "python3.12-of-the-project"])
+def test_a_worker_finds_an_interpreter_of_another_machine_by_its_version(tmp_path: Path, declared: str) -> None:
+    python = environment(tmp_path / ".venv", "version = 3.12.4\n", "8.3.1")
+    assert matching_interpreter(Interpreter.of(declared, "3.12", "8"), tmp_path, {}) == python
+    with pytest.raises(ConfigurationError) as caught:
+        matching_interpreter(Interpreter.of(declared, "3.11"), tmp_path, {})
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E480"
+    assert problem.message.endswith("the stage needs Python 3.11, this is Python 3.12 with pytest 8")
+
+
+def test_two_paths_that_stages_name_are_told_apart_on_the_machine_of_the_project(tmp_path: Path) -> None:
+    one, other = (environment(tmp_path / name, "version = 3.12.4\n", "8.3.1") for name in ("one", "other"))
+    finder = FactFinder(tmp_path, {})
+    for path, found in (("./one", one), (str(other), other)):
+        facts = finder.facts_of(Stage(name="s", step=ShellStep(("true",)), python=path))
+        wanted = Interpreter.of(path, facts.python, facts.pytest)
+        assert "/" not in str(wanted.declared)
+        assert finder.path_of(wanted) == Path(facts.interpreter) == found
 
 
 def test_the_facts_of_a_stage_and_its_action_are_of_one_interpreter(tmp_path: Path) -> None:

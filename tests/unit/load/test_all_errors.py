@@ -243,6 +243,8 @@ class UpperDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=T
 class UpperStep(Step, Struct, frozen=True, omit_defaults=True, tag="upper"):
     kind: ClassVar[str] = "upper"
     language: ClassVar[str] = "acme_kind:LANGUAGE"
+    run: ClassVar[str] = "acme_kind:RUN"
+    show: ClassVar[str] = "acme_kind:show"
     text: str
 
 

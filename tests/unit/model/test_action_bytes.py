@@ -56,7 +56,7 @@ actions = st.builds(
     Action,
     argv=tuples(texts),
     inputs=files,
-    python=st.builds(Interpreter, st.none() | texts, texts, texts),
+    python=st.builds(Interpreter.of, st.none() | texts, texts, texts),
     working_directory=st.just(".") | paths,
     output_folders=tuples(paths | paths.map("{}/".format)),
     env=st.dictionaries(texts, texts, max_size=3),
@@ -189,3 +189,23 @@ def test_a_value_has_one_form_as_bytes(old: bytes, new: bytes) -> None:
     with pytest.raises(ValueError, match="canonical"):
         Action.from_bytes(data.replace(old, new, 1))
     assert Action(argv=("true",), inputs={}, timeout_s=300).to_bytes() == data
+
+
+@pytest.mark.parametrize("path", ["/usr/bin/python3", "./python", ".venv/", "~/env"])
+def test_a_path_of_an_interpreter_is_neither_sent_nor_accepted(path: str) -> None:
+    action = Action(argv=("python",), inputs={}, python=Interpreter.of(path, "3.12"))
+    data = action.to_bytes()
+    assert path.encode() not in data
+    assert action.python.is_by_path
+    declared = str(action.python.declared).encode()
+    with pytest.raises(ValueError, match="names its interpreter by a path"):
+        Action.from_bytes(data.replace(declared, path.encode()))
+    with pytest.raises(ValueError, match="names its interpreter by a path"):
+        Interpreter(path)
+
+
+def test_a_name_of_an_interpreter_is_sent_as_it_is() -> None:
+    assert Interpreter.of("python3.12", "3.12", "8") == Interpreter("python3.12", "3.12", "8")
+    assert not Interpreter.of("python3.12").is_by_path
+    assert Interpreter.of(None) == Interpreter()
+    assert Interpreter.of("a/b").declared != Interpreter.of("a/c").declared

@@ -73,3 +73,22 @@ def test_on_a_disk_no_character_is_a_wildcard() -> None:
     assert [path for path in ("a", "c/x.py", "c/x/y.py", "d", "e/x/y", "g") if written.may_be_written(path)] == [
         *("a", "c/x.py", "d", "e/x/y")
     ]
+
+
+def test_items_of_a_chain_are_paired_with_others_and_of_their_own_with_the_first_alone() -> None:
+    nodes: dict[str, Stage | ForeachStage] = {
+        f"c@{number}": Stage(
+            name=f"c@{number}",
+            step=STEP,
+            inputs=(),
+            outputs=(f"a/{number}",),
+            fence=Fence(("a/**", "a/*")),
+            chain=ChainLink(chain="c", index=number),
+        )
+        for number in range(4)
+    }
+    found = {(one, other) for one, other, _ in Writers(nodes).overlaps()}
+    assert found == {("c@0", f"c@{number}") for number in (1, 2, 3)}
+    both = {**nodes, **nodes_of([(["a/2"], "outputs")])}
+    found = {(one, other) for one, other, _ in Writers(both).overlaps()}
+    assert {pair for pair in found if "s0" in pair} == {(f"c@{number}", "s0") for number in range(4)}

@@ -14,7 +14,7 @@ from orch23.model.digest import digest_bytes
 from orch23.model.pipeline import Stage
 from orch23.plan.writers import Outputs
 from orch23.steps.shell.spec import ShellStep
-from orch23.store.workspace import Workspace, reads_into
+from orch23.store.workspace import Workspace
 
 
 def project(root: Path, files: dict[str, str]) -> Workspace:
@@ -102,8 +102,7 @@ def test_a_link_is_no_ignore_file(tmp_path: Path) -> None:
 def test_the_ignore_files_are_among_what_a_listing_reads(tmp_path: Path) -> None:
     workspace = project(tmp_path, FILES)
     found: set[str] = set()
-    with reads_into(found):
-        workspace.listing("sub/*")
+    workspace.tracked(found).listing("sub/*")
     assert {".gitignore", "sub/.gitignore"} <= found
 
 

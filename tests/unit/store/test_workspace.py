@@ -100,7 +100,7 @@ def test_the_root_itself_may_be_reached_by_a_link(root: Path, tmp_path: Path) ->
 
 def save(workspace: Workspace) -> None:
     """Write what a workspace has seen into its index, as the store does."""
-    index = workspace._index
+    index = workspace._earlier._index
     rows = workspace.index_rows()
     if index is None:
         return
