@@ -16,6 +16,7 @@ from orch23.cli.project import find_root
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ExitCode, Orch23Error, SafetyError
 from orch23.model.nearest import nearest
+from orch23.model.plugins import at_fault, looked_up
 from orch23.report.diagnostics import render, visible
 from orch23.store.beneath import open_file, read_all
 from orch23.store.standing import StrangeStoreError, set_aside
@@ -23,7 +24,7 @@ from orch23.store.standing import StrangeStoreError, set_aside
 _MOST_BYTES = 1_048_576
 
 
-def report(error: Exception, console: Console) -> int | None:
+def report(error: Exception | SystemExit, console: Console) -> int | None:
     """Report an error and return the exit code; None where the command is to be run again."""
     match error:
         case click.ClickException():
@@ -38,7 +39,7 @@ def report(error: Exception, console: Console) -> int | None:
             return _bug(error, console)
 
 
-def _set_aside(stopped: StrangeStoreError, console: Console) -> ExitCode | None:
+def _set_aside(stopped: StrangeStoreError, console: Console) -> int | None:
     """Set a store aside that is not the user's: without it the command can run again."""
     try:
         warning = set_aside(stopped.folder)
@@ -48,13 +49,13 @@ def _set_aside(stopped: StrangeStoreError, console: Console) -> ExitCode | None:
     return None
 
 
-def _refused(error: OSError, console: Console) -> ExitCode:
+def _refused(error: OSError, console: Console) -> int:
     """Tell what the machine refused: no fault of the pipeline, and as a rule none of orch23."""
     if error.errno == errno.EPIPE:  # whoever read has had enough
         silence(sys.stdout)
         silence(sys.stderr)
         return ExitCode.OK
-    if error.errno not in WAYS_OUT:
+    if error.errno not in WAYS_OUT or at_fault(error) is not None:
         return _bug(error, console)
     way_out = WAYS_OUT[error.errno]
     where = error.filename2 or error.filename
@@ -102,8 +103,10 @@ def _sources(stopped: Orch23Error, root: Path) -> dict[str, str]:
     return found
 
 
-def _bug(error: Exception, console: Console) -> ExitCode:
-    """Keep the traceback in a file, for the report; the screen gets one line."""
+def _bug(error: Exception | SystemExit, console: Console) -> int:
+    """Report the code of a plugin that failed, or a bug: its traceback is kept in a file, the screen gets one line."""
+    if (fault := at_fault(error)) is not None:
+        return _stopped(fault, console)
     text = console.plain("".join(traceback.format_exception(error)))
     folder = find_root(console.here.resolve()) / "logs"
     path = folder / f"crash-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.txt"
@@ -115,5 +118,7 @@ def _bug(error: Exception, console: Console) -> ExitCode:
     except OSError as refused:
         where = f"its traceback could not be written ({refused.strerror})"
     told = visible(f"{type(error).__name__}: {error}").split("\n", 1)[0]
-    console.tell(f"error: this is a bug in orch23 ({told}); {where}\n")
+    plugins = ", ".join(looked_up())
+    whose = f"orch23 or in a plugin that it uses, {plugins}" if plugins else "orch23"
+    console.tell(f"error: this is a bug in {whose} ({told}); {where}\n")
     return ExitCode.BUG

@@ -62,7 +62,7 @@ def _run(argv: Sequence[str], unrest: Unrest | None) -> int:
         return asked.exit_code
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.SIGINT
-    except Exception as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the last resort: a bug is told, never shown as a traceback
         from orch23.cli.failing import report  # noqa: PLC0415 - only where something went wrong
 
         reported = report(error, _console(context))

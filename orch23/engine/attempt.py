@@ -26,7 +26,7 @@ from orch23.model.digest import Json
 from orch23.model.event import AttemptFinished, AttemptStarted, Event, EventData
 from orch23.model.paths import is_glob
 from orch23.model.pipeline import Condition
-from orch23.model.plugins import load
+from orch23.model.plugins import load_as
 from orch23.model.ports import ContentStore
 from orch23.model.record import Record
 from orch23.model.step import Step
@@ -256,8 +256,7 @@ class Run:
 
 def run_of(step: Step) -> Run:
     """Return how a step runs."""
-    found: Run = load(step.run)
-    return found
+    return load_as(Run, step.run)
 
 
 def recorded_tree(resolved: Resolved, outputs: Files, deleted: tuple[str, ...]) -> Files:

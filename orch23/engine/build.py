@@ -31,6 +31,7 @@ from orch23.model.errors import ConfigurationError, ExitCode, LimitError, Missin
 from orch23.model.event import FilesReleased, Observer, StagesAdded, Warned
 from orch23.model.exit_numbers import exit_number
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plugins import at_fault
 from orch23.model.ports import Executor
 from orch23.model.record import Record
 from orch23.model.stage_status import StageStatus
@@ -72,7 +73,7 @@ class _Stop(Struct, frozen=True):
     signum: int
 
 
-Outcome: TypeAlias = Attempted | Exception
+Outcome: TypeAlias = Attempted | Exception | SystemExit
 Clock: TypeAlias = Callable[[], float]
 
 
@@ -214,6 +215,10 @@ class Build(Struct, kw_only=True, dict=True):
         end = StageEnd(status=StageStatus.FAILED, text=text, code=ExitCode.INVALID, failure=text, problems=problems)
         self._results.end(node.name, end)
 
+    def not_decided(self, name: str, error: ConfigurationError) -> None:
+        """End the node."""
+        self._results.end(name, stopped_by("", *error.diagnostics, code=error.exit_code))
+
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """End the node."""
         self._results.end(name, blocked_by(by))
@@ -302,7 +307,7 @@ class Build(Struct, kw_only=True, dict=True):
         def work() -> Callable[[], None]:
             try:
                 outcome: Outcome = self.worker.work(resolved, verify)
-            except Exception as error:  # noqa: BLE001 - handed to the loop thread, which raises what it does not know
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the loop thread raises what it does not know
                 outcome = error
             return partial(self._messages.put, _Finished(name, resolved, outcome))
 
@@ -333,8 +338,10 @@ class Build(Struct, kw_only=True, dict=True):
                 self._results.end(name, StageEnd(status=StageStatus.CANCELLED, text=text, key=resolved.key))
                 text = "; ".join(f"[{d.code}] {d.message} ({d.hint})" for d in outcome.diagnostics)
                 self._stop(ExitCode.LIMIT, text, outcome.diagnostics)
+            case Exception() | SystemExit() if (fault := at_fault(outcome)) is not None:
+                self._results.end(name, stopped_by(resolved.key, *fault.diagnostics, code=fault.exit_code))
             case _:
-                raise outcome if isinstance(outcome, Exception) else TypeError(outcome)
+                raise outcome if isinstance(outcome, Exception | SystemExit) else TypeError(outcome)
 
     def _decide_again(self, name: str, resolved: Resolved, paths: tuple[str, ...]) -> None:
         """Start over with a stage of which inputs changed before anything was done; a few times, not for ever."""

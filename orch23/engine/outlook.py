@@ -9,7 +9,7 @@ from orch23.engine.expansion import source_producers
 from orch23.engine.walk import Walk, may_see
 from orch23.model.decision import Blocked, Decision, Edited, Expand, Fresh, Restore, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import InvalidInputError
+from orch23.model.errors import ConfigurationError, InvalidInputError
 from orch23.model.pipeline import ForeachStage, Stage
 from orch23.model.record import Record
 from orch23.plan.select import EVERYTHING, Selection
@@ -76,6 +76,15 @@ class Outlook(Struct, dict=True):
         if problems:
             raise InvalidInputError(*problems)
         self._unexpanded(node)
+
+    def not_decided(self, name: str, error: ConfigurationError) -> None:  # noqa: ARG002 - as a visitor
+        """Stop.
+
+        Raises:
+            ConfigurationError: what keeps the node from being decided.
+
+        """
+        raise error
 
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """Take note of it."""

@@ -1,13 +1,12 @@
 """Hold a frozen result to everything it must pass: declared outputs, the fence, checks, steps, conditions."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from orch23.checks.check import Check, CheckInput
-from orch23.checks.registry import CHECKS
 from orch23.decide.protected import Declared
 from orch23.engine.failure import Failure, acceptance_failed, coded, command_failed, refusal
 from orch23.engine.running import Files, Ran, Runner
@@ -16,6 +15,7 @@ from orch23.model.digest import FileEntry
 from orch23.model.event import CheckResult, Event, Warned
 from orch23.model.paths import is_glob, match_any
 from orch23.model.pipeline import CheckStep, CommandsStep, Condition, EnsuresStep, Stage
+from orch23.model.plugins import Registry
 from orch23.model.protected import sealed_reason
 from orch23.model.step import ProcessStep, VerifyStep, shown
 from orch23.resolve.acceptance import steps_of
@@ -45,7 +45,7 @@ class Verifier(Struct, frozen=True, kw_only=True):
     notice: Notice
     keep: Keep
     previous: Files = field(default_factory=dict)
-    checks: Mapping[str, Check] = field(default_factory=lambda: CHECKS)
+    checks: Registry[Check]
 
     def verify(self, result: Files, tree: Files, attempt: int = 0) -> Failure | None:
         """Return the first failure (or all, with `all: true`, as one), or None.
@@ -127,7 +127,9 @@ class Verifier(Struct, frozen=True, kw_only=True):
             listings=self.resolved.listings,
             options=step.options,
         )
-        told = check.run(given)
+        told: Any = check.run(given)
+        if not isinstance(told, tuple) or not all(isinstance(one, Diagnostic) for one in told):
+            raise self.checks.unusable(step.name, "it did not return a tuple of `Diagnostic`")
         self._warn(told)
         found = errors(told)
         if not found:

@@ -8,9 +8,10 @@ from orch23.engine.expansion import expanded, items_of, no_items, source_produce
 from orch23.engine.frontier import Frontier
 from orch23.model.decision import Edited, Fresh, Restore, VerifyOnly
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import MissingBytesError
+from orch23.model.errors import ConfigurationError, MissingBytesError
 from orch23.model.paths import match_any
 from orch23.model.pipeline import ForeachStage, Stage
+from orch23.model.plugins import at_fault
 from orch23.model.record import Record
 from orch23.plan.reads import reads_of
 from orch23.plan.select import Selection
@@ -38,6 +39,9 @@ class Visitor(Protocol):
 
     def not_expanded(self, node: ForeachStage, problems: tuple[Diagnostic, ...]) -> None:
         """Deal with a foreach whose list cannot be used; without problems its bytes are lost."""
+
+    def not_decided(self, name: str, error: ConfigurationError) -> None:
+        """Deal with a node that cannot be decided or expanded: a tool is missing, the code of a plugin failed."""
 
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         """Deal with a node that these upstream of it keep back."""
@@ -86,7 +90,14 @@ class Walk:
         """Decide a stage, also once more."""
         world = self._appraiser.world
         stage = world.stage(name)
-        appraised = self._appraiser.appraise(name, need_intermediate=_needs_intermediate(self._appraiser, stage))
+        try:
+            appraised = self._appraiser.appraise(name, need_intermediate=_needs_intermediate(self._appraiser, stage))
+        except (Exception, SystemExit) as error:
+            fault = _fault(error)
+            if fault is None:
+                raise
+            self._visitor.not_decided(name, fault)
+            return
         match appraised.decision:
             case Fresh(record=record):
                 world.settle(name, record)
@@ -111,7 +122,14 @@ class Walk:
         if not self._visitor.can_expand(node):
             return
         world = self._appraiser.world
-        found = expand_now(self._appraiser, node)
+        try:
+            found = expand_now(self._appraiser, node)
+        except (Exception, SystemExit) as error:
+            fault = _fault(error)
+            if fault is None:
+                raise
+            self._visitor.not_decided(node.name, fault)
+            return
         plan, problems = expanded(world.plan, {node.name: found}) if found is not None else (None, ())
         if plan is None or found is None:
             self._visitor.not_expanded(node, problems)
@@ -120,6 +138,11 @@ class Walk:
         self.wanted = self._selection.nodes(plan)
         self._frontier.replan(plan)
         self._visitor.added(node, found.stages)
+
+
+def _fault(error: Exception | SystemExit) -> ConfigurationError | None:
+    """Return what keeps a node from being decided: something is missing, or a plugin's code failed; else None."""
+    return error if isinstance(error, ConfigurationError) else at_fault(error)
 
 
 def expand_now(appraiser: Appraiser, node: ForeachStage) -> "Expansion | None":

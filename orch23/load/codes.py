@@ -102,6 +102,13 @@ CODES: Mapping[str, tuple[str, str]] = {
         "Report it to the author of the plugin, or remove it from `plugins`. docs/plugins.md says what each group "
         "needs.",
     ),
+    "E847": (
+        "the code of a plugin failed",
+        "A check, a step, a provider, an executor or an output format of a distribution that `plugins` names raised an "
+        "exception. The message has the plugin with its version, the exception, and the function and line of the "
+        "plugin. A stage that it concerns has failed; other stages are not affected. Report it to the author of the "
+        "plugin, install another version, or remove it from `plugins`.",
+    ),
     "E850": (
         "a path that may not be used",
         "Paths in a pipeline are relative to the root of the project, with `/` between names, and stay below the root: "

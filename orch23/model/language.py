@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import fields
 
 from orch23.model.fields import Problems
-from orch23.model.plugins import load
+from orch23.model.plugins import load_as
 from orch23.model.step import Step
 
 _MOST_SECONDS: Final = 1_000_000_000
@@ -114,8 +114,7 @@ class Language(Struct, frozen=True, kw_only=True, eq=False):
 
 def language_of(kind: type[Step]) -> Language:
     """Return how a kind of step is written."""
-    found: Language = load(kind.language)
-    return found
+    return load_as(Language, kind.language)
 
 
 def keys_of(kind: type[Document]) -> tuple[str, ...]:

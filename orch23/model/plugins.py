@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _Value = TypeVar("_Value")
 _GROUPS = "orch23."
+_OWN = frozenset({"orch23", "orch23_checks"})
+_KNOWN: "dict[str, Distribution | None]" = {}
+"""The distributions that were looked up, by the name that a pipeline gives them; None for one that is not installed."""
 _LONGEST = 300
 REPORT_IT = "report it to the author of the plugin, or remove it from `plugins`"
 
@@ -41,9 +44,73 @@ def _cut(text: str) -> str:
 
 
 def load(place: str) -> Any:
-    """Return what stands at `module:attribute`."""
+    """Return what stands at `module:attribute`.
+
+    Raises:
+        ConfigurationError: it is of a plugin, and cannot be loaded.
+
+    """
     module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except (Exception, SystemExit) as error:
+        if _top(module) in _OWN:
+            raise
+        raise _unusable(place, in_words(error)) from error
+
+
+def load_as(kind: type[_Value], place: str) -> _Value:
+    """Return what stands at `module:attribute`, which has to be of a type.
+
+    Raises:
+        ConfigurationError: it is of a plugin, and cannot be loaded or is of another type.
+
+    """
+    found = load(place)
+    if not isinstance(found, kind):
+        raise _unusable(place, is_a(kind)(found, place))
+    return found
+
+
+def _unusable(place: str, why: str) -> ConfigurationError:
+    """Return the error that a part of a step, which the class of a plugin names, cannot be used."""
+    owner = next((one for one in _KNOWN.values() if one is not None and _top(place) in _tops(one)), None)
+    of_plugin = f" of the plugin {_versioned(owner)}" if owner is not None else ""
+    return ConfigurationError(Diagnostic("E845", f"`{place}`{of_plugin} cannot be used: {why}", hint=REPORT_IT))
+
+
+def at_fault(error: BaseException) -> ConfigurationError | None:
+    """Return the error that the code of a plugin failed, if it raised an exception; None if it did not.
+
+    It also did if it called what raised it. What the system refuses to code of orch23 that it called is not its fault.
+    """
+    found, place, below = None, "", error.__traceback__
+    while below is not None:
+        code, module = below.tb_frame.f_code, str(below.tb_frame.f_globals.get("__name__"))
+        owner = _owner(module, code.co_filename)
+        if owner is not None:
+            found, place = owner, f"`{code.co_name}`, {module}:{below.tb_lineno}"
+        elif isinstance(error, OSError) and _top(module) in _OWN:
+            found = None
+        below = below.tb_next
+    if found is None:
+        return None
+    message = f"the code of the plugin {_versioned(found)} failed: {in_words(error)} ({place})"
+    return ConfigurationError(Diagnostic("E847", message, hint=REPORT_IT))
+
+
+def looked_up() -> tuple[str, ...]:
+    """Return name and version of the plugins that were looked up so far."""
+    return tuple(_versioned(plugin) for plugin in _KNOWN.values() if plugin is not None)
+
+
+def _owner(module: str, file: str) -> "Distribution | None":
+    """Return the plugin whose code is in a file."""
+    if _top(module) in _OWN:
+        return None
+    known = [plugin for plugin in _KNOWN.values() if plugin is not None]
+    exact = (plugin for plugin in known if any(str(plugin.locate_file(one)) == file for one in plugin.files or ()))
+    return next(exact, None) or next((plugin for plugin in known if _top(module) in _tops(plugin)), None)
 
 
 class _Added(Struct, frozen=True):
@@ -139,8 +206,7 @@ def not_installed(plugins: tuple[str, ...]) -> tuple[str, ...]:
 @cache
 def modules_of(plugins: tuple[str, ...]) -> frozenset[str]:
     """Return the top-level modules that plugins name as theirs."""
-    installed = filter(None, map(_installed, plugins))
-    return frozenset(_top(entry.module) for plugin in installed for entry in _entries(plugin))
+    return frozenset().union(*(_tops(plugin) for plugin in map(_installed, plugins) if plugin is not None))
 
 
 @cache
@@ -156,24 +222,26 @@ def folders_of(plugins: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-@cache
 def _installed(name: str) -> "Distribution | None":
-    from importlib.metadata import distribution  # noqa: PLC0415 - 20 modules, for pipelines with plugins alone
+    if name not in _KNOWN:
+        from importlib.metadata import distribution  # noqa: PLC0415 - 20 modules, for pipelines with plugins alone
 
-    try:
-        return distribution(name)
-    except (ModuleNotFoundError, ValueError):
-        return None
+        try:
+            _KNOWN[name] = distribution(name)
+        except (ModuleNotFoundError, ValueError):
+            _KNOWN[name] = None
+    return _KNOWN[name]
 
 
-def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
-    """Give the entry points of a distribution that are for orch23."""
-    return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
+def _tops(plugin: "Distribution") -> frozenset[str]:
+    """Return the top-level modules that the entry points of a distribution for orch23 are in."""
+    return frozenset(_top(entry.value) for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
 
 
 def _versioned(plugin: "Distribution") -> str:
     return f"{plugin.metadata['Name']} {plugin.version}"
 
 
-def _top(module: str) -> str:
-    return module.partition(".")[0]
+def _top(place: str) -> str:
+    """Return the top-level module of a module, or of `module:attribute`."""
+    return place.partition(":")[0].partition(".")[0]

@@ -1,11 +1,11 @@
 """Pipelines, prompts and data with one mistake each."""
 
 import json
-import sys
 from collections.abc import Mapping
 
 from tests.catalogue.provoking import Trigger, Triggers, complained, shown
 from tests.file_server import serving
+from tests.installed import CODE, ENTRIES, distribution, searched
 from tests.project import Project, scripted
 
 TRIGGERS = Triggers()
@@ -119,17 +119,24 @@ def var_that_is_not_declared(project: Project) -> set[str]:
 @TRIGGERS.of("E845")
 def plugin_that_cannot_be_loaded(project: Project) -> set[str]:
     """Name a plugin whose check is in a module that is not there."""
+    return _planned_with(project, "acme_broken", "", "[orch23.checks]\nmine = acme_nowhere:CHECK\n")
+
+
+@TRIGGERS.of("E847")
+def plugin_that_fails(project: Project) -> set[str]:
+    """Name a plugin whose kind of step cannot say what it depends on."""
+    code, entries = (text.replace("acme_checks", "acme_failing") for text in (CODE, ENTRIES))
+    code = code.replace("    def aspects(self, facts):", "    def aspects(self, facts):\n        raise ValueError")
+    return _planned_with(project, "acme_failing", code, entries)
+
+
+def _planned_with(project: Project, plugin: str, code: str, entries: str) -> set[str]:
     site = project.root.parent / "site"
-    info = site / "acme_broken-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-broken\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[orch23.checks]\nbroken = acme_nowhere:CHECK\n")
-    project.write({"pipeline.yaml": "plugins: [acme-broken]\n" + S + OK + "    verify: [{check: broken}]\n"})
-    sys.path.insert(0, str(site))
-    try:
+    distribution(site, plugin, "1.0", code, entries)
+    used = "    verify: [{check: mine}]\n" if not code else "  mine: {upper: {text: x}, outputs: [mine.txt]}\n"
+    project.write({"pipeline.yaml": f"plugins: [{plugin}]\n{S}{OK}{used}"})
+    with searched(site):
         return shown(project.run("plan"))
-    finally:
-        sys.path.remove(str(site))
 
 
 @TRIGGERS.of("E846")

@@ -12,194 +12,10 @@ import pytest
 from orch23.checks.registry import checks_of, revision_of
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import not_installed
+from tests.installed import CODE, ENTRIES, searched
 from tests.project import Project, decisions
 
 AHEAD = "import time; real = time.time_ns; time.time_ns = lambda: real() + 10**10"
-CODE = """\
-from typing import ClassVar
-
-from msgspec import Struct
-
-from orch23.checks.check import Check
-from orch23.engine.attempt import Run
-from orch23.engine.failure import command_failed
-from orch23.engine.process_run import ProcessRun
-from orch23.engine.running import Launch, Ran
-from orch23.engine.turn import Pass
-from orch23.model.action import ActionResult, Completed
-from orch23.model.diagnostic import Diagnostic
-from orch23.model.digest import FileEntry
-from orch23.model.language import Document, Language
-from orch23.model.llm import Response
-from orch23.model.step import ProcessStep, Step
-from orch23.providers.adapter import Adapter
-from orch23.report.formats import Format
-
-
-def run(given):
-    bad = [path for path, data in given.outputs.items() if b"forbidden" in data]
-    return tuple(Diagnostic("ACME1", f"`{path}` has a forbidden word", hint="use another") for path in bad)
-
-
-NO_WORD = Check("no_word", 3, run)
-NOT_A_CHECK = 5
-
-
-class UpperDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    '''Write a text in capitals.'''
-
-    text: str
-    times: int = 1
-
-
-class UpperStep(Step, Struct, frozen=True, omit_defaults=True, tag="upper"):
-    kind: ClassVar[str] = "upper"
-    language: ClassVar[str] = "acme_checks:LANGUAGE"
-    run: ClassVar[str] = "acme_checks:RUN"
-    show: ClassVar[str] = "acme_checks:show"
-    text: str
-    times: int = 1
-
-    def aspects(self, facts):
-        return {"kind": "upper", "command": [self.text, self.times]}
-
-
-def show(step):
-    return step.text
-
-
-class Upper(Run):
-    def attempt(self, attempts, step, turn):
-        data = (step.text.upper() * step.times).encode()
-        return Pass({attempts.resolved.stage.outputs[0]: FileEntry(attempts.contents.put(data))})
-
-
-RUN = Upper()
-LANGUAGE = Language(
-    form=UpperDocument,
-    description="Write a text in capitals.",
-    read=lambda document, at: UpperStep(document.text, document.times),
-)
-
-
-class LacksDocument(Document, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    '''Fail if a file has a word.'''
-
-    file: str
-    word: str
-    report: str | None = None
-
-
-class LacksStep(ProcessStep, Struct, frozen=True, omit_defaults=True, tag="lacks"):
-    kind: ClassVar[str] = "lacks"
-    language: ClassVar[str] = "acme_checks:LACKS_LANGUAGE"
-    run: ClassVar[str] = "acme_checks:LACKS_RUN"
-    show: ClassVar[str] = "acme_checks:show_lacks"
-    judges: ClassVar[bool] = True
-    output_keys: ClassVar[tuple[str, ...]] = ("report",)
-    file: str
-    word: str
-    report: str | None = None
-
-    @property
-    def declared(self):
-        return [self.file, self.word]
-
-    words = declared
-
-    def aspects(self, facts):
-        return {"kind": "lacks", "command": self.declared}
-
-
-def show_lacks(step):
-    return f"{step.file} lacks {step.word}"
-
-
-class Lacks(ProcessRun):
-    def distrusted(self, step, runner, files):
-        return ()
-
-    def launch(self, step, runner):
-        return Launch(("grep", "--quiet", "--", step.word, step.file))
-
-    def judge(self, step, runner, files, command, result, printed):
-        if result.exit_code == 1:
-            return Ran(command, result)
-        return command_failed("verify_failed", command, exit_code=result.exit_code, output=printed)
-
-
-LACKS_RUN = Lacks()
-LACKS_LANGUAGE = Language(
-    form=LacksDocument,
-    description="Fail if a file has a word.",
-    read=lambda document, at: LacksStep(document.file, document.word, document.report),
-    verifies="A word that a file must not have.",
-)
-
-
-class Parrot:
-    def __init__(self, step):
-        self.step = step
-
-    def complete(self, request, *arguments, **more):
-        return Response(text=f"```\\n{self.step.model} says {len(request.messages)}\\n```\\n", stop="end")
-
-    def __getattr__(self, name):
-        return lambda *arguments, **more: None
-
-
-PARROT = Adapter(
-    make=lambda setting, asking: Parrot(asking.step),
-    parameters=lambda step: {},
-    endpoint=lambda step: "parrot",
-    api=lambda step: "parrot/1",
-    pricing="free",
-    remote=lambda step: False,
-)
-
-
-class Pretending:
-    '''Runs nothing: the first output of each action is what it was asked to run.'''
-
-    def __init__(self, surroundings):
-        self.contents = surroundings.contents
-
-    def run(self, action, hear=None):
-        entry = FileEntry(self.contents.put(" ".join(action.argv).encode()))
-        return Completed(ActionResult(exit_code=0, written={action.argv[-1]: entry}))
-
-    def cancel(self):
-        pass
-
-    def close(self):
-        pass
-
-
-def observer(view):
-    class Shouting:
-        def notice(self, event):
-            if event.type == "stage_finished":
-                view.answer(f"{event.role}: {event.data.status}!\\n")
-
-    return Shouting()
-
-
-SHOUT = Format(make=observer, is_alone=True)
-"""
-ENTRIES = """\
-[orch23.checks]
-no_word = acme_checks:NO_WORD
-odd = acme_checks:NOT_A_CHECK
-[orch23.steps]
-upper = acme_checks:UpperStep
-lacks = acme_checks:LacksStep
-[orch23.providers]
-parrot = acme_checks:PARROT
-[orch23.executors]
-pretend = acme_checks:Pretending
-[orch23.reports]
-shout = acme_checks:SHOUT
-"""
 PIPELINE = """\
 version: 1
 plugins: [Acme-Checks]
@@ -350,25 +166,24 @@ def test_a_distribution_that_is_only_installed_adds_nothing(project: Project, tm
     assert "error[E828]: no check is named `no_word`" in told
 
 
-def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_plugin_has_is_looked_up_by_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel(tmp_path, "2.0")) as archive:
         archive.extractall(tmp_path / "site")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    names = ("acme-checks", "no-such-distribution")
-    checks = checks_of(names)
-    assert not_installed(names) == ("no-such-distribution",)
-    assert "no_word" in checks
-    assert "json_schema" in checks
-    assert "other" not in checks
-    assert [name for name in checks if name not in checks_of(())] == ["no_word", "odd"]
-    assert (checks["no_word"].name, revision_of(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
-    assert revision_of(checks, "json_schema") == 1
-    with pytest.raises(KeyError):
-        checks["other"]
-    with pytest.raises(
-        ConfigurationError, match=r"`odd` of the plugin acme-checks 2.0 \(orch23.checks\) cannot be used: "
-    ):
-        checks["odd"]
+    with searched(tmp_path / "site"):
+        names = ("acme-checks", "no-such-distribution")
+        checks = checks_of(names)
+        assert not_installed(names) == ("no-such-distribution",)
+        assert "no_word" in checks
+        assert "json_schema" in checks
+        assert "other" not in checks
+        assert [name for name in checks if name not in checks_of(())] == ["no_word", "odd"]
+        assert (checks["no_word"].name, revision_of(checks, "no_word")) == ("no_word", "acme-checks 2.0, revision 3")
+        assert revision_of(checks, "json_schema") == 1
+        with pytest.raises(KeyError):
+            checks["other"]
+        said = r"`odd` of the plugin acme-checks 2.0 \(orch23.checks\) cannot be used: it must be a `Check`, and is 5"
+        with pytest.raises(ConfigurationError, match=said):
+            checks["odd"]
 
 
 @pytest.mark.parametrize(("over", "check"), [("in: [x]", "nope"), ("in: [x]", "${{ item }}"), ("from: l.json", "nope")])

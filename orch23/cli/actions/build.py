@@ -18,10 +18,12 @@ from orch23.cli.wiring import BuildRequest, Project, run_build
 from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
 from orch23.model.diagnostic import Diagnostic
-from orch23.model.errors import ConsentError, Orch23Error, UsageError
+from orch23.model.errors import ConsentError, ExitCode, Orch23Error, UsageError
+from orch23.model.event import Observer
 from orch23.model.own_files import LOGS
 from orch23.plan.graph import build_plan
 from orch23.report.formats import Format, View
+from orch23.report.guarded import Guarded
 from orch23.report.registry import FORMATS, format_of
 from orch23.snapshot.reply import Unrest
 
@@ -91,7 +93,7 @@ def run(  # noqa: PLR0913 - a command has as many parameters as options
     if plan is not None:
         check_forced(plan, (*forced, *resample))
         selection.nodes(plan)
-    return _run(console, project, asked(selection=selection), shown, verbose=verbose)
+    return _run(console, project, asked(selection=selection), shown, verbose=verbose, of_plugin=own is None)
 
 
 def _build_part(
@@ -127,10 +129,14 @@ def _run(
     shown: Format,
     *,
     verbose: bool = False,
+    of_plugin: bool = False,
     begin: Callable[[], None] = lambda: None,
 ) -> int:
+    """Run a build, shown in a form; a plugin's form that fails stops neither the build nor its record."""
     view = view_of(console, project, verbose=verbose)
-    screen = shown.make(view)
+    screen: Observer = shown.make(view)
+    guarded = Guarded(screen) if of_plugin else None
+    screen = guarded or screen
     at_rest = None if verbose else lambda write: shown.make(replace(view, tell=write))
     rest = Rest(console=console, project=project, screen=screen, screen_at_rest=at_rest)
     with contextlib.ExitStack() as handlers:
@@ -139,7 +145,13 @@ def _run(
             begin()
             handlers.enter_context(interrupting(build.interrupt))
 
-        return run_build(project, request, rest, ready, rest.end if shown.in_a_line else lambda _: None)
+        code = run_build(project, request, rest, ready, rest.end if shown.in_a_line else lambda _: None)
+    if guarded is None or guarded.fault is None:
+        return code
+    from orch23.cli.failing import report  # noqa: PLC0415 - where something went wrong
+
+    reported = report(guarded.fault, console)
+    return code or reported or ExitCode.BUG
 
 
 def _check_asking(*, replay: bool, offline: bool, resample: tuple[str, ...]) -> None:

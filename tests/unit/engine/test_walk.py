@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from orch23.engine import walk
 from orch23.engine.appraise import Appraised, Appraiser
 from orch23.engine.walk import Walk
 from orch23.model.decision import Decision, Edited, Fresh, Run
+from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import FileEntry, digest_bytes
+from orch23.model.errors import ConfigurationError
 from orch23.model.pipeline import Fence, Foreach, ForeachStage, PathInput, Pipeline, Stage
 from orch23.model.plan import Plan
 from orch23.model.record import Record
@@ -67,6 +72,7 @@ class Visitor:
         self.world = World(plan, files or {})
         self.decisions = decisions or {}
         self.heard: list[tuple[Any, ...]] = []
+        self.faults: dict[str, Exception] = {}
         self.slow: set[str] = set()
         self.bad: set[str] = set()
         self.refused: set[str] = set()
@@ -83,6 +89,8 @@ class Visitor:
 
     def appraise(self, name: str, *, need_intermediate: bool = False) -> Appraised:
         assert not need_intermediate
+        if name in self.faults:
+            raise self.faults[name]
         decision = self.decisions.get(name, Run(()))
         return Appraised(cast("Any", SimpleNamespace(stage=self.world.stage(name))), decision)
 
@@ -109,6 +117,10 @@ class Visitor:
     def not_expanded(self, node: ForeachStage, problems: tuple[Any, ...]) -> None:
         self.note(node.name, "not expanded", *(problem.code for problem in problems))
 
+    def not_decided(self, name: str, error: ConfigurationError) -> None:
+        self.bad.add(name)
+        self.note(name, "not decided", *(problem.code for problem in error.diagnostics))
+
     def blocked(self, name: str, by: tuple[str, ...]) -> None:
         self.bad.add(name)
         self.note(name, "blocked", *by)
@@ -130,6 +142,25 @@ def each(name: str, *values: str, source: str | None = None) -> ForeachStage:
     body = {"outputs": [f"{name}-${{{{ item }}}}"], "shell": ["x"]}
     reads = () if source is None else (source,)
     return ForeachStage(name=name, foreach=foreach, body=body, kind="shell", reads=reads, writes=(f"{name}-*",))
+
+
+def test_what_cannot_be_decided_keeps_back_what_waits_for_it_and_no_other() -> None:
+    visitor = Visitor(stage("a"), stage("b", "a"), stage("c"))
+    visitor.faults = {"a": ConfigurationError(Diagnostic("E482", "a tool is missing"))}
+    assert visitor.go() == [("a", "not decided", "E482"), ("b", "blocked", "a"), ("c", "run")]
+    visitor = Visitor(stage("a"))
+    visitor.faults = {"a": ValueError("of orch23 itself")}
+    with pytest.raises(ValueError, match="of orch23 itself"):
+        visitor.go()
+
+
+def test_a_foreach_that_cannot_be_expanded_keeps_back_what_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise ConfigurationError(Diagnostic("E847", "the code of a plugin failed"))
+
+    monkeypatch.setattr(walk, "expand_now", refuse)
+    visitor = Visitor(each("e", "a"), stage("b", "e-a"), stage("c"))
+    assert visitor.go() == [("c", "run"), ("e", "not decided", "E847"), ("b", "blocked", "e")]
 
 
 def test_what_waits_is_decided_once_it_may_pass() -> None:

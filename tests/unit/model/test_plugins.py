@@ -108,10 +108,12 @@ def test_a_name_that_no_plugin_has_is_of_none(install: Install) -> None:
         kinds_of((name,))["mine"]
 
 
-def test_the_folders_of_a_plugin_are_those_that_are_searched_for_it(install: Install) -> None:
+def test_the_folders_of_a_plugin_are_those_that_are_searched_for_it(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = install("", "[orch23.steps]\nmine = {name}.below:MyStep\n[console_scripts]\nx = other:main\n")
     assert folders_of((name,)) == (sys.path[0],)
-    sys.path.insert(0, "/front")
+    monkeypatch.setattr(sys, "path", ["/front", *sys.path])
     folders_of.cache_clear()
     assert folders_of((name,)) == ("/front", sys.path[1])
     assert modules_of((name, "not-installed")) == {name}
