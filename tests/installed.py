@@ -41,6 +41,7 @@ def run(given):
     return tuple(Diagnostic("ACME1", f"`{path}` has a forbidden word", hint="use another") for path in bad)
 
 
+CODES = {"ACME1": ("a forbidden word", "An output has a word that may not be there. Use another one.")}
 NO_WORD = Check("no_word", 3, run)
 NOT_A_CHECK = 5
 

@@ -35,7 +35,8 @@ CODES: Mapping[str, tuple[str, str]] = {
     ),
     "E663": (
         "no such code",
-        "`orch23 help` knows commands and codes of diagnostics. docs/diagnostics.md lists the codes.",
+        "`orch23 help` knows commands and codes of diagnostics. docs/diagnostics.md lists the codes of orch23. Those "
+        "of a plugin are known where it is installed, in a project whose `pipeline.yaml` names it in `plugins`.",
     ),
     "E664": (
         "nothing is kept",

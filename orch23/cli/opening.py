@@ -110,6 +110,23 @@ def _register(console: Console, project: Project) -> None:
         context.call_on_close(project.store.index.close)
 
 
+def named_plugins(console: Console, arguments: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the plugins of the pipeline that is meant; none where there is no pipeline and none is named.
+
+    Raises:
+        InvalidInputError: a plugin is not installed.
+
+    """
+    from orch23.load.pipeline import plugins_of  # noqa: PLC0415 - it loads PyYAML, which a stored plan needs not
+
+    try:
+        path, stages = split_arguments(arguments, console.here)
+    except NotFoundError:
+        return ()
+    check_number(stages, 0)
+    return plugins_of(path, project_root(console.here, named=names_pipeline(arguments)))
+
+
 def open_one_stage(console: Console, wanted: Wanted) -> tuple[Project, str]:
     """Return the project and the one stage that is named.
 

@@ -203,6 +203,24 @@ def not_installed(plugins: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in plugins if _installed(name) is None)
 
 
+def codes_of(plugins: tuple[str, ...]) -> Mapping[str, tuple[str, str, str]]:
+    """Return title, explanation and plugin of each diagnostic code that plugins explain, by the code in capitals.
+
+    They are in `CODES` of the modules that their entry points are in. Loads them.
+
+    Raises:
+        ConfigurationError: such a module cannot be loaded.
+
+    """
+    found: dict[str, tuple[str, str, str]] = {}
+    for plugin in filter(None, map(_installed, plugins)):
+        for module in dict.fromkeys(entry.value.partition(":")[0].strip() for entry in _entries(plugin)):
+            table = load(f"{module}:__dict__").get("CODES")
+            if isinstance(table, Mapping):
+                found |= {str(code).upper(): (*told, _versioned(plugin)) for code, told in table.items()}
+    return found
+
+
 @cache
 def modules_of(plugins: tuple[str, ...]) -> frozenset[str]:
     """Return the top-level modules that plugins name as theirs."""
@@ -235,7 +253,12 @@ def _installed(name: str) -> "Distribution | None":
 
 def _tops(plugin: "Distribution") -> frozenset[str]:
     """Return the top-level modules that the entry points of a distribution for orch23 are in."""
-    return frozenset(_top(entry.value) for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
+    return frozenset(_top(entry.value) for entry in _entries(plugin))
+
+
+def _entries(plugin: "Distribution") -> "Iterator[EntryPoint]":
+    """Give the entry points of a distribution that are for orch23."""
+    return (entry for entry in plugin.entry_points if entry.group.startswith(_GROUPS))
 
 
 def _versioned(plugin: "Distribution") -> str:

@@ -12,7 +12,7 @@ import pytest
 from orch23.checks.registry import checks_of, revision_of
 from orch23.model.errors import ConfigurationError
 from orch23.model.plugins import not_installed
-from tests.installed import CODE, ENTRIES, searched
+from tests.installed import CODE, ENTRIES, Install, searched
 from tests.project import Project, decisions
 
 AHEAD = "import time; real = time.time_ns; time.time_ns = lambda: real() + 10**10"
@@ -326,6 +326,22 @@ def test_a_process_of_a_plugin_can_verify_a_result(project: Project, tmp_path: P
     project.edit("in.txt", "a bad word\n")
     code, told = world.run("build", "--allow-unsandboxed", sites=sites)
     assert (code, "grep --quiet -- bad out.txt" in told) == (1, True), told
+
+
+def test_help_explains_the_codes_of_the_plugins_of_a_pipeline(project: Project, install: Install) -> None:
+    name = install(CODE.replace("acme_checks", "{name}"), ENTRIES.replace("acme_checks", "{name}"))
+    outcome = project.run("help", "ACME1")
+    assert outcome.code == 66
+    assert "those of a plugin are known where it is installed and pipeline.yaml names it in `plugins`" in outcome.err
+    project.write({"pipeline.yaml": f"version: 1\nplugins: [{name}]\n"})
+    outcome = project.run("help", "acme1")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("ACME1: a forbidden word\n\nAn output has a word that may not be there.")
+    assert f"It is a code of the plugin {name} 1.0." in outcome.out
+    assert "near it are ACME1" in project.run("help", "ACME2").err
+    project.replace("pipeline.yaml", name, "not-installed")
+    outcome = project.run("help", "ACME1")
+    assert (outcome.code, "there is no code or command ACME1" in outcome.err) == (66, True), outcome.err
 
 
 @pytest.mark.slow

@@ -7,16 +7,14 @@ import click
 
 from orch23.cli.command import Wanted
 from orch23.cli.console import Console
-from orch23.cli.opening import check_number, project_root
-from orch23.cli.project import names_pipeline, split_arguments
-from orch23.load.pipeline import plugins_of
-from orch23.model.errors import ExitCode, NotFoundError
+from orch23.cli.opening import named_plugins
+from orch23.model.errors import ExitCode
 from orch23.resolve.schema import published_schema
 
 
 def run(console: Console, *, wanted: Wanted, out: str | None) -> int:
     """Write the JSON schema of pipelines, for editors."""
-    text = json.dumps(published_schema(_plugins(console, wanted)), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(published_schema(named_plugins(console, wanted.arguments)), indent=2, ensure_ascii=False) + "\n"
     if out is None:
         console.answer(text)
         return ExitCode.OK
@@ -30,13 +28,3 @@ def run(console: Console, *, wanted: Wanted, out: str | None) -> int:
     console.tell(f"wrote {out}; the first line of a pipeline names it to editors:\n")
     console.tell(f"# yaml-language-server: $schema={out}\n")
     return ExitCode.OK
-
-
-def _plugins(console: Console, wanted: Wanted) -> tuple[str, ...]:
-    """Return the plugins of the pipeline that is meant; none where there is no pipeline and none is named."""
-    try:
-        path, stages = split_arguments(wanted.arguments, console.here)
-    except NotFoundError:
-        return ()
-    check_number(stages, 0)
-    return plugins_of(path, project_root(console.here, named=names_pipeline(wanted.arguments)))
