@@ -23,7 +23,7 @@ class Step:
     `show` a function that names it in one line; `codes` its diagnostics, if it has any. `author_keys` are fields that
     name a file which its author wrote and which the step itself reads, `output_keys` fields that name an output.
     `renders` is the field that names a template to render: its text is part of the key. `is_cheap` says that a crash
-    may cost a result that took no time.
+    may cost a result that took no time. `asks_model` is for `LLMStep` and its subclasses alone.
     """
 
     __slots__ = ()
