@@ -90,7 +90,8 @@ def preview(session: Session, selection: Selection = EVERYTHING) -> Preview:
 def replan(session: Session, lock: LockFile, selection: Selection) -> tuple[Mapping[str, Decision], World]:
     """Return what the next build of a selection would decide, and the world that it decides in.
 
-    `lock` is what a build left as its lock file. Nothing that this build was told to force is forced again.
+    `lock` is what a build left as its lock file. What this build was told to force is forced again: the answer is kept
+    for the same command line.
     """
     before = session.appraiser
     old = before.world

@@ -22,10 +22,9 @@ from orch23.engine.reporting import Reporter
 from orch23.engine.session import Machinery, Session, open_session
 from orch23.engine.work import Worker
 from orch23.model.action import Action, ActionOutcome
-from orch23.model.decision import Decision
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.digest import Digest, FileEntry, digest_bytes, git_blob_id
-from orch23.model.errors import LimitError, MissingBytesError
+from orch23.model.errors import CorruptStateError, LimitError, MissingBytesError
 from orch23.model.event import Event, StageFinished
 from orch23.model.facts import Facts
 from orch23.model.llm import Exchange
@@ -42,6 +41,7 @@ from orch23.steps.llm.spec import LLMStep
 from orch23.steps.shell.spec import ShellStep
 from orch23.store.history import History
 from orch23.store.lock_file import Written
+from orch23.store.opening import Store
 from orch23.store.promote import Promoted
 from tests.doubles import FakeClock, FakeExecutor, FakeProvider, MemoryContents, completed
 
@@ -165,8 +165,11 @@ class MemoryExchanges:
     def __init__(self) -> None:
         self.all: dict[str, Exchange] = {}
         self.originals: dict[str, bytes] = {}
+        self.damaged: set[str] = set()
 
     def get(self, fingerprint: str, _transcripts: str | None) -> Exchange | None:
+        if fingerprint in self.damaged:
+            raise CorruptStateError(Diagnostic("E620", "a transcript is damaged"))
         return self.all.get(fingerprint)
 
     def put(self, exchange: Exchange, _transcripts: str | None) -> None:
@@ -294,6 +297,7 @@ class Project:
     def __init__(self, *nodes: Stage | ForeachStage, files: Mapping[str, str] | None = None, **more: Any) -> None:
         self.pipeline = Pipeline(name="p", file="p.yaml", stages=nodes, **more)
         self.store = MemoryStore(files or {})
+        self.as_store = cast("Store", self.store)
         self.disk = self.store.workspace
         self.git = MemoryGit()
         self.clock = FakeClock()
@@ -304,6 +308,7 @@ class Project:
         self.facts = FACTS
         self.pace: Callable[[str], None] = lambda _stage: None
         self.provider = FakeProvider()
+        self.provider_problems: tuple[Diagnostic, ...] = ()
         self.validate: Any = lambda _path, _value: ()
         self.events: list[Event] = []
         self.artifacts: dict[tuple[str, int, str], str] = {}
@@ -311,16 +316,16 @@ class Project:
 
     # ---- what a test does -------------------------------------------------------------------
 
-    def session(self, **more: Any) -> Session:
-        machinery = Machinery(
+    def machinery(self) -> Machinery:
+        return Machinery(
             facts_of=lambda _stage: self.facts,
-            sources=cast("Any", self),
+            sources=self,
             read_yaml=_no_yaml,
-            check_provider=lambda _step: (),
+            check_provider=lambda _step: self.provider_problems,
         )
-        return open_session(
-            self.pipeline, cast("Any", self.store), machinery, cast("Any", self), git=cast("Any", self.git), **more
-        )
+
+    def session(self, **more: Any) -> Session:
+        return open_session(self.pipeline, self.as_store, self.machinery(), self, git=self.git, **more)
 
     def builder(
         self, *, selection: Selection = EVERYTHING, jobs: int = 2, keep_going: bool = False, **more: Any
@@ -355,7 +360,7 @@ class Project:
             session=session,
             executor=self.executor,
             models=Models(
-                questions=Questions(self.secrets, cast("Any", self), self.pipeline.vars),
+                questions=Questions(self.secrets, self, self.pipeline.vars),
                 conversations=MemoryConversations(self.provider, self.store.exchanges),
                 validate=self.validate,
             ),
@@ -368,8 +373,8 @@ class Project:
             reporter=Reporter(observer=self, artifacts=self, redact=self.secrets.redact),
         )
 
-    def plan(self, **more: Any) -> Mapping[str, Decision]:
-        """Return what a build would do."""
+    def plan(self, **more: Any) -> Mapping[str, Any]:
+        """Return what a build would do: decisions by stage."""
         return Outlook(self.session(**more).appraiser).look()
 
     def statuses(self) -> dict[str, str]:

@@ -1,92 +1,105 @@
-"""Errors of the items of a foreach over a file are placed at the key of the pipeline that they break."""
+"""Lists become items, and items a plan: each in the plan that the list before it gave."""
 
-import json
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from orch23.engine.expansion import items_of
-from orch23.load.pipeline import load_pipeline
-from orch23.model.pipeline import ForeachStage, written_paths
+from orch23.engine.expansion import expand_each, expanded, items_of, no_items, source_producers
+from orch23.model.pipeline import ForeachStage, Pipeline
+from orch23.model.plan import Plan
 from orch23.plan.graph import build_plan
-
-TEXT = """version: 1
-vars: {l: [x1, y1], n: "9"}
-defaults:
-  verify: [{check: max_lines, with: {max: 2}}, {check: "${{ vars.l[0] }}"}]
-  env: {A: "${{ item.gone }}", B: b}
-  cwd: "/${{ item.id }}"
-stages:
-  s:
-    foreach: {from: l.json, key: id}
-    shell: [a]
-    timeout: "${{ item.t }}"
-    env: {B: "${{ item.gone2 }}"}
-    limits: {processes: "${{ item.n }}"}
-    retry: {max: "${{ item.n }}"}
-    outputs: ["${{ vars.l }}", "../${{ item.id }}", "${{ item.o }}"]
-"""
+from tests.unit.engine.rig import each, stage
 
 
-def problems(tmp_path: Path, text: str, items: list[Any]) -> list[tuple[str, int, int]]:
-    (tmp_path / "p.yaml").write_text(text)
-    pipeline = load_pipeline(tmp_path / "p.yaml", tmp_path).pipeline
-    plan, _ = build_plan(pipeline)
-    assert plan is not None
-    node = plan.nodes["s"]
-    assert isinstance(node, ForeachStage)
-    found = items_of(plan, node, json.dumps(items), json.loads).problems
-    return [(one.code, one.location.line, one.location.column) for one in found if one.location is not None]
+def plan_of(*nodes: Any) -> Plan:
+    plan, problems = build_plan(Pipeline(name="p", file="p.yaml", stages=nodes))
+    assert plan is not None, problems
+    return plan
 
 
-def test_each_error_of_an_item_has_the_place_of_its_key(tmp_path: Path) -> None:
-    item = {"id": "a", "t": "soon", "n": 0, "o": "p.lock"}
-    assert problems(tmp_path, TEXT, [item]) == [
-        ("E840", 5, 12),
-        ("E840", 12, 14),
-        ("E857", 6, 8),
-        ("E857", 11, 14),
-        ("E857", 13, 25),
-        ("E857", 14, 18),
-        ("E857", 15, 32),
-        ("E858", 15, 53),
-    ]
+def node(plan: Plan, name: str) -> ForeachStage:
+    found = plan.nodes[name]
+    assert isinstance(found, ForeachStage)
+    return found
 
 
-def test_errors_of_sound_items_have_the_place_of_their_key_too(tmp_path: Path) -> None:
-    text = """version: 1
-vars: {c: nope}
-stages:
-  s:
-    foreach: {from: l.json, key: id}
-    shell: [a]
-    verify:
-      steps:
-        - {ensures: {file_exists: x}}
-        - {check: "${{ vars.c }}"}
-    outputs: [one, "${{ item.o }}"]
-"""
-    items = [{"id": "a", "o": "p.yaml"}, {"id": "b", "o": "c"}]
-    assert problems(tmp_path, text, items) == [("E858", 11, 20), ("E828", 10, 19)]
-    fence = '    outputs: ["${{ vars.o }}"]\n    allowed_paths: {write: ["${{ item.o }}", "${{ vars.o }}"]}\n'
-    text = text.replace("vars: {", "vars: {o: o, ").replace('    outputs: [one, "${{ item.o }}"]\n', fence)
-    assert problems(tmp_path, text, items) == [("E858", 12, 28), ("E828", 10, 19)]
+def no_yaml(_text: str) -> Any:
+    raise AssertionError
 
 
-@pytest.mark.parametrize(
-    ("path", "written", "place"),
-    [
-        ("stages/s/env/A", {"stages/s/env/A", "defaults/env/A"}, "stages/s/env/A"),
-        ("stages/s/env/A", {"stages/s/env", "defaults/env/A"}, "defaults/env/A"),
-        ("stages/s/env/A", {"stages/s/env", "defaults/env"}, "stages/s/env"),
-        ("stages/s/env/A", {"stages/s", "defaults/env"}, "defaults/env"),
-        ("stages/s/verify/1/check", {"stages/s/verify", "defaults/verify/1/check"}, "stages/s/verify"),
-        ("stages/s/verify/1/check", {"stages/s", "defaults/verify/1"}, "defaults/verify/1"),
-        ("stages/s/shell", {"stages/s", "defaults"}, "stages/s"),
-        ("pools/1", {"pools", "defaults/1"}, "pools"),
-        ("jobs", set(), None),
-    ],
-)
-def test_a_node_is_written_in_its_stage_or_among_the_defaults(path: str, written: set[str], place: str | None) -> None:
-    assert next((one for one, _ in written_paths(path.split("/"), written) if one in written), None) == place
+def names(stages: Any) -> list[str]:
+    return [one.name for one in stages]
+
+
+def test_a_static_list_needs_no_text_and_a_list_in_a_file_is_read() -> None:
+    plan = plan_of(each("s", "a", "b"), each("f", source="l.json"))
+    assert names(items_of(plan, node(plan, "s"), None, no_yaml).stages) == ["s@a", "s@b"]
+    assert names(items_of(plan, node(plan, "f"), '["x"]', no_yaml).stages) == ["f@x"]
+
+
+def test_each_list_is_expanded_in_the_plan_that_the_one_before_gave() -> None:
+    plan = plan_of(each("s", "a"), each("f", source="l.json"), each("later", source="m.json"), stage("z", "s/a"))
+    seen: list[list[str]] = []
+
+    def text_of(plan: Plan, one: ForeachStage) -> str | None:
+        seen.append(sorted(plan.expansions))
+        return {"s": "", "f": '["x"]'}.get(one.name)
+
+    found = list(expand_each(plan, text_of, no_yaml))
+    assert [(one.node.name, names(one.items)) for one in found] == [("s", ["s@a"]), ("f", ["f@x"])]
+    assert seen == [[], ["s"], ["f", "s"]]
+    assert set(found[-1].plan.nodes) == {"s@a", "f@x", "later", "z"}, "one whose list is not known stays"
+    assert found[-1].plan.upstream["z"] == ("s@a",)
+
+
+def test_a_list_that_cannot_be_used_leaves_the_plan_and_others_go_on() -> None:
+    plan = plan_of(each("one", source="l.json"), each("two", "a"))
+    texts = {"one": "{}", "two": ""}
+    bad, good = expand_each(plan, lambda _plan, one: texts[one.name], no_yaml)
+    assert ([problem.code for problem in bad.problems], bad.items, bad.plan) == (["E824"], (), plan)
+    assert (good.problems, set(good.plan.nodes)) == ((), {"one", "two@a"})
+
+
+def test_items_that_do_not_fit_into_the_plan_are_an_error_of_their_list() -> None:
+    body = {"outputs": ["same"], "shell": ["make", "e", "same"]}
+    plan = plan_of(each("e", "a", "b", body=body))
+    (one,) = expand_each(plan, lambda *_: "", no_yaml)
+    assert one.problems
+    assert (one.items, one.plan) == ((), plan)
+
+
+def test_several_lists_are_expanded_together_or_not_at_all() -> None:
+    plan = plan_of(each("one", "a"), each("two", source="l.json"))
+    good = items_of(plan, node(plan, "one"), None, no_yaml)
+    bad = items_of(plan, node(plan, "two"), "{}", no_yaml)
+    assert expanded(plan, {"one": good, "two": bad})[0] is None
+    more, problems = expanded(plan, {"one": good})
+    assert more is not None
+    assert (set(more.nodes), problems) == ({"one@a", "two"}, ())
+
+
+def test_an_item_may_not_write_the_pipeline_that_it_is_of() -> None:
+    plan = plan_of(each("e", "p.yaml", "p.lock", body={"outputs": ["${{ item }}"], "shell": ["x"]}))
+    found = items_of(plan, node(plan, "e"), None, no_yaml)
+    assert ([one.code for one in found.problems], found.stages) == (["E858", "E858"], ())
+    assert [one.subject for one in found.problems] == ["e@p.yaml", "e@p.lock"]
+
+
+def test_a_check_that_an_item_names_and_that_there_is_not_is_told_once() -> None:
+    body = {"outputs": ["e/${{ item }}"], "shell": ["x"], "verify": [{"check": "${{ 'no' ~ 'ne' }}"}]}
+    plan = plan_of(each("e", "a", "b", body=body))
+    found = items_of(plan, node(plan, "e"), None, no_yaml)
+    assert len(found.problems) == 1
+    assert "`none`" in found.problems[0].message
+
+
+def test_a_list_that_is_not_there_is_told_and_a_folder_in_its_place_as_such() -> None:
+    plan = plan_of(each("e", source="l.json"))
+    gone = no_items(plan, node(plan, "e"), lambda _path: False)
+    folder = no_items(plan, node(plan, "e"), lambda _path: True)
+    assert ("does not exist" in gone.problems[0].message, "is a folder" in folder.problems[0].message) == (True, True)
+
+
+def test_a_list_waits_for_what_makes_it_and_not_for_what_else_comes_before() -> None:
+    plan = plan_of(stage("list", writes=("l.json",)), stage("other"), each("e", source="l.json", needs=("other",)))
+    assert source_producers(plan, node(plan, "e")) == ("list",)
+    plan = plan_of(stage("other"), each("e", "a", needs=("other",)))
+    assert source_producers(plan, node(plan, "e")) == ()

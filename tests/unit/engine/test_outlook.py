@@ -1,0 +1,161 @@
+"""What a build would do, predicted without running anything, and what it depends on where that is not known."""
+
+import pytest
+from msgspec.structs import replace
+
+from orch23.engine.outlook import Outlook
+from orch23.engine.preview import preview, replan
+from orch23.model.decision import Blocked, Edited, Expand, Fresh, Maybe, Restore, Run, VerifyOnly
+from orch23.model.errors import InvalidInputError
+from orch23.model.manifest import Reason
+from orch23.model.pipeline import Foreach, SkippedStage, Stage
+from orch23.plan.select import EVERYTHING, Selection
+from tests.unit.engine.rig import Project, each, stage
+
+CHAIN = (stage("a", "src"), stage("b", "a"), stage("c", "b"))
+
+
+def built(*nodes: Stage) -> Project:
+    project = Project(*(nodes or CHAIN), files={"src": "1"})
+    project.build()
+    return project
+
+
+def test_before_the_first_build_everything_runs_and_nothing_is_changed_by_looking() -> None:
+    project = Project(*CHAIN, files={"src": "1"})
+    assert [type(one) for one in project.plan().values()] == [Run, Run, Run]
+    assert (project.ran(), project.store.records.all, project.disk.files) == ([], [], {"src": b"1"})
+
+
+def test_what_follows_a_stage_that_would_run_may_run_and_names_it() -> None:
+    project = built()
+    project.disk["src"] = "2"
+    plan = project.plan()
+    assert isinstance(plan["a"], Run)
+    assert plan["b"] == Maybe(("a",), plan["b"].reasons)
+    assert plan["c"] == Maybe(("b",), plan["c"].reasons)
+    assert [reason.subject for reason in plan["b"].reasons] == ["a"]
+
+
+def test_what_follows_a_stage_that_would_run_surely_runs_if_its_own_command_changed() -> None:
+    project = built()
+    project.disk["src"] = "2"
+    project.pipeline = Project(CHAIN[0], stage("b", "a", env={"X": "1"}), CHAIN[2]).pipeline
+    assert isinstance(project.plan()["b"], Run)
+
+
+def test_a_result_that_would_be_restored_counts_as_there() -> None:
+    project = built()
+    del project.disk.files["a"]
+    plan = project.plan()
+    assert (type(plan["a"]), type(plan["b"])) == (Restore, Fresh)
+
+
+def test_a_claim_that_would_be_verified_counts_as_there() -> None:
+    project = built()
+    project.store.records.all.clear()
+    plan = project.plan()
+    assert [(type(one), one.claim) for one in plan.values()] == [(VerifyOnly, True)] * 3
+
+
+def test_an_edit_blocks_what_reads_it_and_what_follows() -> None:
+    project = built()
+    project.disk["b"] = "by hand"
+    plan = project.plan()
+    assert isinstance(plan["b"], Edited)
+    assert plan["c"] == Blocked(("b",))
+
+
+def test_an_edit_of_what_nothing_reads_blocks_nobody() -> None:
+    project = built(stage("a", "src", writes=("a", "log")), stage("b", "a"))
+    project.disk["log"] = "by hand"
+    plan = project.plan()
+    assert (type(plan["a"]), type(plan["b"])) == (Edited, Fresh)
+
+
+def test_a_list_that_may_change_is_predicted_by_its_last_items_and_one_that_stays_is_expanded() -> None:
+    project = Project(stage("list", "src", writes=("l.json",)), each("e", source="l.json"), files={"src": "1"})
+    project.programs["list"] = lambda _files: {"l.json": '["x", "y"]'}
+    assert project.plan()["e"] == Expand(("list",), 0)
+    project.build()
+    assert {name: type(one) for name, one in project.plan().items()} == {"list": Fresh, "e@x": Fresh, "e@y": Fresh}
+    project.disk["src"] = "2"
+    assert project.plan()["e"] == Expand(("list",), 2)
+
+
+def test_what_needs_a_list_that_is_not_known_waits_for_it() -> None:
+    nodes = (stage("list", "src", writes=("l.json",)), each("e", source="l.json"), stage("z", "e/x"))
+    project = Project(*nodes, files={"src": "1"})
+    project.programs["list"] = lambda _files: {"l.json": '["x"]'}
+    project.build()
+    project.disk["src"] = "2"
+    decision = project.plan()["z"]
+    assert isinstance(decision, Maybe)
+    assert "e" in decision.waiting_on
+
+
+def test_a_list_whose_maker_is_blocked_is_blocked() -> None:
+    project = Project(stage("x"), stage("list", "x", writes=("l.json",)), each("e", source="l.json"))
+    project.programs["list"] = lambda _files: {"l.json": '["x"]'}
+    project.build()
+    project.disk["x"] = "by hand"
+    plan = project.plan()
+    assert (plan["list"], plan["e"]) == (Blocked(("x",)), Blocked(("list",)))
+
+
+def test_a_list_of_the_author_that_cannot_be_used_is_an_error() -> None:
+    with pytest.raises(InvalidInputError):
+        Project(each("e", source="l.json"), files={"l.json": "{}"}).plan()
+
+
+def test_a_list_that_a_stage_made_and_that_cannot_be_used_any_more_is_an_error() -> None:
+    project = Project(stage("list", writes=("l.json",)), each("e", source="l.json"))
+    project.programs["list"] = lambda _files: {"l.json": '["x"]'}
+    project.build()
+    keyed = replace(each("e", source="l.json"), foreach=Foreach(source="l.json", key="id"))
+    project.pipeline = Project(project.pipeline.stages[0], keyed).pipeline
+    with pytest.raises(InvalidInputError):
+        project.plan()
+
+
+def test_what_was_not_asked_for_is_no_part_of_the_answer_but_its_last_result_counts() -> None:
+    project = built()
+    project.disk["src"] = "2"
+    outlook = Outlook(project.session().appraiser, Selection(only=("b",)))
+    assert list(outlook.look()) == ["b"]
+    assert isinstance(outlook.decisions["b"], Fresh)
+    project = Project(*CHAIN, files={"src": "1"})
+    outlook = Outlook(project.session().appraiser, Selection(only=("b",)))
+    assert outlook.look() == {"b": Blocked(("a",))}
+
+
+def test_a_preview_counts_files_of_ended_stages_and_what_is_switched_off() -> None:
+    project = built(stage("old"), stage("kept"), stage("a", "src"))
+    project.git.head["kept"] = project.disk["kept"]
+    off = SkippedStage(name="off", kind="shell", condition="x")
+    project.pipeline = Project(stage("a", "src"), skipped=(off,)).pipeline
+    seen = preview(project.session())
+    assert (seen.dead, seen.released, seen.skipped) == (("old",), {"kept": "kept"}, ("off",))
+    assert (seen.would_run, seen.count(Fresh), seen.count(Run, Maybe)) == (True, 1, 0)
+    part = preview(project.session(), Selection(targets=("a",)))
+    assert (part.dead, part.released, part.would_run) == ((), {}, False)
+
+
+def test_the_same_command_is_decided_once_more_on_what_the_build_left() -> None:
+    project = Project(*CHAIN, files={"src": "1"})
+    build = project.builder()
+    build.run()
+    decisions, world = replan(build.session, build.committer.left, EVERYTHING)
+    assert [type(one) for one in decisions.values()] == [Fresh, Fresh, Fresh]
+    assert (set(world.results), world is build.session.world) == ({"a", "b", "c"}, False)
+    project.disk["src"] = "2"
+    decisions, _ = replan(build.session, build.committer.left, EVERYTHING)
+    assert isinstance(decisions["a"], Run)
+
+
+def test_a_command_that_forces_a_stage_has_something_to_do_each_time() -> None:
+    project = built()
+    build = project.builder(forced=("a",))
+    build.run()
+    decisions, _ = replan(build.session, build.committer.left, EVERYTHING)
+    assert decisions["a"] == Run((Reason("forced"),))

@@ -1,0 +1,219 @@
+"""A build that would surely ask a model that cannot be asked is refused before its first stage, and no other build."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, cast
+
+import pytest
+
+from orch23.decide.secrets import Secrets
+from orch23.engine.conversation import Conversations
+from orch23.engine.preview import Preview, preview
+from orch23.engine.question import Questions
+from orch23.engine.readiness import Readiness, llm_steps
+from orch23.model.consent import Grant
+from orch23.model.diagnostic import Diagnostic
+from orch23.model.errors import ConfigurationError, ConsentError, ExitCode, Orch23Error, ProviderError
+from orch23.model.llm import Exchange
+from orch23.model.pipeline import Condition, Price, Retry, Stage, StopConditions
+from orch23.plan.graph import build_plan
+from orch23.providers.adapter import Setting
+from orch23.resolve.prompts import Round
+from orch23.steps.fetch.spec import FetchStep
+from orch23.steps.llm.spec import LLMStep
+from tests.doubles import FakeProvider, NoFiles
+from tests.unit.engine.rig import ROOT, Project, answer, asks, entry, stage
+
+KEYS = {"ANTHROPIC_API_KEY": "a-key", "OPENAI_API_KEY": "a-key"}
+VENDOR = LLMStep(provider="anthropic", model="some-model", prompt="p.j2")
+OWN_SERVER = LLMStep(provider="openai", model="m", prompt="p.j2", base_url="https://models.example.com/v1")
+SERVER = Grant(kind="server", name="https://models.example.com", keys=("OPENAI_API_KEY",))
+FETCH = FetchStep(url="https://files.example.com/x", sha256="0" * 64)
+DOWNLOAD = Grant(kind="download", name="https://files.example.com")
+
+
+class Bench:
+    """Readiness over a project; `looks` counts how often the preview was made."""
+
+    def __init__(self, *nodes: Any, environ: Any = None, granted: Sequence[Grant] = (), **more: Any) -> None:
+        stop = more.pop("stop", StopConditions())
+        self.project = Project(*nodes, files={"src": "1"}, stop=stop, prices=more.pop("prices", {}))
+        self.project.texts["p.j2"] = "write"
+        self.looks = 0
+        self.asked: list[tuple[Grant, ...]] = []
+        self.consents: bool = more.pop("consents", False)
+        self.budget = more.pop("budget", None)
+        setting = Setting(
+            environ=KEYS if environ is None else environ,
+            root=ROOT,
+            read_answers=lambda _path: {},
+            notice=lambda _event: None,
+            is_granted=lambda grant: grant in granted,
+            files=NoFiles(),
+        )
+        exchanges: Any = self.project.store.exchanges
+        self.conversations = Conversations(
+            setting=setting, exchanges=exchanges, meter=cast("Any", None), secrets=Secrets(), **more
+        )
+
+    def check(self) -> None:
+        Readiness(
+            pipeline=self.project.pipeline,
+            conversations=self.conversations,
+            sources=self.project,
+            contents=self.project.store.contents,
+            budget=self.budget,
+            ask=self.ask,
+        ).check(self.project.session().world.plan, self.look)
+
+    def refused(self, kind: type[Orch23Error] = ConfigurationError) -> list[Diagnostic]:
+        with pytest.raises(kind) as caught:
+            self.check()
+        return list(caught.value.diagnostics)
+
+    def look(self) -> Preview:
+        self.looks += 1
+        return preview(self.project.session())
+
+    def ask(self, grants: Sequence[Grant]) -> bool:
+        self.asked.append(tuple(grants))
+        return self.consents
+
+    def record(self, name: str) -> None:
+        """Record an answer to the first request of a stage."""
+        session = self.project.session()
+        resolved = session.appraiser.appraise(name).resolved
+        step = resolved.stage.step
+        assert isinstance(step, LLMStep)
+        opened = self.conversations.open(resolved, 1, set())
+        questions = Questions(Secrets(), self.project, {})
+        this = Round(given=resolved.given, model=step.model)
+        request, _ = questions.request(resolved, step, this, opened.params)
+        assert request is not None
+        self.project.store.exchanges.put(
+            Exchange(fingerprint=request.fingerprint(), stage=name, request={}, response="x"), None
+        )
+
+
+def fetch(name: str = "f") -> Stage:
+    return stage(name, step=FETCH)
+
+
+# ---- keys and libraries ---------------------------------------------------------------------------------
+
+
+def test_a_model_without_a_key_stops_the_build_and_is_told_once_with_all_stages_that_would_ask_it() -> None:
+    problems = Bench(asks("a", step=VENDOR), asks("b", step=VENDOR), environ={}).refused()
+    (no_key,) = [one for one in problems if one.code == "E412"]
+    assert (no_key.subject, [one.message for one in no_key.related]) == ("a", ["`b` would ask too"])
+    assert "--replay" in (no_key.hint or "")
+    assert "--provider" in (no_key.hint or "")
+
+
+def test_on_a_machine_that_has_all_it_needs_the_build_is_not_looked_ahead_at() -> None:
+    bench = Bench(asks("a", step=VENDOR))
+    bench.check()
+    assert bench.looks == 0
+
+
+def test_nothing_is_missing_where_the_answer_is_recorded_or_the_stage_would_not_run() -> None:
+    bench = Bench(asks("a", step=VENDOR), environ={})
+    bench.record("a")
+    bench.check()
+    unmet = Bench(asks("a", step=VENDOR, requires=(Condition("file_exists", "gone"),)), environ={})
+    unmet.check()
+    assert (bench.looks, unmet.looks) == (1, 1)
+
+
+def test_a_stage_whose_inputs_are_yet_to_be_made_is_not_judged() -> None:
+    bench = Bench(stage("first", "src"), asks("b", "first", step=VENDOR), environ={})
+    bench.check()
+    assert bench.looks == 1
+
+
+def test_a_replay_asks_nobody_and_needs_nothing() -> None:
+    bench = Bench(asks("a", step=VENDOR), environ={}, replay=True)
+    bench.check()
+    assert bench.looks == 0
+
+
+def test_the_model_that_is_asked_first_counts_and_not_the_one_of_the_step() -> None:
+    one = asks("a", step=VENDOR, retry=Retry(max=1, escalate=("cheap", "dear")))
+    plan, _ = build_plan(Project(one).pipeline)
+    assert plan is not None
+    assert [step.model for step in llm_steps(plan)] == ["cheap"]
+
+
+# ---- offline --------------------------------------------------------------------------------------------
+
+
+def test_offline_a_model_beyond_this_machine_is_refused_and_one_on_it_is_not() -> None:
+    (problem,) = Bench(asks("a", step=VENDOR), offline=True).refused(ProviderError)
+    assert (problem.code, problem.subject) == ("E423", "a")
+    bench = Bench(asks("a", step=LLMStep(provider="scripted", model="m", prompt="p.j2", answers="x")), offline=True)
+    bench.check()
+
+
+def test_offline_a_download_is_refused_unless_the_store_has_the_file() -> None:
+    bench = Bench(fetch(), offline=True, granted=[DOWNLOAD])
+    assert [one.code for one in bench.refused(ProviderError)] == ["E455"]
+    there = entry("the file")
+    bench = Bench(stage("f", step=FetchStep(url=FETCH.url, sha256=there.digest.sha256)), offline=True)
+    bench.project.store.contents.put(b"the file")
+    bench.check()
+
+
+# ---- consent --------------------------------------------------------------------------------------------
+
+
+def test_what_would_surely_be_asked_without_consent_stops_the_build() -> None:
+    bench = Bench(asks("a", step=OWN_SERVER), fetch())
+    problems = bench.refused(ConsentError)
+    assert [(one.code, one.subject) for one in problems] == [("E426", "a"), ("E426", "f")]
+    assert bench.asked == [(SERVER, DOWNLOAD)], "the user was asked about all of it at once"
+
+
+def test_a_user_who_consents_on_the_terminal_is_not_refused_and_one_who_has_is_not_asked() -> None:
+    bench = Bench(asks("a", step=OWN_SERVER), fetch(), consents=True)
+    bench.check()
+    assert len(bench.asked) == 1
+    bench = Bench(asks("a", step=OWN_SERVER), fetch(), granted=[SERVER, DOWNLOAD])
+    bench.check()
+    assert (bench.asked, bench.looks) == ([], 0)
+
+
+def test_where_a_stage_only_may_ask_no_is_no_reason_to_stop() -> None:
+    bench = Bench(stage("first", "src"), asks("z", "first", step=OWN_SERVER))
+    bench.project.provider = FakeProvider([answer(z="z")])
+    assert bench.project.build().exit_code is ExitCode.OK
+    bench.project.disk["src"] = "2"
+    bench.check()
+    assert bench.asked == [(SERVER,)]
+
+
+# ---- money ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"budget": Decimal(1)}, "E424"),
+        ({"stop": StopConditions(max_cost_usd=Decimal(1))}, "E424"),
+        ({}, ""),
+        ({"budget": Decimal(1), "prices": {"m": Price(input=Decimal(1), output=Decimal(1))}}, ""),
+    ],
+)
+def test_under_a_limit_of_cost_a_model_without_a_price_is_refused(more: Any, code: str) -> None:
+    bench = Bench(asks("a", step=OWN_SERVER), granted=[SERVER], **more)
+    if not code:
+        bench.check()
+        return
+    assert [one.code for one in bench.refused()] == [code]
+
+
+def test_a_limit_of_another_stage_is_none_of_this_one() -> None:
+    limited = StopConditions(max_cost_usd=Decimal(1))
+    free = asks("a", step=OWN_SERVER)
+    bench = Bench(free, stage("b", stop=limited), granted=[SERVER])
+    bench.check()
+    assert bench.looks == 1, "what is known without looking does not decide it"
