@@ -18,12 +18,12 @@ from orch23.model.errors import CorruptStateError
 from orch23.model.hidden import plain_json
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.model.own_files import ORIGINALS
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Count, Object, decode, encode
 from orch23.store.beneath import open_file, open_regular, read_all, replace_file
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
 from orch23.store.indented import indented
-from orch23.store.strict_json import parse
 
 EXCHANGE_VERSION = 2
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
@@ -297,7 +297,7 @@ def parse_exchange(data: bytes) -> Exchange:
         ValueError: it is not as `exchange_text` wrote it.
 
     """
-    body = decode(parse(data.decode("utf-8")), Object)
+    body = decode(parse_stored(data), Object)
     if body.pop("sum", None) != digest_json(body):
         message = "does not match its checksum"
         raise ValueError(message)

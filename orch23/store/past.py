@@ -11,9 +11,9 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from orch23.model.digest import Json
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Count, Object, decode
 from orch23.store.journal import journals
-from orch23.store.strict_json import parse
 
 NEWEST = 5
 _MANY = 64  # so many names are not looked for in each line
@@ -118,7 +118,7 @@ def _note(found: _Found, event: _Line) -> None:
 
 def _parsed(line: bytes) -> _Line | None:
     try:
-        return decode(parse(line), _Line)
+        return decode(parse_stored(line), _Line)
     except ValueError:
         return None
 
