@@ -58,19 +58,19 @@ class _Skip(Struct, frozen=True):
     module: str = ""
 
 
-class _Start(Struct, tag_field="event", tag="start", forbid_unknown_fields=True):
+class _Start(Struct, frozen=True, tag_field="event", tag="start", forbid_unknown_fields=True):
     pytest: str = ""
 
 
-class _Collected(Struct, tag_field="event", tag="collected", forbid_unknown_fields=True):
+class _Collected(Struct, frozen=True, tag_field="event", tag="collected", forbid_unknown_fields=True):
     ids: tuple[str, ...]
 
 
-class _Deselected(Struct, tag_field="event", tag="deselected", forbid_unknown_fields=True):
+class _Deselected(Struct, frozen=True, tag_field="event", tag="deselected", forbid_unknown_fields=True):
     ids: tuple[str, ...]
 
 
-class _Collect(Struct, tag_field="event", tag="collect", forbid_unknown_fields=True):
+class _Collect(Struct, frozen=True, tag_field="event", tag="collect", forbid_unknown_fields=True):
     """A module or another collector that did not pass."""
 
     id: str
@@ -82,7 +82,7 @@ class _Collect(Struct, tag_field="event", tag="collect", forbid_unknown_fields=T
     text: str = ""
 
 
-class _Test(Struct, tag_field="event", tag="test", forbid_unknown_fields=True):
+class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_fields=True):
     """A phase of a test. `made` is the outcome that pytest gave it, `outcome` what it was at the end."""
 
     id: str
@@ -97,23 +97,23 @@ class _Test(Struct, tag_field="event", tag="test", forbid_unknown_fields=True):
     text: str = ""
 
 
-class _Foreign(Struct, tag_field="event", tag="foreign", forbid_unknown_fields=True):
+class _Foreign(Struct, frozen=True, tag_field="event", tag="foreign", forbid_unknown_fields=True):
     """Modules that came from elsewhere: their names and files."""
 
     modules: tuple[tuple[str, str], ...]
 
 
-class _Finish(Struct, tag_field="event", tag="finish", forbid_unknown_fields=True):
+class _Finish(Struct, frozen=True, tag_field="event", tag="finish", forbid_unknown_fields=True):
     status: int
 
 
-class _Forged(Struct, tag_field="event", tag="forged", forbid_unknown_fields=True):
+class _Forged(Struct, frozen=True, tag_field="event", tag="forged", forbid_unknown_fields=True):
     """Put there by the reader of the report: a line that the plugin did not write."""
 
     line: int
 
 
-class _TooLong(Struct, tag_field="event", tag="too_long", forbid_unknown_fields=True):
+class _TooLong(Struct, frozen=True, tag_field="event", tag="too_long", forbid_unknown_fields=True):
     """Put there by the reader of the report: it is over a limit of bytes."""
 
     limit: int

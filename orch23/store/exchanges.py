@@ -33,14 +33,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
-class _Usage(Struct, forbid_unknown_fields=True):
+class _Usage(Struct, frozen=True, forbid_unknown_fields=True):
     input_tokens: Count
     output_tokens: Count
     cache_read_tokens: Count
     cache_write_tokens: Count
 
 
-class _Form(Struct, forbid_unknown_fields=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of an exchange without its checksum."""
 
     orch23_exchange: int

@@ -46,7 +46,7 @@ _FOUND_AGAIN = frozenset({StageStatus.BUILT, StageStatus.RESTORED})
 """Ends that it finds by the record, unless a model was asked."""
 
 
-class _Line(Struct, forbid_unknown_fields=True):
+class _Line(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of a journal without its checksum, in the order in which the fields are written."""
 
     v: int

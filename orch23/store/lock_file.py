@@ -31,19 +31,19 @@ _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _WAY_OUT = "take the file from version control again, or delete it and build: the store holds the same records"
 
 
-class _Version(Struct):
+class _Version(Struct, frozen=True):
     """The field that says how a lock file is to be read."""
 
     orch23_lock: Any = None
 
 
-class _Named(Struct):
+class _Named(Struct, frozen=True):
     """The field that says whose records a lock file holds."""
 
     pipeline: str
 
 
-class _Form(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A lock file. Each record in it is decoded by itself, so that every damaged one is reported."""
 
     orch23_lock: int

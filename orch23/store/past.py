@@ -31,22 +31,22 @@ class Past(Struct, frozen=True, kw_only=True):
 _NOTHING = Past()
 
 
-class _Line(Struct):
+class _Line(Struct, frozen=True):
     type: str
     role: str
     data: Object
 
 
-class _Began(Struct):
+class _Began(Struct, frozen=True):
     pipeline: str
 
 
-class _Answered(Struct):
+class _Answered(Struct, frozen=True):
     input_tokens: Count = 0
     output_tokens: Count = 0
 
 
-class _Ended(Struct):
+class _Ended(Struct, frozen=True):
     status: str
     duration_s: float | None = None
     calls: int = 0

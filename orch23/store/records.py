@@ -42,7 +42,7 @@ _ROW_BYTES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class _Line(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Line(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of records: a record, or the digest of one above that is the newest again."""
 
     n: Count

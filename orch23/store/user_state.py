@@ -21,7 +21,7 @@ _MOST_BYTES = 1 << 20
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class _Grant(Struct, forbid_unknown_fields=True):
+class _Grant(Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["program", "server", "download"]
     name: str
     keys: tuple[str, ...]
@@ -30,7 +30,7 @@ class _Grant(Struct, forbid_unknown_fields=True):
     reads: tuple[str, ...]
 
 
-class _Form(Struct, forbid_unknown_fields=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of a project's grants."""
 
     project: str
