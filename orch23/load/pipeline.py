@@ -223,7 +223,13 @@ def parse_pipeline(
     ]
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(
-        parsed, variables.values, variables.broken, Swapping(swap), plugins=plugins, without_kind=without_kind
+        parsed,
+        variables.values,
+        variables.broken,
+        Swapping(swap),
+        plugins=plugins,
+        without_kind=without_kind,
+        outside=variables.outside,
     )
     read = _stages(tree, _usable(tree.get("defaults"), refused), reading, found)
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))
