@@ -454,8 +454,8 @@ MUTANTS: dict[str, tuple[M, ...]] = {
     "S3-02": (
         M(
             "orch23/model/strict_json.py",
-            '        reader.fail("there is text after the value", end, "trailing")',
-            "        pass",
+            '            self.fail("there is text after the value", end, "trailing")',
+            "            pass",
         ),
     ),
     "S3-03": (M("specs/schemas/plan.v1.json", '"plan_id": {', '"planId": {'),),

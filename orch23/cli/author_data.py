@@ -20,7 +20,7 @@ from orch23.resolve.prompts import Sources
 from orch23.store.workspace import Workspace
 
 
-class _Case(Struct, forbid_unknown_fields=True):
+class _Case(Struct, frozen=True, forbid_unknown_fields=True):
     answers: tuple[str, ...]
     when: str = ""
 

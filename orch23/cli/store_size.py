@@ -19,7 +19,7 @@ _FINE = 1000
 _WORTH_SAYING = 100
 
 
-class _Measured(Struct, forbid_unknown_fields=True):
+class _Measured(Struct, frozen=True, forbid_unknown_fields=True):
     """The size of a store, and when it was measured, in seconds since 1970."""
 
     size_bytes: Count

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from orch23.decide.excerpt import normalise
 from orch23.decide.expected_tests import base_id, is_test_file
 from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.strict_json import parse
 
 _SHOWN = 10
 _NOT_RUN = "not run"
@@ -57,19 +58,19 @@ class _Skip(Struct, frozen=True):
     module: str = ""
 
 
-class _Start(Struct, tag_field="event", tag="start", forbid_unknown_fields=True):
+class _Start(Struct, frozen=True, tag_field="event", tag="start", forbid_unknown_fields=True):
     pytest: str = ""
 
 
-class _Collected(Struct, tag_field="event", tag="collected", forbid_unknown_fields=True):
+class _Collected(Struct, frozen=True, tag_field="event", tag="collected", forbid_unknown_fields=True):
     ids: tuple[str, ...]
 
 
-class _Deselected(Struct, tag_field="event", tag="deselected", forbid_unknown_fields=True):
+class _Deselected(Struct, frozen=True, tag_field="event", tag="deselected", forbid_unknown_fields=True):
     ids: tuple[str, ...]
 
 
-class _Collect(Struct, tag_field="event", tag="collect", forbid_unknown_fields=True):
+class _Collect(Struct, frozen=True, tag_field="event", tag="collect", forbid_unknown_fields=True):
     """A module or another collector that did not pass."""
 
     id: str
@@ -81,7 +82,7 @@ class _Collect(Struct, tag_field="event", tag="collect", forbid_unknown_fields=T
     text: str = ""
 
 
-class _Test(Struct, tag_field="event", tag="test", forbid_unknown_fields=True):
+class _Test(Struct, frozen=True, tag_field="event", tag="test", forbid_unknown_fields=True):
     """A phase of a test. `made` is the outcome that pytest gave it, `outcome` what it was at the end."""
 
     id: str
@@ -96,23 +97,23 @@ class _Test(Struct, tag_field="event", tag="test", forbid_unknown_fields=True):
     text: str = ""
 
 
-class _Foreign(Struct, tag_field="event", tag="foreign", forbid_unknown_fields=True):
+class _Foreign(Struct, frozen=True, tag_field="event", tag="foreign", forbid_unknown_fields=True):
     """Modules that came from elsewhere: their names and files."""
 
     modules: tuple[tuple[str, str], ...]
 
 
-class _Finish(Struct, tag_field="event", tag="finish", forbid_unknown_fields=True):
+class _Finish(Struct, frozen=True, tag_field="event", tag="finish", forbid_unknown_fields=True):
     status: int
 
 
-class _Forged(Struct, tag_field="event", tag="forged", forbid_unknown_fields=True):
+class _Forged(Struct, frozen=True, tag_field="event", tag="forged", forbid_unknown_fields=True):
     """Put there by the reader of the report: a line that the plugin did not write."""
 
     line: int
 
 
-class _TooLong(Struct, tag_field="event", tag="too_long", forbid_unknown_fields=True):
+class _TooLong(Struct, frozen=True, tag_field="event", tag="too_long", forbid_unknown_fields=True):
     """Put there by the reader of the report: it is over a limit of bytes."""
 
     limit: int
@@ -232,8 +233,9 @@ def _events(report: bytes | None, folded: _Report) -> Iterator[_Event]:
         if not line:
             continue
         try:
-            yield convert(json.loads(line), _Event)
-        except (ValueError, RecursionError) as error:
+            # Texts of tests may hold halves of surrogate pairs: names of files that are not UTF-8, for one.
+            yield convert(parse(line, max_bytes=None, lone_surrogates=True), _Event)
+        except ValueError as error:
             why = str(error) if isinstance(error, ValidationError) else "no JSON"
             folded.broken = f"a line of it is not valid: {why}"
             return

@@ -18,6 +18,7 @@ _SIGINT = 130
 
 def main(argv: list[str]) -> int:
     """Make each call, in order, up to the first that fails."""
+    # Its parent wrote the calls. The strict reader is of orch23, which is not on the path here.
     calls = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
     results = []
     for call in calls:

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from orch23.model.diagnostic import Diagnostic
 from orch23.model.errors import ConfigurationError
+from orch23.model.strict_json import parse
+from orch23.model.typed import Object, decode
 
 _TIMEOUT_S = 300.0
 _SIGINT = 130
@@ -77,7 +78,7 @@ def unbundle(bundle: Path, into: Path, environ: Mapping[str, str]) -> str | None
 
 def render(
     calls: Sequence[CopierCall], *, mirrored: Path, url: str, folder: Path, environ: Mapping[str, str]
-) -> list[dict[str, Any]]:
+) -> list[Object]:
     """Let copier render, from a mirror that stands for a URL; a call's result is that of `copier_child`.
 
     Raises:
@@ -119,8 +120,10 @@ def render(
     if ended.returncode:
         lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
         return [{"error": "broken", "message": lines[-1] if lines else f"copier ended with {ended.returncode}"}]
-    found: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
-    return found
+    try:
+        return decode(parse(results.read_bytes(), max_bytes=None), list[Object])
+    except ValueError as error:  # the child writes what a template says: a default may be NaN
+        return [{"error": "broken", "message": f"what copier answered is no JSON: {error}"}]
 
 
 def merge(versions: tuple[bytes, bytes, bytes], labels: tuple[str, str, str], folder: Path, git: str) -> Merged:

@@ -90,7 +90,7 @@ def load_pipeline(
     parsing = partial(parse_pipeline, file=file, sets=sets or {}, vars_text=vars_text, vars_name=vars_name, swap=swap)
     made_of = _made_of(sets or {}, vars_name, vars_text, swap) if compiled is not None else b""
     known = compiled.get(file, made_of) if compiled is not None and made_of else None
-    stored = msgspec.msgpack.decode(known, type=_Stored, dec_hook=stored_step) if known is not None else None
+    stored = _decoded(known) if known is not None else None
     if stored is not None and stored.text != text:
         stored = _edited(stored, text, parsing)
         if compiled is not None and stored is not None:
@@ -105,6 +105,14 @@ def load_pipeline(
         stored = _Stored(text, replace(parsed.pipeline, locations={}), _upper(parsed.pipeline), parsed.origins)
         compiled.put(file, made_of, msgspec.msgpack.encode(stored))
     return Loaded(parsed.pipeline, parsed.diagnostics, parsed.origins, sources, digests)
+
+
+def _decoded(data: bytes) -> _Stored | None:
+    """Return a stored pipeline, or None where another version of orch23 stored it in a form of its own."""
+    try:
+        return msgspec.msgpack.decode(data, type=_Stored, dec_hook=stored_step)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
 
 
 def _edited(stored: _Stored, text: str, parsing: Callable[[str], Parsed]) -> _Stored | None:
@@ -215,7 +223,13 @@ def parse_pipeline(
     ]
     variables = read_variables(parsed, sets=sets or {}, file_text=vars_text, file_name=vars_name)
     reading = Reading(
-        parsed, variables.values, variables.broken, Swapping(swap), plugins=plugins, without_kind=without_kind
+        parsed,
+        variables.values,
+        variables.broken,
+        Swapping(swap),
+        plugins=plugins,
+        without_kind=without_kind,
+        outside=variables.outside,
     )
     read = _stages(tree, _usable(tree.get("defaults"), refused), reading, found)
     stages = tuple(one for one in read if not isinstance(one, SkippedStage))

@@ -1,21 +1,22 @@
 """Make the stages of a parsed pipeline: defaults merged, vars rendered, each foreach tried as far as it is known."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from orch23.load.swap import Swapping
+from orch23.load.variables import COMMAND_LINE
 from orch23.load.yaml_text import ParsedText
-from orch23.model.diagnostic import Diagnostic, Location, Severity
+from orch23.model.diagnostic import Diagnostic, Location, Related, Severity
 from orch23.model.digest import Json
 from orch23.model.fields import Problem, Problems, given
 from orch23.model.language import language_of
 from orch23.model.pipeline import Foreach, ForeachStage, SkippedStage, Stage, written_paths
 from orch23.model.step import Step
 from orch23.resolve.document import CommonDocument, ForeachDocument
-from orch23.resolve.expressions import Rendered, mentions, render_watched, wild_patterns
+from orch23.resolve.expressions import Rendered, members_used, mentions, node_at, render_watched, wild_patterns
 from orch23.resolve.promotion import EACH, clashing_groups, kept_alone, label, read_group, read_item_group
 from orch23.resolve.reading import NO_NODES, Nodes, beside, is_of_kind, read_document
 from orch23.resolve.stages import expression_problems, make_stage, render_foreach, written_at
@@ -28,7 +29,8 @@ NOT_MOVED: Final[Mapping[str, str]] = {}
 class Reading(Struct):
     """What is known while the stages of one text are read, and the complaints so far.
 
-    `without_kind` are the mappings of which no kind of step is known, since a plugin is not installed.
+    `without_kind` are the mappings of which no kind of step is known, since a plugin is not installed. `outside` are
+    the vars that are set outside of the text, with their places.
     """
 
     parsed: ParsedText
@@ -41,15 +43,20 @@ class Reading(Struct):
     named_pools: list[tuple[str, str]] = field(default_factory=list)
     plugins: tuple[str, ...] = ()
     without_kind: Collection[str] = ()
+    outside: Mapping[str, Location | None] = {}
 
     def note(self, problem: Problem, subject: str | None = None) -> None:
         """Turn a problem into a diagnostic at its place in the text, once."""
-        place = self.place(problem.path)
+        written, place = self._written(problem.path)
         same = (problem.code, problem.message, place)
         if same not in self.seen:
             self.seen.add(same)
-            one = Diagnostic(problem.code, problem.message, place, problem.hint, problem.severity, subject=subject)
-            self.diagnostics.append(one)
+            related = tuple(self._set_outside(written))
+            self.diagnostics.append(
+                Diagnostic(
+                    problem.code, problem.message, place, problem.hint, problem.severity, related, subject=subject
+                )
+            )
 
     def render(self, tree: Json, at: str, *, item: str | None = None, defer: bool = False) -> Rendered:
         """Evaluate a tree with the vars. An item of this name is not known yet: watched, or deferred.
@@ -90,14 +97,21 @@ class Reading(Struct):
             self.note(problem)
         return bool(rendered.failed)
 
-    def place(self, path: str) -> Location | None:
+    def _written(self, path: str) -> tuple[str, Location | None]:
         """Return where a node is written: in the stage, else among the defaults, else at its nearest ancestor."""
         keys, values = self.parsed.key_positions, self.parsed.positions
         for one, is_above in written_paths(path.split("/"), values):
             place = (keys.get(one) if is_above else None) or values.get(one)
             if place is not None:
-                return place
-        return self.parsed.place(path)
+                return one, place
+        return "", self.parsed.place("")
+
+    def _set_outside(self, path: str) -> Iterator[Related]:
+        """Give the vars of the expression at a path that are set outside of the pipeline, and where."""
+        text = node_at(self.parsed.tree, path) if self.outside else None
+        for name in sorted(members_used(text, "vars") & self.outside.keys()) if isinstance(text, str) else ():
+            place = self.outside[name]
+            yield Related(f"`vars.{name}` is set {'here' if place else f'by `{COMMAND_LINE}`'}", place)
 
 
 def read_stage(
@@ -169,13 +183,15 @@ def _read_foreach(name: str, body: Mapping[str, Json], reading: Reading) -> Fore
     stage = _node(name, foreach, unknown, body_left, group, reading)
     ok = _try_unknown(name, unknown, reading) and ok
     holds = Problems(at).condition("if", cast("Mapping[str, Json]", unknown.tree).get("if", True))
-    if not mentions(rest.get("if"), foreach.name) and not holds:
+    is_off = not mentions(rest.get("if"), foreach.name) and not holds
+    if foreach.values:  # those of a stage that is off are checked as if it were on, like any stage that is off
+        tried = replace(stage, body={key: value for key, value in stage.body.items() if not is_off or key != "if"})
+        ok = _try_items(tried, body_left.failed, reading) and ok
+    if is_off:
         condition = _as_written(body)
         skipped = SkippedStage(name=name, kind=stage.kind, condition=condition, writes=stage.writes, promote=group)
         return skipped if ok else None
     reading.take_pools(at, unknown)
-    if foreach.values:
-        ok = _try_items(stage, body_left.failed, reading) and ok
     return stage if ok else None
 
 

@@ -18,12 +18,16 @@ _MOST_LISTED = 20
 
 
 class Variables(Struct, frozen=True):
-    """The values, where each came from, what was wrong, and the names that got no value for it."""
+    """The values, where each came from, what was wrong, and the names that got no value for it.
+
+    `outside` are those that are set outside of the pipeline, with their place in the file of vars, or None for a flag.
+    """
 
     values: Mapping[str, Json] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
     broken: frozenset[str] = frozenset()
+    outside: Mapping[str, Location | None] = field(default_factory=dict)
 
 
 class _Given(Struct, frozen=True):
@@ -52,6 +56,7 @@ def read_variables(
         for name, value in declared.items():
             place = parsed.key_positions.get(f"vars/{name}")
             given[name] = _Given(value, _origin(place), place)
+    declared_here = dict(given)
     known = tuple(given)  # never more than MAX_VARS
     diagnostics: list[Diagnostic] = []
     if file_text is not None:
@@ -63,7 +68,8 @@ def read_variables(
             diagnostics.append(_undeclared(name, known, None, COMMAND_LINE))
     values, faults, broken = _evaluated(given)
     origins = {name: one.origin for name, one in given.items()}
-    return Variables(values, origins, (*diagnostics, *faults), broken)
+    outside = {name: one.place for name, one in given.items() if one is not declared_here.get(name)}
+    return Variables(values, origins, (*diagnostics, *faults), broken, outside)
 
 
 def _origin(place: Location | None) -> str:

@@ -239,7 +239,7 @@ def _encode(value: object, kind: object) -> bytes:
 def _decode(data: bytes, kind: object) -> Any:
     try:
         value = _decoder(kind).decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # what is below an unknown field may be deep
         raise ValueError(str(error)) from None
     if _canonical(value) != data:  # fields that are unknown or there twice
         message = "the bytes are not the canonical JSON of what they say"

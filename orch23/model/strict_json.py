@@ -1,7 +1,12 @@
-"""Read JSON as a stranger's text should be read: one meaning or an error with its place, and never a crash."""
+"""Read JSON strictly: a text has one meaning, or is an error with its place, and never a crash.
+
+The C scanner of `json` reads a sound text. The reader below, which knows places, reads what that refuses.
+"""
 
 import re
+from json import JSONDecoder
 from json.decoder import scanstring  # type: ignore[attr-defined]  # there since 2.6, not in the stubs
+from sys import intern
 from typing import Literal, NoReturn, TypeAlias
 
 from msgspec import Struct
@@ -16,9 +21,10 @@ Fault: TypeAlias = Literal["size", "bom", "empty", "syntax", "depth", "duplicate
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"-?[A-Za-z]+")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps an escaped half of a surrogate pair
 _DEEPEST = 200  # what the recursion below can stand, whatever the caller asks for
 _SHOWN = 40
-_LONGEST_INT = 1000  # digits; int() itself refuses over 4300, and nobody means such a number
+_LONGEST_INT = 4300  # digits, as many as int() of a text reads
 _CONSTANTS: dict[str, Json] = {"true": True, "false": False, "null": None}
 
 
@@ -34,29 +40,95 @@ class StrictJsonError(ValueError):
         self.kind: Fault = kind
 
 
-def parse(text: str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Json:
+def parse(
+    text: str | bytes,
+    *,
+    max_bytes: int | None = MAX_BYTES,
+    max_depth: int | None = MAX_DEPTH,
+    lone_surrogates: bool = False,
+) -> Json:
     """Return the value of a JSON text (RFC 8259), more strictly read than `json.loads` does.
 
-    Refused are duplicate keys, NaN and infinities (also as `1e999`), text before or after the value, lone surrogates,
-    a byte order mark, and what is larger or nested deeper than the caps.
+    Refused are duplicate keys, NaN and infinities (also as `1e999`), text before or after the value, lone surrogates
+    unless they are allowed, a byte order mark, and what is larger or nested deeper than the caps. Without a cap on
+    depth a text may be as deep as the interpreter can read. Bytes are UTF-8.
 
     Raises:
         StrictJsonError: at the first thing that is wrong.
+        UnicodeDecodeError: bytes are not UTF-8.
 
     """
-    reader = _Reader(text, min(max_depth, _DEEPEST))
-    if text.startswith("\ufeff"):
-        reader.fail("the text starts with a byte order mark", 0, "bom")
-    if len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes:
-        reader.fail(f"the text is over {max_bytes} bytes", 0, "size")
-    start = reader.space(0)
-    if start == len(text):
-        reader.fail("there is no value", start, "empty")
-    value, end = reader.value(start, 0)
-    end = reader.space(end)
-    if end != len(text):
-        reader.fail("there is text after the value", end, "trailing")
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    if max_bytes is not None and (len(text) > max_bytes or len(text.encode("utf-8", "surrogatepass")) > max_bytes):
+        _Reader(text, _DEEPEST).fail(f"the text is over {max_bytes} bytes", 0, "size")
+    if lone_surrogates or not _may_hold_half(text):
+        try:
+            value: Json = _DECODER.decode(text)
+        except (ValueError, RecursionError):
+            pass  # it is read again, for the place
+        else:
+            if max_depth is None or not _is_deeper(value, text, min(max_depth, _DEEPEST)):
+                return value
+    depth = _DEEPEST if max_depth is None else min(max_depth, _DEEPEST)
+    return _Reader(text, depth, lone_surrogates=lone_surrogates).whole()
+
+
+def parse_stored(text: str | bytes) -> Json:
+    """Return the value of a text that orch23 stored, whatever its size and depth: what reads the file limits these.
+
+    A message of the journal may hold half of a surrogate pair.
+
+    Raises:
+        ValueError: it is not strict JSON, or not UTF-8.
+
+    """
+    return parse(text, max_bytes=None, max_depth=None, lone_surrogates=True)
+
+
+def _may_hold_half(text: str) -> bool:
+    """Return whether a text holds half of a surrogate pair, or an escape that may be one."""
+    if _HALF.search(text) is not None:
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _is_deeper(value: Json, text: str, most: int) -> bool:
+    """Return whether a value has more levels of lists and mappings than `most`."""
+    if text.count("[") + text.count("{") <= most:
+        return False
+    level = [value]
+    for _ in range(most + 1):
+        below = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        if not below:
+            return False
+        level = [one for values in below for one in values]
+    return True
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = {intern(name) if name.isidentifier() else name: value for name, value in pairs}  # few, and often repeated
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError
     return value
+
+
+def _no_constant(_name: str) -> NoReturn:
+    raise ValueError
+
+
+_DECODER = JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
 
 
 class _Reader(Struct, frozen=True):
@@ -64,6 +136,19 @@ class _Reader(Struct, frozen=True):
 
     text: str
     max_depth: int
+    lone_surrogates: bool = False
+
+    def whole(self) -> Json:
+        if self.text.startswith("\ufeff"):
+            self.fail("the text starts with a byte order mark", 0, "bom")
+        start = self.space(0)
+        if start == len(self.text):
+            self.fail("there is no value", start, "empty")
+        value, end = self.value(start, 0)
+        end = self.space(end)
+        if end != len(self.text):
+            self.fail("there is text after the value", end, "trailing")
+        return value
 
     def fail(self, message: str, at: int, kind: Fault) -> NoReturn:
         line = self.text.count("\n", 0, at) + 1
@@ -131,7 +216,7 @@ class _Reader(Struct, frozen=True):
             value, end = scanstring(self.text, at + 1)  # strict by default: control characters are errors
         except ValueError as error:
             self.fail(f"not a string: {getattr(error, 'msg', error)}", getattr(error, "pos", at), "syntax")
-        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        if not self.lone_surrogates and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
             self.fail("the string holds half of a surrogate pair", at, "surrogate")
         return value, end
 

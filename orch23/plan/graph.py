@@ -37,8 +37,9 @@ def build_plan(
     name = "\0".join((pipeline.file, *sorted(expansions)))
     made_of = _made_of(pipeline, expansions, skipped) if compiled is not None else b""
     known = compiled.get(name, made_of) if compiled is not None and made_of else None
-    if known is not None:
-        return _stored(known, pipeline, nodes, expansions, skipped, compiled), ()
+    stored = _stored(known) if known is not None else None
+    if stored is not None:
+        return _plan(stored, pipeline, nodes, expansions, skipped, compiled), ()
     from orch23.plan.compile import compile_plan  # noqa: PLC0415 - it loads networkx
 
     plan, problems = compile_plan(pipeline, nodes, expansions, skipped)
@@ -63,15 +64,22 @@ def _made_of(
         return b""
 
 
-def _stored(
-    data: bytes,
+def _stored(data: bytes) -> _Order | None:
+    """Return a stored order, or None where another version of orch23 stored it in a form of its own."""
+    try:
+        return msgspec.msgpack.decode(data, type=_Order)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def _plan(
+    found: _Order,
     pipeline: Pipeline,
     nodes: Mapping[str, Node],
     expansions: Mapping[str, tuple[Stage, ...]],
     skipped: Mapping[str, SkippedStage],
     compiled: Compiled | None,
 ) -> Plan:
-    found = msgspec.msgpack.decode(data, type=_Order)
     upstream: dict[str, list[str]] = {name: [] for name in found.order}
     downstream: dict[str, list[str]] = {name: [] for name in found.order}
     for edge in found.edges:  # by producer, and of each by reader

@@ -90,6 +90,18 @@ def members_used(tree: Json, name: str) -> frozenset[str]:
     return frozenset(member for uses in _all_uses(tree) for member in uses.get(name, ()))
 
 
+def node_at(tree: Json, path: str) -> Json:
+    """Return the node of a tree at a path, or None."""
+    for name in path.split("/"):
+        if isinstance(tree, Mapping):
+            tree = tree.get(name)
+        elif isinstance(tree, Sequence) and not isinstance(tree, str) and name.isdigit() and int(name) < len(tree):
+            tree = tree[int(name)]
+        else:
+            return None
+    return tree
+
+
 def wild_patterns(values: Iterable[Json]) -> tuple[str, ...]:
     """Return the path patterns that outputs or inputs rendered with WILD may turn out to mean.
 

@@ -10,7 +10,7 @@ from orch23.model.fields import Problem, normal_path
 from orch23.model.paths import is_glob, match_any, unsafe_reason
 from orch23.model.private import private_reason
 from orch23.model.protected import protected_reason
-from orch23.resolve.expressions import has_expression
+from orch23.resolve.expressions import has_expression, node_at
 from orch23.resolve.item_arguments import pytest_fault, template_fault, value_fault
 
 _READ: Final = "read"
@@ -50,7 +50,7 @@ def item_faults(body: Mapping[str, Json], watched: Mapping[str, str], at: str) -
     readable = _typed(body, watched, at, "read")
     problems: list[Problem] = []
     for path, source in watched.items():
-        for leaf, value in _leaves(path, _node(body, path.removeprefix(at + "/"))):
+        for leaf, value in _leaves(path, node_at(body, path.removeprefix(at + "/"))):
             place = leaf.removeprefix(at + "/")
             fault = _fault(place, value, source, body, _Fence(typed, readable))
             if fault is not None:
@@ -151,7 +151,7 @@ def _argument_fault(place: str, value: str, source: str, body: Mapping[str, Json
 def _before(place: str, body: Json) -> tuple[str, ...]:
     """Return the arguments of a command before the one at a place."""
     head, _, last = place.rpartition("/")
-    arguments = _node(body, head)
+    arguments = node_at(body, head)
     if isinstance(arguments, str) or not isinstance(arguments, Sequence) or not last.isdigit():
         return ()
     return tuple(str(one) for one in arguments[: int(last)])
@@ -164,7 +164,7 @@ def _is_of_shell(place: str) -> bool:
 def _typed(body: Mapping[str, Json], watched: Mapping[str, str], at: str, key: str) -> tuple[str, ...]:
     """Return the entries of `allowed_paths` that the author typed, and no item gave."""
     place = f"{at}/allowed_paths/{key}"
-    entries = _node(body, f"allowed_paths/{key}")
+    entries = node_at(body, f"allowed_paths/{key}")
     if f"{at}/allowed_paths" in watched or place in watched:
         return ()
     if isinstance(entries, str) or not isinstance(entries, Sequence):
@@ -192,18 +192,6 @@ def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
         return list(names[: len(pattern) - 1]) == list(pattern[:-1])
     pairs = zip(pattern, names, strict=False)
     return len(pattern) == len(names) and all(one == other or (one == "*" and other.isdigit()) for one, other in pairs)
-
-
-def _node(body: Json, place: str) -> Json:
-    """Return the node at a path, or None."""
-    for name in place.split("/"):
-        if isinstance(body, Mapping):
-            body = body.get(name)
-        elif isinstance(body, Sequence) and not isinstance(body, str) and name.isdigit() and int(name) < len(body):
-            body = body[int(name)]
-        else:
-            return None
-    return body
 
 
 def _leaves(path: str, value: Json) -> Iterator[tuple[str, Json]]:

@@ -25,6 +25,7 @@ def compose(slices: Iterable[Slice]) -> bytes:
     """
     found = sorted(set(slices), key=lambda one: one.selector)
     texts = _sections([one for one in found if not one.selector.startswith("/")])
+    # The text of a pointer is canonical JSON, written from a value that was read strictly.
     parts: list[_Part] = [(one.steps, json.loads(one.text)) for one in found if one.selector.startswith("/")]
     return "\n".join([*texts, *([_json(_value(parts))] if parts else [])]).encode("utf-8")
 

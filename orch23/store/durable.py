@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from orch23.model.digest import Json, canonical_json
-from orch23.store.strict_json import parse
+from orch23.model.strict_json import parse_stored
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -138,4 +138,4 @@ def unseal(data: bytes) -> Json:
     if not data.startswith(_HEAD) or rest != seal_of_inner:
         message = "does not match its checksum"
         raise ValueError(message)
-    return parse(inner)
+    return parse_stored(inner)

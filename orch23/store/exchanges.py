@@ -18,12 +18,12 @@ from orch23.model.errors import CorruptStateError
 from orch23.model.hidden import plain_json
 from orch23.model.llm import Exchange, ExchangeOutcome, StopReason, Usage
 from orch23.model.own_files import ORIGINALS
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Count, Object, decode, encode
 from orch23.store.beneath import open_file, open_regular, read_all, replace_file
 from orch23.store.codes import E_TRANSCRIPT
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sweep_temps, write_atomic
 from orch23.store.indented import indented
-from orch23.store.strict_json import parse
 
 EXCHANGE_VERSION = 2
 _CONFLICT = re.compile(rb"^(?:<<<<<<<|>>>>>>>)(?: |\r?$)", re.MULTILINE)
@@ -33,14 +33,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
-class _Usage(Struct, forbid_unknown_fields=True):
+class _Usage(Struct, frozen=True, forbid_unknown_fields=True):
     input_tokens: Count
     output_tokens: Count
     cache_read_tokens: Count
     cache_write_tokens: Count
 
 
-class _Form(Struct, forbid_unknown_fields=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of an exchange without its checksum."""
 
     orch23_exchange: int
@@ -297,7 +297,7 @@ def parse_exchange(data: bytes) -> Exchange:
         ValueError: it is not as `exchange_text` wrote it.
 
     """
-    body = decode(parse(data.decode("utf-8")), Object)
+    body = decode(parse_stored(data), Object)
     if body.pop("sum", None) != digest_json(body):
         message = "does not match its checksum"
         raise ValueError(message)

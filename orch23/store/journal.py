@@ -31,10 +31,10 @@ from orch23.model.event import (
 from orch23.model.hidden import plain_json
 from orch23.model.own_files import LOGS, is_of_a_run
 from orch23.model.stage_status import StageStatus
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Count, Object, decode
 from orch23.store.codes import E_JOURNAL, E_NO_RUN
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, make_folder, sync_folder, write_all, write_atomic
-from orch23.store.strict_json import parse
 
 INTERRUPTED = "interrupted"
 _SUM_DIGITS = 16
@@ -46,7 +46,7 @@ _FOUND_AGAIN = frozenset({StageStatus.BUILT, StageStatus.RESTORED})
 """Ends that it finds by the record, unless a model was asked."""
 
 
-class _Line(Struct, forbid_unknown_fields=True):
+class _Line(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of a journal without its checksum, in the order in which the fields are written."""
 
     v: int
@@ -333,7 +333,7 @@ def _parse_line(line: bytes) -> JournalLine:
     if end != b',"sum":"' + _line_sum(inner) + b'"}\n':
         message = "does not match its checksum"
         raise ValueError(message)
-    found = decode(parse(inner + b"}"), _Line)
+    found = decode(parse_stored(inner + b"}"), _Line)
     if found.v != EVENT_VERSION:
         message = f"is of version {found.v}"
         raise ValueError(message)

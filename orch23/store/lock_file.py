@@ -14,12 +14,12 @@ from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json, digest_bytes, digest_json
 from orch23.model.errors import CorruptStateError
 from orch23.model.record import LockFile, Record
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Object, decode
 from orch23.store.beneath import open_file, read_all, read_regular, replace_file
 from orch23.store.codes import E_LOCK_CONFLICT, E_LOCK_DAMAGED, E_LOCK_RECORD, E_LOCK_VERSION
 from orch23.store.indented import indented
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.strict_json import parse
 
 LOCK_VERSION = 1
 _END = "~"  # no stage is called so; it lets the block of every stage end in a comma, so that blocks merge alone
@@ -31,19 +31,19 @@ _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} |\|{7} )", re.MULTILINE)
 _WAY_OUT = "take the file from version control again, or delete it and build: the store holds the same records"
 
 
-class _Version(Struct):
+class _Version(Struct, frozen=True):
     """The field that says how a lock file is to be read."""
 
     orch23_lock: Any = None
 
 
-class _Named(Struct):
+class _Named(Struct, frozen=True):
     """The field that says whose records a lock file holds."""
 
     pipeline: str
 
 
-class _Form(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A lock file. Each record in it is decoded by itself, so that every damaged one is reported."""
 
     orch23_lock: int
@@ -104,7 +104,7 @@ def lock_digest(path: Path) -> str:
 def lock_pipeline(path: Path) -> str:
     """Return the name of the pipeline that a lock file is of; empty where that cannot be read."""
     with contextlib.suppress(ValueError):
-        return decode(parse(read_regular(path) or b""), _Named).pipeline
+        return decode(parse_stored(read_regular(path) or b""), _Named).pipeline
     return ""
 
 
@@ -214,7 +214,7 @@ def parse_lock(data: bytes, origin: str) -> LockFile:
         conflict = _CONFLICT.search(document)
         if conflict is not None:
             raise CorruptStateError(_conflict(origin, document, conflict.start()))
-        body = parse(document)
+        body = parse_stored(document)
         version = decode(body, _Version).orch23_lock
         if version != LOCK_VERSION:
             raise CorruptStateError(_unknown_version(origin, version))

@@ -12,9 +12,9 @@ from msgspec import Struct, field
 
 from orch23.model.digest import Json
 from orch23.model.stage_status import StageStatus
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Count, Object, decode
 from orch23.store.journal import journals
-from orch23.store.strict_json import parse
 
 NEWEST = 5
 _MANY = 64  # so many names are not looked for in each line
@@ -32,22 +32,22 @@ class Past(Struct, frozen=True, kw_only=True):
 _NOTHING = Past()
 
 
-class _Line(Struct):
+class _Line(Struct, frozen=True):
     type: str
     role: str
     data: Object
 
 
-class _Began(Struct):
+class _Began(Struct, frozen=True):
     pipeline: str
 
 
-class _Answered(Struct):
+class _Answered(Struct, frozen=True):
     input_tokens: Count = 0
     output_tokens: Count = 0
 
 
-class _Ended(Struct):
+class _Ended(Struct, frozen=True):
     status: StageStatus
     duration_s: float | None = None
     calls: int = 0
@@ -119,7 +119,7 @@ def _note(found: _Found, event: _Line) -> None:
 
 def _parsed(line: bytes) -> _Line | None:
     try:
-        return decode(parse(line), _Line)
+        return decode(parse_stored(line), _Line)
     except ValueError:
         return None
 

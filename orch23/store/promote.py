@@ -39,7 +39,7 @@ Refusal = Callable[[str], str | None]
 _MOST_REFUSED = 10
 
 
-class _Redo(Struct, forbid_unknown_fields=True):
+class _Redo(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of a promotion that is under way: what the paths are to hold, and what they held before."""
 
     new: dict[str, EntryText | None]

@@ -14,7 +14,7 @@ EntryText: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}:(?:0|[1-9][0
 _BlobId: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")]
 
 
-class _Form(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The fields of a record. Those with a default are written only if they say something else.
 
     A record of an earlier version has none of them and keeps its text.

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from orch23.model.digest import FileEntry, canonical_json
 from orch23.model.manifest import core_of, identity_of
 from orch23.model.record import Record
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Count, Object, decode, encode
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.durable import (
@@ -29,7 +30,6 @@ from orch23.store.durable import (
 )
 from orch23.store.index import Index, IndexFaultError
 from orch23.store.record_format import record_from_json, record_to_json
-from orch23.store.strict_json import parse
 
 GENERATION = "generation"
 """The file beside the records whose text is another one whenever a process has changed them."""
@@ -42,7 +42,7 @@ _ROW_BYTES = 16
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class _Line(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Line(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of a file of records: a record, or the digest of one above that is the newest again."""
 
     n: Count
@@ -173,7 +173,7 @@ class Records:
             shelves = self._load()
             self._mend(shelves)
             shelf = shelves.setdefault(record.key, _Shelf())
-            read = record_from_json(parse(body))
+            read = record_from_json(parse_stored(body))
             same = record if read == record else read  # one that is kept elsewhere takes no memory twice
             kept = _Kept(same, hashlib.sha256(body).hexdigest(), self._number + 1)
             known = shelf.kept.get(kept.digest)

@@ -27,12 +27,12 @@ from orch23.model.event import (
 )
 from orch23.model.hidden import plain_json
 from orch23.model.stage_status import StageStatus
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import Object, decode
 from orch23.store.beneath import read_regular
 from orch23.store.durable import PRIVATE_FILE, PRIVATE_FOLDER, discard, make_folder, open_temp, write_all
 from orch23.store.journal import INTERRUPTED, JournalLine, read_journal, timestamp
 from orch23.store.state_text import StateText
-from orch23.store.strict_json import parse
 
 Move: TypeAlias = Literal["INIT", "GENERATING", "TESTING", "PATCHING", "SUCCESS", "FAILED"]
 Phase: TypeAlias = Literal["init", "generated", "tested", "complete", "failed"]
@@ -278,7 +278,7 @@ class StateFile:
 def read_state(path: Path) -> Mapping[str, Json] | None:
     """Return what a `state.json` says, or None if it is missing or not as it was written."""
     try:
-        body = decode(parse(read_regular(path) or b""), Object)
+        body = decode(parse_stored(read_regular(path) or b""), Object)
     except (OSError, ValueError):
         return None
     return body if body.pop("sum", None) == digest_json(body) else None

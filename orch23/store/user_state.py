@@ -12,16 +12,16 @@ from msgspec.structs import asdict
 
 from orch23.model.consent import Grant
 from orch23.model.digest import canonical_json
+from orch23.model.strict_json import parse_stored
 from orch23.model.typed import decode, encode
 from orch23.store.beneath import open_regular, read_all
 from orch23.store.durable import PRIVATE_FILE, discard, write_atomic
-from orch23.store.strict_json import parse
 
 _MOST_BYTES = 1 << 20
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-class _Grant(Struct, forbid_unknown_fields=True):
+class _Grant(Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["program", "server", "download"]
     name: str
     keys: tuple[str, ...]
@@ -30,7 +30,7 @@ class _Grant(Struct, forbid_unknown_fields=True):
     reads: tuple[str, ...]
 
 
-class _Form(Struct, forbid_unknown_fields=True):
+class _Form(Struct, frozen=True, forbid_unknown_fields=True):
     """The file of a project's grants."""
 
     project: str
@@ -59,7 +59,7 @@ class Grants(Struct, frozen=True):
         if data is None:
             return frozenset()
         try:
-            return frozenset(Grant(**asdict(one)) for one in decode(parse(data), _Form).grants)
+            return frozenset(Grant(**asdict(one)) for one in decode(parse_stored(data), _Form).grants)
         except ValueError:
             return frozenset()
 

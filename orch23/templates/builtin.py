@@ -33,7 +33,7 @@ class Builtin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return HERE / f"{self.name}.bundle"
 
 
-class _Catalogue(Struct, forbid_unknown_fields=True):
+class _Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
     orch23_templates: int
     templates: tuple[Builtin, ...]
 

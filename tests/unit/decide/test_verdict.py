@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orch23.decide.expected_tests import base_id
 from orch23.decide.verdict import Verdict, judge_failing, judge_pytest, report_json
 
 X, Y = "test_a.py::test_x", "test_a.py::test_y"
@@ -346,3 +347,31 @@ def test_many_new_tests_that_pass_are_told_in_short() -> None:
     assert len([d for d in verdict.diagnostics if d.code == "E322"]) == 11
     assert "4 more tests" in verdict.excerpt
     assert len(verdict.failing) == 14
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"event": "finish", "status": 1, "status": 0}',
+        b'{"event": "test", "event": "finish", "status": 0}',
+        b'{"event": "finish", "status": 0} {}',
+        b'{"event": "finish", "status": NaN}',
+        b'{"event": "finish", "status": 0, "x": ' + b"[" * 100_000,
+        b'{"event": "finish", "status": 0, "x": ' + b"[" * 100 + b"]" * 100 + b"}",
+        b'\xef\xbb\xbf{"event": "finish", "status": 0}',
+        '{"event": "finish", "status": 0}'.encode("utf-16"),
+    ],
+)
+def test_a_line_that_is_not_strict_json_breaks_the_report(line: bytes) -> None:
+    *before, _, _ = GREEN.split(b"\n")
+    verdict = judge_pytest(0, b"\n".join((*before, line, b"")), {X, Y}, "")
+    assert not verdict.passed
+    assert codes(verdict) == ["E308"]
+    assert "is not valid: no JSON" in verdict.diagnostics[0].message
+
+
+def test_a_text_of_a_test_may_hold_half_of_a_surrogate_pair() -> None:
+    name = "tests/test_a.py::test_x[\udcff]"
+    whole = report(*passed(name), ids=(name,))
+    assert b"\\udcff" in whole
+    assert judge_pytest(0, whole, {base_id(name)}, "").passed

@@ -124,3 +124,17 @@ def test_a_template_without_an_end_is_left(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "git").chmod(0o755)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     assert mirror("x", tmp_path / "mirror", environ) == "no end after 0.001 s"
+
+
+@pytest.mark.parametrize(
+    "answer", ['[{"error": "git", "error": "broken"}]', "[{}", '["x"]', '[{"answers": {"x": NaN}}]']
+)
+def test_a_result_that_is_not_strict_json_is_an_error_of_the_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    (tmp_path / "python").write_text(f"#!/bin/sh\necho '{answer}' > {tmp_path}/results.json\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    (done,) = render([], mirrored=tmp_path, url="x", folder=tmp_path, environ=os.environ)
+    assert done["error"] == "broken"
+    assert done["message"].startswith("what copier answered is no JSON: ")

@@ -156,6 +156,64 @@ stages:
     assert found(text) == [("E850", 4, 49), ("E850", 5, 69)]
 
 
+# ---- values of other places --------------------------------------------------------------------
+
+OF_VARS = """version: 1
+vars: {t: 1, l: [], p: ["9"], n: 1}
+defaults:
+  limits: {processes: "${{ vars.p[0] }}"}
+  timeout: "${{ vars.t }}"
+stages:
+  plain:
+    shell: [a]
+    retry: {max: "${{ vars.n }}"}
+  off:
+    if: "${{ vars.n == 'x' }}"
+    shell: [a]
+    stop_conditions: {max_wall: "${{ vars.t }}"}
+  items:
+    foreach: {in: "${{ vars.l }}", key: id}
+    shell: [a]
+    stop_conditions: {max_tokens: "${{ item.n }}"}
+  items_off:
+    if: "${{ vars.n == 'x' }}"
+    foreach: {in: "${{ vars.l }}", key: id}
+    shell: [a]
+    stop_conditions: {max_tokens: "${{ item.n }}"}
+"""
+
+
+def related(text: str, **more: Any) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    return [
+        (one.code, str(one.location), [(other.message, str(other.location)) for other in one.related])
+        for one in parse_pipeline(text, "p.yaml", **more).diagnostics
+    ]
+
+
+def test_values_of_vars_are_checked_where_a_stage_uses_them() -> None:
+    assert found(OF_VARS) == []
+    file_text = "t: soon\nl:\n  - {id: a, n: 1}\n  - {id: b, n: x}\np: [many]\n"
+    assert related(OF_VARS, vars_text=file_text, vars_name="v.yaml") == [
+        ("E815", "p.yaml:4:23", [("`vars.p` is set here", "v.yaml:5:1")]),
+        ("E815", "p.yaml:5:12", [("`vars.t` is set here", "v.yaml:1:1")]),
+        ("E815", "p.yaml:13:33", [("`vars.t` is set here", "v.yaml:1:1")]),
+        ("E815", "p.yaml:17:35", []),
+        ("E815", "p.yaml:22:35", []),
+    ]
+    by_flag = [("`vars.t` is set by `--set`", "None")]
+    assert related(OF_VARS, sets={"t": "soon", "n": "x", "gone": "1"}, vars_text="t: 3\n", vars_name="v.yaml") == [
+        ("E843", "None", []),
+        ("E815", "p.yaml:5:12", by_flag),
+        ("E811", "p.yaml:9:18", [("`vars.n` is set by `--set`", "None")]),
+        ("E815", "p.yaml:13:33", by_flag),
+    ]
+
+
+def test_a_failed_expression_names_the_flag_of_its_var() -> None:
+    text = "version: 1\nvars: {a: 1}\nstages: {s: {shell: [x, '${{ vars.a + 1 }}']}}\n"
+    assert related(text, sets={"a": "b"}) == [("E841", "p.yaml:3:25", [("`vars.a` is set by `--set`", "None")])]
+
+
 # ---- two mistakes, each alone and both --------------------------------------------------------
 
 _GONE = object()

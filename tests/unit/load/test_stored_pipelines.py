@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,3 +129,30 @@ def test_two_pieces_that_are_one_scalar_are_read_as_that(tmp_path: Path) -> None
     assert "s4" not in {stage.name for stage in plain.pipeline.stages}
     assert found is not None
     same(found.pipeline, plain.pipeline)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\x94\xa1a", b"\x80", b"\x91\xa1\xff", msgspec.msgpack.encode(("text", {"name": 3}, {}, {}))],
+)
+def test_a_stored_pipeline_that_does_not_decode_is_read_again(tmp_path: Path, value: bytes) -> None:
+    stored = Stored()
+    first = loaded(tmp_path, TEXT, stored)
+    (name,) = stored.values
+    stored.put(name, stored.values[name][0], value)
+    again = loaded(tmp_path, TEXT, stored)
+    assert first is not None
+    assert again is not None
+    same(again.pipeline, first.pipeline)
+    assert stored.values[name][1] != value, "the next command finds it"
+
+
+def test_a_stored_step_of_a_kind_that_is_not_known_is_read_again(tmp_path: Path) -> None:
+    stored = Stored()
+    loaded(tmp_path, TEXT, stored)
+    (name,) = stored.values
+    made_of, value = stored.values[name]
+    assert b"ShellStep" in value or b"shell" in value
+    stored.put(name, made_of, value.replace(b"\xa4type\xa5shell", b"\xa4type\xa5other"))
+    assert stored.values[name][1] != value
+    assert loaded(tmp_path, TEXT, stored) is not None

@@ -162,7 +162,12 @@ def test_an_outcome_with_a_path_outside_of_its_tree_is_refused(path: str) -> Non
             outcome_from_bytes(outcome_to_bytes(outcome))
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"type": "completed"}', b'{"type": "other"}', b"nul"])
+DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[]", b"\xff", b'{"type": "completed"}', b'{"type": "other"}', b"nul", DEEP]
+)
 def test_other_bytes_are_neither(data: bytes) -> None:
     for decode in (Action.from_bytes, outcome_from_bytes):
         with pytest.raises(ValueError):

@@ -1,12 +1,14 @@
 """Strict JSON: agrees with json on plain values, refuses what has two meanings."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orch23.model.strict_json import StrictJsonError, parse
+from orch23.model import strict_json
+from orch23.model.strict_json import StrictJsonError, parse, parse_stored
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -86,3 +88,77 @@ def test_size_is_capped_in_bytes_not_characters() -> None:
     with pytest.raises(StrictJsonError) as caught:
         parse('"ää"', max_bytes=5)
     assert caught.value.kind == "size"
+
+
+BAD = [
+    "",
+    "{",
+    '{"a":1,"a":1}',
+    "NaN",
+    "[Infinity]",
+    "[1e999]",
+    "[" * 200_000,
+    '{"a":{"b":1,"b":2}}',
+    "\ud800",
+    "\ufeff1",
+]
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_not_strict_is_not_read_from_the_store(text: str) -> None:
+    with pytest.raises(StrictJsonError):
+        parse_stored(text)
+    with pytest.raises(ValueError):
+        parse_stored(text.encode("utf-8", "surrogatepass"))
+
+
+def test_what_is_stored_may_be_large_and_deep() -> None:
+    assert parse_stored("[" * 150 + "]" * 150) is not None
+    assert parse_stored(b'"' + b"a" * 2_000_000 + b'"') == "a" * 2_000_000
+
+
+def test_bytes_are_utf_8() -> None:
+    assert parse('"ä"'.encode()) == "ä"
+    for data in ('"ä"'.encode("utf-16"), b'"\xff"', b'"\xed\xa0\x80"'):
+        with pytest.raises(ValueError):
+            parse(data)
+
+
+@pytest.mark.parametrize("text", ['["\\ud800"]', '["\ud800"]', '["a\\udfffb", 1]'])
+def test_half_of_a_surrogate_pair_may_be_allowed(text: str) -> None:
+    assert parse(text, lone_surrogates=True) == json.loads(text)
+    with pytest.raises(StrictJsonError):
+        parse(text)
+    with pytest.raises(StrictJsonError):
+        parse(text[:-1], lone_surrogates=True)
+
+
+@given(
+    st.text(alphabet='{}[]",:0123456789.eE+-truefalsnNaIity \n\\ud8c\ud800\ufeff', max_size=40),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_the_fast_reader_agrees_with_the_one_that_knows_places(text: str, depth: int, halves: bool) -> None:
+    exact = outcome(lambda: strict_json._Reader(text, depth, lone_surrogates=halves).whole())
+    assert outcome(lambda: parse(text, max_depth=depth, lone_surrogates=halves)) == exact
+
+
+def outcome(read: Callable[[], object]) -> str:
+    try:
+        return repr(read())
+    except StrictJsonError as refused:
+        return f"{refused.kind}: {refused}"
+
+
+@given(PLAIN, st.integers(0, 6))
+def test_depth_is_that_of_lists_and_mappings(value: object, depth: int) -> None:
+    def levels(one: object) -> int:
+        below = one.values() if isinstance(one, dict) else one if isinstance(one, list) else None
+        return 0 if below is None else 1 + max(map(levels, below), default=0)
+
+    text = json.dumps(value)
+    if levels(value) <= depth:
+        assert parse(text, max_depth=depth) == value
+    else:
+        with pytest.raises(StrictJsonError, match=f"deeper than {depth} levels"):
+            parse(text, max_depth=depth)

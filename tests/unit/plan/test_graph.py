@@ -505,3 +505,19 @@ def test_what_decides_on_the_place_of_a_stage_makes_another_plan(change):
     build_plan(pipeline(*stages), compiled=kept)
     build_plan(pipeline(replace(stages[0], **change), stages[1]), compiled=kept)
     assert kept.made == 2
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\x93\x01\x02", b"\x81\xa5order\x90", b"\x93\x90\x91\xc0\x80", b"\x91\xa1\xff"]
+)
+def test_a_stored_plan_that_does_not_decode_is_made_again(value):
+    kept = Kept()
+    stages = (stage("b", reads=("a.out",), writes=("b.out",)), stage("a", writes=("a.out",)))
+    first, _ = build_plan(pipeline(*stages), compiled=kept)
+    (name,) = kept.values
+    kept.put(name, kept.values[name][0], value)
+    again, problems = build_plan(pipeline(*stages), compiled=kept)
+    assert again is not None
+    assert first is not None
+    assert (again.order, again.edges, problems) == (first.order, first.edges, ())
+    assert kept.values[name][1] != value, "the next build finds it"

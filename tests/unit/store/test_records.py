@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from orch23.model.digest import Digest, FileEntry, digest_bytes
 from orch23.model.manifest import core_of, identity_of, key_of
 from orch23.model.record import Record
+from orch23.model.strict_json import parse_stored
 from orch23.store.index import Index
 from orch23.store.record_format import record_from_json, record_to_json
 from orch23.store.records import GENERATION, TABLE, Records
-from orch23.store.strict_json import parse
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 ENTRIES = st.builds(
@@ -51,7 +51,7 @@ def record(
 
 @given(RECORDS)
 def test_a_record_survives_json(one: Record) -> None:
-    assert record_from_json(parse(json.dumps(record_to_json(one)))) == one
+    assert record_from_json(parse_stored(json.dumps(record_to_json(one)))) == one
 
 
 @pytest.mark.parametrize(

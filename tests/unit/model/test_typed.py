@@ -1,3 +1,5 @@
+"""Parsed JSON becomes a Struct or is refused, and a Struct becomes the JSON that was meant."""
+
 from typing import Any, Literal
 
 import pytest
@@ -5,21 +7,13 @@ from msgspec import Struct
 
 from orch23.model.digest import canonical_json
 from orch23.model.typed import Count, Object, decode, encode
-from orch23.store import strict_json
 
-BAD = ["", "{", '{"a":1,"a":1}', "NaN", "[Infinity]", "[" * 200_000, '{"a":{"b":1,"b":2}}', "\ud800"]
 WORD: Any = Literal["a", "b"]
 
 
 class Form(Struct, forbid_unknown_fields=True, omit_defaults=True):
     a: int
     b: Object = {}
-
-
-@pytest.mark.parametrize("text", BAD)
-def test_what_is_not_strict_json_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        strict_json.parse(text)
 
 
 @pytest.mark.parametrize(
