@@ -132,7 +132,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
 
     changed: Mapping[str, Any] = {
         "orch23.snapshot.looks.RACY_NS": RACY_NS,
-        "orch23.cli.partial_build.FEWEST": fewest,
+        "orch23.engine.at_rest.FEWEST": fewest,
         "orch23.store.opening.Workspace": Watched,
         "orch23.cli.wiring.Fanout": Told,
         "orch23.load.pipeline.load_pipeline": after("loaded", load_pipeline),
@@ -140,7 +140,7 @@ def noticed(fewest: int = 0) -> Iterator[Moments]:
         "orch23.snapshot.looks.Looks.differ": after("compared", Looks.differ),
         "orch23.cli.wiring.partial_build": after("part", partial_build),
         "orch23.cli.resting.Rest.end": before("end", Rest.end),
-        "orch23.cli.resting.replan": after("replan", replan),
+        "orch23.engine.at_rest.replan": after("replan", replan),
     }
     with contextlib.ExitStack() as patches:
         for name, value in changed.items():

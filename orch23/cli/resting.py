@@ -1,25 +1,24 @@
 """Remember what a build looked at that found everything fresh, so that the next one need not decide it again."""
 
+import contextlib
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from orch23.cli.console import Console
-from orch23.cli.partial_build import AtRest, keep_at_rest
-from orch23.cli.wiring import Project, spec_hash
+from orch23.cli.partial_build import PAIR, TABLE, is_cut, table_name
+from orch23.cli.wiring import Project
 from orch23.decide.secrets import secrets_of
+from orch23.engine.at_rest import AtRest, Table, at_rest, look_back, table_of
 from orch23.engine.build import Build
 from orch23.engine.dependency_index import OutdatedIndexError
-from orch23.engine.preview import replan
-from orch23.engine.world import World
-from orch23.model.decision import Decision, Fresh
+from orch23.model.decision import Decision
 from orch23.model.digest import digest_bytes
 from orch23.model.errors import SafetyError
 from orch23.model.event import (
@@ -42,14 +41,16 @@ from orch23.report.diagnostics import render
 from orch23.report.marks import Style, marks_for
 from orch23.report.plan_text import plan_text
 from orch23.report.plan_view import models_of, plan_view
-from orch23.snapshot.looks import EMPTY, OWNER, THERE, Looks, signature
-from orch23.snapshot.reply import drop, environment, program, question
+from orch23.snapshot.looks import OWNER, Looks, signature
+from orch23.snapshot.reply import FOLDER as SNAPSHOTS
+from orch23.snapshot.reply import drop, environment, keep, program, question
 from orch23.store.journal import timestamp, unsealed_line
-from orch23.store.opening import FOLDER, STORE_VERSION
+from orch23.store.opening import FOLDER, STORE_VERSION, any_suspected
 from orch23.store.workspace import Workspace
 
 _IDLE = (RunStarted, Planned, StageDecided, StagesAdded, Warned, RunFinished)
 """Events that a build with nothing to do has too."""
+_TOKEN_BYTES = 16
 
 
 class Rest(Struct, kw_only=True):
@@ -95,9 +96,13 @@ class Rest(Struct, kw_only=True):
         asked = question(str(Path.cwd()), list(self.console.argv))
         if asked is None:
             return
-        part = self.project.part
-        rest = self._after(build) if self._moved else self._as_it_was(build)
-        if rest is None or "\x1b" in rest.told or (part is not None and self.project.loaded.warnings):
+        partial, warnings = self.project.partial, self.project.loaded.warnings
+        if (self._moved and (self._warned or self.screen_at_rest is None)) or (partial is not None and warnings):
+            return
+        assert self._began is not None
+        rest = at_rest(build, self._began, ended, self.project.part, moved=self._moved)
+        told = self._told(rest) if rest is not None else ""
+        if rest is None or "\x1b" in told:
             return
         looks = Looks(self.console.began_ns)
         root, here = self.project.settings.root, Path.cwd()
@@ -105,13 +110,13 @@ class Rest(Struct, kw_only=True):
         read_once = self._read_once(build)
         if any(not _is_still(workspace, file, sha256) for file, sha256 in read_once.items()):
             return
-        if not self._look_back(looks) or not workspace.look_back(looks):
+        if not self._look_back(looks) or not look_back(looks, self.project.store, self.project.facts.looked_at):
             return
         looks.environ = environment(os.environ)
-        if part is not None:
+        if partial is not None:
             written = {*read_once, *workspace.written_paths}
             try:
-                looks = part.renewed(looks, written, **_journal(rest.began, rest.ended))
+                looks = partial.renewed(looks, written, **_journal(rest.began, rest.ended))
             except OutdatedIndexError:  # it was removed meanwhile: nothing is remembered
                 return
         else:
@@ -121,61 +126,53 @@ class Rest(Struct, kw_only=True):
                 "program": program(),
                 "encoding": sys.stderr.encoding,
                 "pipeline": self.project.pipeline.file,
-                "told": rest.told,
+                "told": told,
                 "warnings": self._warnings(),
                 "models": "\n".join(models_of(self.project.pipeline.stages)),
                 **self._plans(build, rest.decisions),
                 **_journal(rest.began, rest.ended),
             }
-        found = None if self.project.loaded.warnings else self._at_rest(build, rest, looks)
         os.chdir(root)
         try:
-            suspects = secrets_of(self.project.settings.environ).suspects
-            keep_at_rest(looks, self.project.store, found, part, suspects)
+            self._keep(looks, None if warnings else rest)
         finally:
             os.chdir(here)
 
-    def _at_rest(self, build: Build, rest: "_AtRest", looks: Looks) -> AtRest:
-        plan, ends = build.session.world.plan, rest.ended.stages
-        file = self.project.pipeline.file
-        return AtRest(
-            question=looks.facts["question"],
-            plan=plan,
-            wanted=build.options.selection.nodes(plan),
-            lock=build.committer.left,
-            text=self.project.loaded.sources.get(file, ""),
-            read=tuple(self.project.loaded.digests),
-            reads=rest.world.reads,
-            records={name: one.record for name, one in rest.decisions.items() if isinstance(one, Fresh)},
-            began=rest.began,
-            ends=ends,
+    def _keep(self, looks: Looks, rest: AtRest | None) -> None:
+        """Write a snapshot, and its table of the index unless a secret is in it; without `rest` it has none.
+
+        From the root, for the holder of the build lock.
+        """
+        looks.facts.pop(PAIR, None)
+        store, loaded = self.project.store, self.project.loaded
+        name, token, table = table_name(looks), os.urandom(_TOKEN_BYTES).hex(), Table()
+        if rest is not None:
+            text = loaded.sources.get(self.project.pipeline.file, "")
+            part = self.project.part
+            table = table_of(rest, part, token=token, text=text, read=loaded.digests, is_cut=is_cut)
+        suspects = secrets_of(self.project.settings.environ).suspects
+        if any_suspected(table.parts(), suspects):
+            table = Table()
+        if table.has_rows():
+            looks.facts[PAIR] = token
+        kept = {name, *(f"{TABLE}{path.name}" for path in _files(Path(SNAPSHOTS)))}
+        store.save_index(
+            fresh={name: table.fresh} if table.fresh is not None else {},
+            changed={name: table.changed} if table.changed is not None else {},
+            dropped=tuple(one for one in store.index.tables() if one.startswith(TABLE) and one not in kept),
+            suspects=suspects,
         )
+        keep(looks)
 
-    def _as_it_was(self, build: Build) -> "_AtRest | None":
-        """Return what this build said and decided: the next one does the same, unless git has a say in it."""
-        if build.session.world.git.was_asked:
-            return None
-        world, selection = build.session.world, build.options.selection
-        wanted = selection.nodes(world.plan)
-        fresh: dict[str, Decision] = {name: Fresh(world.results[name]) for name in world.plan.order if name in wanted}
-        return _AtRest("".join(self.console.told), fresh, *self._events_at_rest(build), world)
-
-    def _after(self, build: Build) -> "_AtRest | None":
-        """Return what the next build will say and decide; None where it has something to do, or that is not known."""
-        if self._warned or self.screen_at_rest is None:
-            return None
-        git = build.session.world.git
-        git.was_asked = False
-        self.project.store.disk.contents.read_digests.clear()
-        decisions, world = replan(build.session, build.committer.left, build.options.selection)
-        if git.was_asked or not all(isinstance(decision, Fresh) for decision in decisions.values()):
-            return None  # what git has may be another thing without a change of any file that is looked at
-        began, ended = self._events_at_rest(build)
+    def _told(self, rest: AtRest) -> str:
+        """Return what a build with nothing to do shows: what this one showed, or, if it did something, the next one."""
+        if not self._moved or self.screen_at_rest is None:
+            return "".join(self.console.told)
         told = [self._warnings()]
         screen = self.screen_at_rest(told.append)
-        screen.notice(run_started(replace(began, at_rest=ended.stages)))
-        screen.notice(run_finished(ended))
-        return _AtRest(self.console.plain("".join(told)), decisions, began, ended, world)
+        screen.notice(run_started(replace(rest.began, at_rest=rest.ended.stages)))
+        screen.notice(run_finished(rest.ended))
+        return self.console.plain("".join(told))
 
     def _read_once(self, build: Build) -> dict[str, str]:
         """Return the sha256, in hex, of the files that were read or written outside of `Workspace`, by their path.
@@ -187,52 +184,23 @@ class Rest(Struct, kw_only=True):
         version = digest_bytes(STORE_VERSION).sha256
         return {**digests, f"{FOLDER}/VERSION": version, lock: build.committer.left_sha256}
 
-    def _events_at_rest(self, build: Build) -> tuple[RunStarted, RunFinished]:
-        """Return what the next build says when it begins and when it ends."""
-        assert self._began is not None
-        assert self._ended is not None
-        selection, plan, part = build.options.selection, build.session.world.plan, self.project.part
-        counts = Counter(part.at_rest if part is not None else {})
-        counts.update(fresh=len(selection.nodes(plan)), skipped=len(selection.skipped(plan)))
-        stages = {status: number for status, number in counts.items() if number}
-        lock, spec = build.committer.left_sha256, self._spec_hash(self._began.spec_file)
-        return (
-            replace(self._began, lock=lock, spec_hash=spec, at_rest=UNSET),
-            RunFinished(status="ok", stages=stages, limits=self._ended.limits),
-        )
-
-    def _spec_hash(self, file: str) -> str:
-        """Return the digest of the spec on which the stages were decided."""
-        part = self.project.part
-        if part is None or file in part.unrest.difference.changed or file in self.project.store.workspace.written_paths:
-            return spec_hash(self.project.store, file)
-        return part.began.spec_hash
-
     def _warnings(self) -> str:
         return "".join(self.console.notes) + render(self.project.loaded.warnings, self.project.loaded.sources)
 
     def _look_back(self, looks: Looks) -> bool:
-        """Add what was looked at outside of the workspace; False if some of it is too young to be believed."""
-        settings, store = self.project.settings, self.project.store
-        files = [store.folder / "promote.json"]
+        """Add the program, and what tells which project this is; False if some of it is too young to be believed."""
+        settings = self.project.settings
         named = [settings.pipeline_path, *([settings.vars_file] if settings.vars_file is not None else [])]
         read = {settings.root / file for file in self.project.loaded.digests}
-        files += [path for path in named if path not in read]  # by a link
+        files = [path for path in named if path not in read]  # by a link
         if any(path.resolve() not in read for path in named):  # it leads elsewhere by now
             return False
         libraries = [*_libraries()]
         modules = {name: not _is_beneath(name, libraries) for name in _program(self.project.pipeline.plugins)}
-        blobs = store.disk.contents
-        files += [*sorted(map(blobs.path_of, blobs.read_digests)), Path(sys.executable), *libraries]
+        files += [Path(sys.executable), *libraries]
         files += sorted({Path(name).parent for name, edited in modules.items() if not edited})
         files += self._decided_on_the_project(looks)
-        records = str(store.disk.records.folder)
-        looks.outside[records] = signature(records, THERE)  # without them the lock file is not believed
-        looks.outside[str(store.rooms)] = EMPTY  # once this build has gone; what a killed one leaves is to be swept
         if not all(looks.take(str(path)) for path in files):
-            return False
-        facts = self.project.facts.looked_at
-        if not all(looks.take(str(path)) and looks.outside[str(path)] == was for path, was in facts.items()):
             return False
         return all(looks.take_as_it_is(name) for name, edited in modules.items() if edited)
 
@@ -257,16 +225,6 @@ class Rest(Struct, kw_only=True):
         marks = marks_for(sys.stderr.encoding)
         styles = {"plan": Style(marks=marks), "plan in colour": Style(marks=marks, color=True)}
         return {name: self.console.plain(plan_text(view, style)) for name, style in styles.items()}
-
-
-class _AtRest(Struct, frozen=True):
-    """A build that has nothing to do: what it tells, what it decides and where, its first and its last event."""
-
-    told: str
-    decisions: Mapping[str, Decision]
-    began: RunStarted
-    ended: RunFinished
-    world: World
 
 
 def _is_idle(data: EventData) -> bool:
@@ -305,6 +263,11 @@ def _program(plugins: tuple[str, ...]) -> Iterator[str]:
 def _is_beneath(file: str, folders: list[Path]) -> bool:
     """Say whether a file was installed into one of these folders: its folder tells when it is replaced."""
     return any(file.startswith(f"{folder}/") for folder in folders)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from folder.iterdir()
 
 
 def _libraries() -> Iterator[Path]:

@@ -23,6 +23,7 @@ from orch23.cli.partial_build import PartialBuild, partial_build
 from orch23.cli.project import find_project
 from orch23.cli.store_size import tell_of_growth
 from orch23.decide.secrets import secrets_of
+from orch23.engine.at_rest import spec_hash
 from orch23.engine.attempt import Models, Safeguards
 from orch23.engine.build import Build, BuildOptions
 from orch23.engine.claims import Claims
@@ -36,6 +37,7 @@ from orch23.engine.memory import Memory, PartialMemory, WholeMemory, lock_path
 from orch23.engine.outside import Outside
 from orch23.engine.preview import Preview, check_claims, preview
 from orch23.engine.question import Questions
+from orch23.engine.reach import Part
 from orch23.engine.readiness import Readiness, llm_steps
 from orch23.engine.reporting import Reporter
 from orch23.engine.session import Machinery, Session, open_session, sound_part
@@ -120,7 +122,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Project(Struct, frozen=True, kw_only=True):
     """A loaded pipeline with the store of its project: all that reading commands need.
 
-    With a `part`, the pipeline is the part that an edit reaches. `git` may have started a process: close it after use.
+    If it is `partial`, the pipeline is the part that an edit reaches. `git` may have started a process: close it after
+    use.
     """
 
     settings: Settings
@@ -129,7 +132,12 @@ class Project(Struct, frozen=True, kw_only=True):
     machinery: Machinery
     facts: FactFinder
     git: Repository
-    part: PartialBuild | None = None
+    partial: PartialBuild | None = None
+
+    @property
+    def part(self) -> Part | None:
+        """Give the part that an edit reaches, or None if this is the whole project."""
+        return self.partial.part if self.partial is not None else None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -145,8 +153,8 @@ class Project(Struct, frozen=True, kw_only=True):
     def memory(self) -> Memory:
         """Give what earlier builds left."""
         root, file = self.settings.root, self.pipeline.file
-        if self.part is not None:
-            return PartialMemory(root, file, self.part.plan.order, *self.part.lock_file)
+        if self.partial is not None:
+            return PartialMemory(root, file, self.partial.part.recorded, *self.partial.lock_file)
         return WholeMemory(root, self.store.logs, file)
 
 
@@ -176,15 +184,18 @@ def open_part(settings: Settings, unrest: Unrest) -> Project | None:
     None where that is not known, or is nearly everything. Writes nothing.
     """
     store = open_store(settings.root, settings.meter)
-    part = partial_build(unrest, store, lambda text: _declared(settings, text)) if not store.is_strange else None
-    if part is None:
+    found = partial_build(unrest, store, lambda text: _declared(settings, text)) if not store.is_strange else None
+    if found is None:
         return None
     machinery, facts = _machinery(settings, store)
+    part = found.part
     sources = {part.plan.pipeline.file: part.text} if part.text else {}
     loaded = Loaded(part.plan.pipeline, (), {}, sources, part.digests)
     facts.plugins, facts.executor = loaded.pipeline.plugins, loaded.pipeline.executor
     git = Repository(root=settings.root)
-    return Project(settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git, part=part)
+    return Project(
+        settings=settings, loaded=loaded, store=store, machinery=machinery, facts=facts, git=git, partial=found
+    )
 
 
 def _declared(settings: Settings, text: str) -> Mapping[str, Stage] | None:
@@ -339,12 +350,12 @@ def building(  # noqa: PLR0915 - what a build needs, put together in its order
     store, pipeline, sources = project.store, project.pipeline, project.machinery.sources
     with ExitStack() as stack:
         stack.enter_context(store.build_lock())
-        if project.part is not None:
-            project.part.check_age(store)
+        if project.partial is not None:
+            project.partial.check_age(store)
         sandbox = Sandbox(choose_once, closed=closed_places(project), allowed=request.allow_unsandboxed)
         if any(map(may_use_sandbox, pipeline.stages)):
             sandbox.begin()  # it takes a while, and so does what follows
-        store.sweep(whole=project.part is None)
+        store.sweep(whole=project.partial is None)
         rooms = Rooms(store.rooms, store.sources, meter=project.settings.meter)
         store.mended.extend(rooms.sweep())
         sweep_committed(project)
@@ -609,9 +620,10 @@ def _close(setting: Setting, outside: Outside) -> None:
 def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: str) -> RunStarted:
     pipeline, plan = project.pipeline, session.world.plan
     key = run_id.split("-")[1]
-    if (part := project.part) is not None:
+    if (found := project.partial) is not None:
+        part, (lock, _) = found.part, found.lock_file
         spec = spec_hash(project.store, part.began.spec_file)
-        own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": part.lock_sha256, "spec_hash": spec}
+        own = {"run_id": run_id, "key": key, "jobs": jobs, "lock": lock, "spec_hash": spec}
         return replace(part.began, **own, at_rest=part.at_rest)
     stages = [stage for name in plan.order if isinstance(stage := plan.nodes[name], Stage)]
     steps = [stage.step for stage in stages if is_llm(stage.step)]
@@ -632,12 +644,6 @@ def _began(project: Project, session: Session, run_id: str, jobs: int, sandbox: 
         sandbox=sandbox,
         version=__version__,
     )
-
-
-def spec_hash(store: Store, file: str) -> str:
-    """Return the digest of what seeds 000 and 001 call the spec, empty where there is none."""
-    entry = store.workspace.entry(file) if file else None
-    return f"sha256:{entry.digest.sha256}" if entry is not None else ""
 
 
 def _spec_file(stages: Sequence[Stage]) -> str | None:

@@ -1,15 +1,14 @@
-"""What the stages of a project rest on, where a build had nothing to do; and which of them an edit reaches.
+"""What the stages of a project rest on, where a build had nothing to do: a table of the store's index.
 
-It is a table of the store's index, one for each command line. A path leads to the stages that looked at it, and a stage
-to those that follow it. So what an edit costs does not grow with the number of stages.
+There is one table for each command line. A path leads to the stages that looked at it, and a stage to those that follow
+it (`engine.reach`). So what an edit costs does not grow with the number of stages.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from orch23.model.event import RunStarted
 from orch23.model.paths import is_glob, meets
@@ -34,7 +33,8 @@ class Row(msgspec.Struct, frozen=True):
 
     `looked` are files by their path, and folders that it listed by their whole path. `beside` are stages that it does
     not wait for, and whose results decide what it sees: items of the chains in `above`, and stages that may make what
-    it lists. With `makes_list` it may write the list of a foreach.
+    it lists. With `makes_list` it may write the list of a foreach. If it is not `is_recorded`, the lock file has no
+    record of it: it was not asked for.
     """
 
     node: Stage
@@ -47,6 +47,7 @@ class Row(msgspec.Struct, frozen=True):
     above: tuple[str, ...] = ()
     group: str = ""
     makes_list: bool = False
+    is_recorded: bool = True
 
 
 class _Other(msgspec.Struct, frozen=True):
@@ -142,93 +143,6 @@ class Rows:
             raise OutdatedIndexError from fault
 
 
-class Reach(Struct, frozen=True):
-    """The stages that an edit may give something to do, and those around them whose results they see; by plan order."""
-
-    rows: Rows
-    reached: tuple[str, ...]
-    around: tuple[str, ...]
-
-    def plan(self, pieces: Mapping[str, Stage] | None = None) -> Plan:
-        """Return the plan of these stages; `pieces` are stages that are declared otherwise by now."""
-        rows = self.rows
-        found = {name: rows.row(name) for name in (*self.reached, *self.around)}
-        order = tuple(sorted(found, key=lambda name: found[name].number))
-        nodes = {name: (pieces or {}).get(name, found[name].node) for name in order}
-        reached = frozenset(self.reached)
-        chains = dict.fromkeys(node.chain.chain for node in nodes.values() if node.chain is not None)
-        groups = dict.fromkeys(found[name].group for name in self.reached if found[name].group)
-        families: dict[str, list[Stage]] = {}
-        for node in nodes.values():
-            families.setdefault(node.family, []).append(node)
-        foreach = {name: one for name in families if (one := rows.family(name)) is not None}
-        stages = tuple(foreach.get(name) or nodes[name] for name in families)
-        return Plan(
-            pipeline=msgspec.structs.replace(rows.head.pipeline, stages=stages),
-            nodes=nodes,
-            order=order,
-            upstream={name: found[name].upstream if name in reached else () for name in order},
-            downstream={name: tuple(one for one in found[name].downstream if one in reached) for name in order},
-            expansions={name: tuple(families[name]) for name in foreach},
-            chains={name: rows.chain(name) for name in chains},
-            above={name: frozenset(found[name].above) for name in order if found[name].above},
-            groups={name: rows.group(name) for name in groups},
-            whole=cache(rows.nodes),
-        )
-
-
-def reach(rows: Rows, changed: Iterable[str], is_there: Callable[[str], bool], edited: Collection[str] = ()) -> Reach:
-    """Return what a change of these paths can reach, and of the stages that are declared otherwise.
-
-    A path is a file, or the whole path of a folder that was listed. What it means that a file is gone, only a stage
-    that makes it can tell.
-
-    Raises:
-        OutdatedIndexError: that is not known, or it is more than half of all stages.
-
-    """
-    found = set(edited)
-    for path in changed:
-        readers = rows.readers(path)
-        makes = any(path in rows.row(name).makes for name in readers)
-        if not readers or not (makes or is_there(path)):
-            raise OutdatedIndexError
-        found.update(readers)
-    if not found:
-        raise OutdatedIndexError
-    total, waiting = rows.head.ends.get("fresh", 0), list(found)
-    while waiting:
-        more = _following(rows, waiting.pop()) - found
-        found |= more
-        waiting += more
-        if 2 * len(found) > total:
-            raise OutdatedIndexError
-    around = _around(rows, found)
-    return Reach(rows, _in_order(rows, found), _in_order(rows, around))
-
-
-def _following(rows: Rows, name: str) -> set[str]:
-    """Return what has to be decided if a stage is: what comes after it, its chain, and its promotion group."""
-    row = rows.row(name)
-    if row.makes_list:  # another list makes another plan
-        raise OutdatedIndexError
-    more = {*row.downstream, *(rows.group(row.group) if row.group else ())}
-    if row.node.chain is not None:
-        more.update(rows.chain(row.node.chain.chain), rows.above(row.node.chain.chain))
-    return more
-
-
-def _around(rows: Rows, reached: set[str]) -> set[str]:
-    """Return the stages whose results these see, with the whole chains that these are of."""
-    found = {one for name in reached for one in (*rows.row(name).upstream, *rows.row(name).beside)} - reached
-    chains = {node.chain.chain for name in found if (node := rows.row(name).node).chain is not None}
-    return found.union(*(rows.chain(chain) for chain in chains)) - reached
-
-
-def _in_order(rows: Rows, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(names, key=lambda name: rows.row(name).number))
-
-
 # ---- writing ------------------------------------------------------------------------------------
 
 
@@ -239,10 +153,12 @@ def all_rows(
     wanted: frozenset[str],
     reads: Mapping[str, Collection[str]],
     records: Mapping[str, Record],
+    recorded: Collection[str],
 ) -> Mapping[bytes, bytes] | None:
     """Return the table of a project with nothing to do; None where its stages cannot be decided apart.
 
-    `wanted` are the stages that were asked for, `reads` what each of them looked at, `records` their results.
+    `wanted` are the stages that were asked for, `reads` what each of them looked at, `records` their results. The lock
+    file has the `recorded` stages.
     """
     found = _beside(plan, wanted) if _is_closed(plan, wanted) else None
     if found is None:
@@ -271,6 +187,7 @@ def all_rows(
             tuple(sorted(plan.above.get(name, ()))),
             plan.group_of(name) or "",
             any(meets(pattern, source) for pattern in writes_of(node) for source in sources),
+            name in recorded,
         )
         rows[_STAGE + _bytes(name)] = _encode(row)
         for path in looked:
@@ -290,12 +207,18 @@ def all_rows(
 def changed_rows(
     head: Head,
     text: str | None,
-    reach: Reach,
+    rows_before: Rows,
+    names: Collection[str],
     plan: Plan,
     reads: Mapping[str, Collection[str]],
     records: Mapping[str, Record],
 ) -> Mapping[bytes, bytes | None]:
-    """Return the rows that are others after a build of what an edit reached. `text` is None if it is as it was."""
+    """Return the rows that are others after these stages were decided again. `text` is None if it is as it was.
+
+    Raises:
+        OutdatedIndexError: the rows from before cannot be read.
+
+    """
     rows: dict[bytes, bytes | None] = {_HEAD: _encode(head)}
     if text is not None:
         rows[_TEXT] = _encode(text)
@@ -303,11 +226,11 @@ def changed_rows(
 
     def of(path: str) -> set[str]:
         if path not in readers:
-            readers[path] = set(reach.rows.readers(path))
+            readers[path] = set(rows_before.readers(path))
         return readers[path]
 
-    for name in reach.reached:
-        before, node = reach.rows.row(name), plan.nodes[name]
+    for name in names:
+        before, node = rows_before.row(name), plan.nodes[name]
         if isinstance(node, ForeachStage):
             raise OutdatedIndexError
         looked = tuple(sorted(reads.get(name, ())))

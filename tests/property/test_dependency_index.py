@@ -241,6 +241,7 @@ def test_all_readers_of_a_file_that_a_chain_may_write_are_reached_although_the_c
         built_and_edited(play, "shared/x.txt", "X\n")
         assert Path("before.txt").read_text() == "X\ny\n"
         assert Path("earlier.txt").read_text() == "X\n"
+        assert play.parts == 1
 
 
 def test_a_reader_of_a_file_as_it_was_before_a_chain_that_is_not_built_again_is_given_it_like_that() -> None:
@@ -249,6 +250,7 @@ def test_a_reader_of_a_file_as_it_was_before_a_chain_that_is_not_built_again_is_
         assert Path("shared/x.txt").read_text() == "x\none\ntwo\n"
         built_and_edited(play, "y.txt", "Y\n")
         assert Path("before.txt").read_text() == "x\nY\n"
+        assert play.parts == 1
 
 
 def test_what_a_stage_that_is_not_built_again_made_and_a_user_edited_is_not_listed() -> None:
@@ -257,6 +259,7 @@ def test_what_a_stage_that_is_not_built_again_made_and_a_user_edited_is_not_list
         put("heap/b.txt", "by hand\n")
         built_and_edited(play, "y.txt", "Y\n")
         assert Path("heaped.txt").read_text() == "Y\n"
+        assert play.parts == 1
 
 
 @pytest.mark.parametrize(

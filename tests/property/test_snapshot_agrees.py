@@ -276,7 +276,7 @@ def playing() -> Iterator[Play]:
         patch("orch23.cli.console.time_ns", play.now_ns),
         patch("orch23.snapshot.looks.time.time_ns", play.now_ns),
         patch("orch23.store.opening.Workspace", partial(Workspace, now_ns=play.now_ns)),
-        patch("orch23.cli.partial_build.FEWEST", 0),
+        patch("orch23.engine.at_rest.FEWEST", 0),
         patch("orch23.snapshot.looks.RACY_NS", RACY_NS),
         patch("orch23.report.plan_text.MOST_DULL_LINES", 0),
     ):

@@ -83,7 +83,7 @@ def whole_view(
 def _view_of_part(console: Console, wanted: Wanted) -> PlanView | None:
     """Return what would be done, from what an edit reaches; None where all has to be decided for that."""
     found = open_edited(console, wanted, console.unrest) if console.unrest is not None else None
-    if found is None or (part := found[0].part) is None:
+    if found is None or (part := found[0].partial) is None:
         return None
     project, selection = found
     try:
@@ -94,7 +94,7 @@ def _view_of_part(console: Console, wanted: Wanted) -> PlanView | None:
         part.check_age(project.store)
     except (OutdatedIndexError, Orch23Error):  # what is wrong is reported of the whole
         return None
-    rest, order = part.at_rest, {name: number for number, name in enumerate(part.names)}
+    rest, order = part.part.at_rest, {name: number for number, name in enumerate(part.part.names)}
     view = replace(
         view,
         lines=tuple(sorted(view.lines, key=lambda line: order[line.stage])),

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from orch23.engine.dependency_index import Head, OutdatedIndexError, Reach, Rows, all_rows, changed_rows, reach
+from orch23.engine.dependency_index import Head, OutdatedIndexError, Rows, all_rows, changed_rows
+from orch23.engine.reach import Reach, reach
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.event import RunStarted
 from orch23.model.pipeline import ForeachStage, Pipeline, Stage
@@ -53,7 +54,7 @@ def written(folder: Path, plan: Plan) -> Rows:
     stages = {name: node for name, node in plan.nodes.items() if isinstance(node, Stage)}
     reads = {name: {*reads_of(node), f"{name}.out"} for name, node in stages.items()}
     head = Head("token", bare(plan), RunStarted(name="p"), {"fresh": len(names)}, ("p.yaml",))
-    table = all_rows(head, TEXT, plan, names, reads, {name: record(name) for name in names})
+    table = all_rows(head, TEXT, plan, names, reads, {name: record(name) for name in names}, names)
     assert table is not None
     index = Index(folder / "index.sqlite")
     index.write({"t": table})
@@ -118,7 +119,7 @@ def test_after_a_build_only_the_rows_of_what_was_reached_change(rows: Rows) -> N
     plan = found.plan()
     reads = {"a": {"a.in", "new.in"}, "b": {"b.out"}}
     head = Head("next", bare(plan), RunStarted(), {"fresh": 14}, ("p.yaml",))
-    changes = changed_rows(head, None, found, plan, reads, {name: record(name) for name in plan.nodes})
+    changes = changed_rows(head, None, rows, found.reached, plan, reads, {name: record(name) for name in plan.nodes})
     assert set(changes) == {b"head", b"stage a", b"stage b", b"reads new.in", b"reads a.out"}
     rows._index.write({}, {"t": changes})
     again = Rows(rows._index, "t")
@@ -159,7 +160,7 @@ def test_what_a_stage_sees_the_results_of_is_around_it_although_it_was_not_asked
     wanted = frozenset({"early", "lists"})
     reads = {"early": {"acc.txt"}, "lists": {"g.in"}}
     head = Head("token", bare(plan), RunStarted(), {"fresh": 4}, ("p.yaml",))
-    table = all_rows(head, ASIDE, plan, wanted, reads, {name: record(name) for name in wanted})
+    table = all_rows(head, ASIDE, plan, wanted, reads, {name: record(name) for name in wanted}, wanted)
     assert table is not None
     index = Index(tmp_path / "index.sqlite")
     index.write({"t": table})
