@@ -160,7 +160,7 @@ class MemoryRecords:
 
 
 class MemoryExchanges:
-    """What models were asked, and the originals that are kept beside."""
+    """Recorded exchanges, and the originals that are kept beside them."""
 
     def __init__(self) -> None:
         self.all: dict[str, Exchange] = {}
@@ -280,7 +280,7 @@ class MemoryGit:
 
 
 class Executor(FakeExecutor):
-    """Runs the programs of a project; `cancel` is noted, and told to whoever waits for it."""
+    """Runs the programs of a project. `stopped` is set once `cancel` was called."""
 
     def __init__(self, function: Callable[[Action], ActionOutcome]) -> None:
         super().__init__(function)
@@ -292,7 +292,7 @@ class Executor(FakeExecutor):
 
 
 class Project:
-    """A pipeline over files in memory. Each `build` opens it anew, as a command does."""
+    """A pipeline over files in memory. Each `build` opens it again, as a command does."""
 
     def __init__(self, *nodes: Stage | ForeachStage, files: Mapping[str, str] | None = None, **more: Any) -> None:
         self.pipeline = Pipeline(name="p", file="p.yaml", stages=nodes, **more)

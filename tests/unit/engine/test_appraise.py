@@ -59,7 +59,7 @@ def test_of_several_results_of_one_key_that_of_the_lock_file_is_restored() -> No
     assert isinstance(project.plan()["a"], Fresh), "what is on the disk comes before that"
 
 
-def test_a_result_whose_bytes_cannot_be_had_is_made_anew_and_a_kept_failure_is_none() -> None:
+def test_a_result_with_lost_bytes_is_rebuilt_and_a_kept_failure_does_not_count() -> None:
     project = built(stage("a"))
     del project.disk.files["a"]
     project.store.forget_bytes("a()")
@@ -74,7 +74,7 @@ def test_a_result_whose_bytes_cannot_be_had_is_made_anew_and_a_kept_failure_is_n
     assert codes(decision) == ["first_run"]
 
 
-def test_a_stage_that_is_forced_or_not_cached_runs_whatever_is_recorded() -> None:
+def test_a_forced_or_uncached_stage_runs_always() -> None:
     project = built(stage("a"), stage("b", cache=False))
     assert isinstance(project.plan()["a"], Fresh)
     assert project.plan()["b"] == Run((Reason("cache_disabled"),))
@@ -90,7 +90,7 @@ def test_where_the_verification_alone_changed_the_result_is_verified_if_its_byte
     assert isinstance(project.plan()["a"], Run)
 
 
-def test_what_a_model_answered_makes_its_file_again_where_the_bytes_are_lost() -> None:
+def test_a_recorded_response_restores_a_file_with_lost_bytes() -> None:
     project = Project(asks("m"))
     project.texts["p.j2"] = "write"
     project.provider = FakeProvider([answer(m="by a model")])
@@ -105,7 +105,7 @@ def test_what_a_model_answered_makes_its_file_again_where_the_bytes_are_lost() -
 # ---- edits ------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_was_there_before_the_first_build_is_not_overwritten_and_told_as_such() -> None:
+def test_a_file_that_existed_before_the_first_build_is_not_overwritten() -> None:
     project = Project(stage("a"), files={"a": "mine"})
     decision = project.plan()["a"]
     assert decision == Edited(("a",), None, ("a",))
@@ -122,7 +122,7 @@ def test_an_edit_of_one_output_leaves_the_stage_in_place_if_the_others_are_as_re
     assert getattr(project.plan()["a"], "record", "?") is None
 
 
-def test_a_committed_edit_of_what_a_program_makes_is_left_for_the_user_to_decide() -> None:
+def test_a_committed_edit_of_a_program_output_is_left_to_the_user() -> None:
     project = built(stage("a"))
     project.disk["a"] = project.git.head["a"] = "by hand"
     assert isinstance(project.plan()["a"], Edited)
@@ -169,7 +169,7 @@ def test_lost_bytes_break_only_the_stage_that_wants_to_read_them() -> None:
     assert session.appraiser.resolve("other").broken == ()
 
 
-def test_a_rendered_stage_whose_inputs_are_lost_is_as_its_record_says_if_all_else_is_the_same() -> None:
+def test_a_prompt_with_lost_inputs_matches_its_record_if_all_else_is_equal() -> None:
     project = Project(stage("a"), asks("m", "a"))
     project.texts["p.j2"] = "write of {{ inputs[0].text }}"
     project.provider = FakeProvider([answer(m="by a model")])
@@ -244,7 +244,7 @@ def test_an_earlier_version_is_only_needed_where_a_later_item_has_to_run() -> No
     assert isinstance(project.plan()["c@x"], Run), "its version is what the next one starts from"
 
 
-def test_to_see_whether_a_later_item_has_to_run_leaves_the_world_as_it_was() -> None:
+def test_checking_later_items_leaves_the_world_unchanged() -> None:
     project = built(item("c@x", 0, "one"), item("c@y", 1, "two"), doc="0", one="1", two="1")
     seen: dict[str, set[str]] = {}
 
@@ -257,7 +257,7 @@ def test_to_see_whether_a_later_item_has_to_run_leaves_the_world_as_it_was() -> 
     assert seen == {"c@x": {"c@x"}, "c@y": {"c@x", "c@y"}}
 
 
-def test_what_a_stage_waits_for_is_what_it_may_read_and_what_comes_before_it_in_its_chain() -> None:
+def test_a_stage_waits_for_its_inputs_and_for_earlier_items_of_its_chain() -> None:
     project = Project(stage("a"), stage("b"), item("c@x", 0, "a"), item("c@y", 1, "b"), item("c@z", 2))
     appraiser = project.session().appraiser
     appraiser.world.unsettled |= {"a", "b", "c@x"}
@@ -269,7 +269,7 @@ def test_what_a_stage_waits_for_is_what_it_may_read_and_what_comes_before_it_in_
     assert appraiser.waiting_on("c@y") == ()
 
 
-def test_what_was_looked_at_for_a_decision_is_noted_under_the_stage() -> None:
+def test_reads_of_a_decision_are_noted_under_the_stage() -> None:
     project = built(stage("a", "src"), src="1")
     session = project.session()
     session.appraiser.appraise("a")

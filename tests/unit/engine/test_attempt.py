@@ -160,7 +160,7 @@ def test_an_attempt_that_passes_is_the_only_one() -> None:
     assert bench.paced == ["s"]
 
 
-def test_a_failed_attempt_briefs_the_next_which_goes_on_from_what_it_left() -> None:
+def test_the_next_attempt_gets_the_failure_and_starts_from_the_files_of_the_failed_one() -> None:
     bench = Bench(left("one", answer="A"), left("two"), verdicts=[wrong("line 7 is wrong")], retry=Retry(max=3))
     done = bench.run()
     assert (done.failure, done.attempts, done.outputs) == (None, 2, {"out": entry("two")})
@@ -243,7 +243,7 @@ def test_a_stage_with_broken_inputs_is_not_attempted() -> None:
     assert bench.attempts().verify_recorded({}, ()) is not None, "nor is its recorded result verified"
 
 
-def test_a_stage_that_requires_what_is_not_so_is_not_attempted() -> None:
+def test_a_stage_with_an_unmet_requirement_is_not_attempted() -> None:
     there, absent = Condition("file_exists", "there"), Condition("file_absent", "gone")
     bench = Bench(left("x"), requires=(there, absent))
     bench.resolved = replace(bench.resolved, manifest={"requires:file_exists:there": True})
@@ -254,7 +254,7 @@ def test_a_stage_that_requires_what_is_not_so_is_not_attempted() -> None:
     assert not done.failure.retryable
 
 
-def test_a_folder_in_the_place_of_a_required_file_is_told_with_the_way_to_write_it() -> None:
+def test_a_folder_in_place_of_a_required_file_is_reported_with_the_fix() -> None:
     bench = Bench(left("x"), requires=(Condition("file_exists", "docs"),))
     bench.folders = {"docs/**"}
     failure = bench.run().failure
@@ -265,7 +265,7 @@ def test_a_folder_in_the_place_of_a_required_file_is_told_with_the_way_to_write_
     )
 
 
-def test_what_would_send_a_secret_is_refused_before_anything_is_stored() -> None:
+def test_a_step_that_would_send_a_secret_is_refused_before_anything_is_stored() -> None:
     done = Bench(left("x")).attempts().forbidden()
     assert done is not None
     assert (codes(done), done.attempts) == (["E601"], 0)
@@ -286,7 +286,7 @@ def test_a_recorded_result_that_does_not_pass_any_more_briefs_the_first_attempt_
     )
 
 
-def test_a_recorded_result_is_verified_with_what_it_left_of_the_base() -> None:
+def test_a_recorded_result_is_verified_together_with_the_unchanged_files_of_its_base() -> None:
     base = {"kept": entry("k"), "deleted": entry("d"), "out": entry("old")}
     bench = Bench(base=base)
     assert bench.attempts().verify_recorded({"out": entry("new")}, ("deleted",)) is None
@@ -296,7 +296,7 @@ def test_a_recorded_result_is_verified_with_what_it_left_of_the_base() -> None:
 # ---- the result ---------------------------------------------------------------------------------------
 
 
-def test_the_result_is_what_differs_from_the_base_and_what_was_declared_by_name() -> None:
+def test_a_result_has_the_changed_files_and_the_literal_outputs() -> None:
     base = {"out": entry("same"), "more/same": entry("s"), "more/gone": entry("g"), "more/edited": entry("1")}
     tree = {"out": entry("same"), "more/same": entry("s"), "more/edited": entry("2"), "more/new": entry("n")}
     done = Bench(Pass(tree), base=base).run()
@@ -312,7 +312,7 @@ def test_a_path_that_was_written_with_the_bytes_of_its_base_is_part_of_the_resul
     assert set(bench.run().outputs) == {"more/a"}
 
 
-def test_what_a_failed_program_left_is_its_result_and_no_attempt_goes_on_from_it() -> None:
+def test_the_files_of_a_failed_program_are_its_result_but_no_attempt_starts_from_them() -> None:
     failed = Pass({}, failure=wrong(), left={"more/half": entry("h")})
     bench = Bench(failed, retry=Retry(max=1))
     done = bench.run()
@@ -320,10 +320,10 @@ def test_what_a_failed_program_left_is_its_result_and_no_attempt_goes_on_from_it
     assert bench.turns[1].start == {}
 
 
-# ---- what is told ---------------------------------------------------------------------------------------
+# ---- reports --------------------------------------------------------------------------------------------
 
 
-def test_each_attempt_is_told_with_how_it_ended_and_the_failure_is_kept_without_secrets() -> None:
+def test_each_attempt_is_reported_and_its_failure_is_kept_without_secrets() -> None:
     bench = Bench(left("x"), verdicts=[wrong("the token is wunderbar-4711")], retry=Retry(max=1))
     bench.run()
     told = [event.data for event in bench.events]
@@ -365,7 +365,7 @@ def test_the_failure_is_in_the_second_request_and_not_in_the_first() -> None:
     assert done.exchanges == tuple(request.fingerprint() for request in bench.provider.requests)
 
 
-def test_an_answer_that_cannot_be_used_is_told_to_the_model_and_no_exchange_of_the_result() -> None:
+def test_an_invalid_response_is_no_exchange_of_the_result() -> None:
     bench = model_bench(["this is no JSON", answer(out="two")], retry=Retry(max=1))
     done = bench.run()
     assert (done.failure, done.exchanges) == (None, (bench.provider.requests[1].fingerprint(),))
@@ -382,7 +382,7 @@ def test_a_later_attempt_asks_the_model_that_is_named_for_it() -> None:
     assert [request.model for request in bench.provider.requests] == ["s", "l", "l"]
 
 
-def test_what_all_attempts_took_is_summed_up_also_where_the_stage_fails() -> None:
+def test_usage_is_summed_over_all_attempts_also_of_a_failed_stage() -> None:
     cheap = Response(text="no JSON", usage=Usage(10, 5), cost="0.25", provenance="fake")
     bench = model_bench([cheap, replace(cheap, text="neither")], retry=Retry(max=1))
     done = bench.run()

@@ -82,7 +82,7 @@ def test_the_result_of_a_run_that_is_on_the_disk_is_no_base_of_the_next() -> Non
     assert world.incoming("c@x", "doc") == entry("0")
 
 
-def test_a_base_holds_only_while_what_it_stands_in_place_of_is_the_same() -> None:
+def test_a_moved_base_holds_only_while_the_base_it_replaces_is_unchanged() -> None:
     project = two()
     moved = Record(
         stage="c@x",
@@ -99,7 +99,7 @@ def test_a_base_holds_only_while_what_it_stands_in_place_of_is_the_same() -> Non
     assert bases(project)[1].in_force("c@x") == {}
 
 
-def test_a_stage_that_is_of_no_chain_and_above_none_has_no_base() -> None:
+def test_a_stage_outside_of_chains_has_no_base() -> None:
     project = Project(stage("a", "src"), files={"src": "1"})
     record = Record(stage="a", key="k", manifest={}, bases={"a": Base(entry("mine"))})
     project.lock = LockFile({"a": record})
@@ -129,11 +129,11 @@ def test_a_stage_goes_on_from_the_failure_that_it_kept() -> None:
     project.build()
     assert project.disk["doc"] == "mine. and half"
     assert bases(project)[1].in_force("c@x") == {"doc": entry("mine.")}
-    project.disk["doc"] = "somebody went on"
+    project.disk["doc"] = "edited since"
     assert bases(project)[1].in_force("c@x") == {}, "it is not on the disk any more"
 
 
-def test_a_chain_without_a_result_starts_from_what_is_there() -> None:
+def test_a_chain_without_a_result_starts_from_the_file_on_disk() -> None:
     project = two()
     project.disk["doc"] = project.git.head["doc"] = "long ago"
     project.build()
@@ -229,7 +229,7 @@ def test_a_new_chain_goes_on_from_the_file_of_an_ended_stage_if_that_stays(*, co
     assert project.disk["doc"] == made
 
 
-def test_what_runs_made_of_a_users_bytes_is_gone_on_from_where_these_would_be_lost() -> None:
+def test_a_run_starts_from_results_of_user_edits_that_would_be_lost_otherwise() -> None:
     project = two()
     project.build()
     based = {"doc": Base(entry("mine."), entry("0"))}
@@ -241,7 +241,7 @@ def test_what_runs_made_of_a_users_bytes_is_gone_on_from_where_these_would_be_lo
         assert bases(project)[1].moved("c@x", {}) == moved
 
 
-def test_a_base_that_has_not_moved_is_none() -> None:
+def test_an_unmoved_base_is_left_out() -> None:
     project = two()
     assert bases(project)[1].moved("c@x", {"doc": entry("0")}) == {}
 

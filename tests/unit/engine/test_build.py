@@ -22,7 +22,7 @@ def warnings(project: Project) -> list[str]:
 # ---- what runs --------------------------------------------------------------------------------------
 
 
-def test_each_stage_is_given_what_those_before_it_made_and_the_lock_file_has_all_of_them() -> None:
+def test_each_stage_gets_the_outputs_of_its_upstream_and_the_lock_file_has_all_records() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     assert project.build().exit_code is ExitCode.OK
     assert project.disk["c"] == "c(b(a(1)))"
@@ -30,7 +30,7 @@ def test_each_stage_is_given_what_those_before_it_made_and_the_lock_file_has_all
     assert set(project.lock.records) == {"a", "b", "c"}
 
 
-def test_a_second_build_runs_nothing_and_an_edit_only_what_it_reaches() -> None:
+def test_a_second_build_runs_nothing_and_an_edit_reruns_only_its_downstream() -> None:
     project = Project(*CHAIN, stage("other", "x"), files={"src": "1", "x": "0"})
     project.build()
     assert project.build().exit_code is ExitCode.OK
@@ -40,7 +40,7 @@ def test_a_second_build_runs_nothing_and_an_edit_only_what_it_reaches() -> None:
     assert (project.ran(), project.disk["other"]) == (["other"], "other(9)")
 
 
-def test_where_a_result_comes_out_the_same_what_follows_stays_fresh() -> None:
+def test_downstream_stays_fresh_if_a_rerun_gives_the_same_bytes() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     project.programs["a"] = lambda _files: {"a": "always the same"}
     project.build()
@@ -67,7 +67,7 @@ def test_no_more_stages_run_at_once_than_there_are_jobs() -> None:
     assert (most, project.ran()) == ([1, 1, 1, 1], ["a", "b", "c", "d"])
 
 
-def test_a_stage_that_was_not_asked_for_stands_with_its_last_result() -> None:
+def test_an_unselected_stage_keeps_its_last_result() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     project.build()
     project.disk["src"] = "2"
@@ -80,7 +80,7 @@ def test_a_stage_that_was_not_asked_for_stands_with_its_last_result() -> None:
 # ---- failures ---------------------------------------------------------------------------------------
 
 
-def test_a_failed_stage_blocks_what_follows_and_others_go_on() -> None:
+def test_a_failed_stage_blocks_its_downstream_and_other_stages_run() -> None:
     project = Project(*CHAIN, stage("other"), files={"src": "1"})
     project.programs["a"] = project.failing("it is broken")
     result = project.build(keep_going=True)
@@ -124,7 +124,7 @@ def test_a_stage_that_failed_runs_again_in_the_next_build_and_the_others_do_not(
     assert (project.ran(), project.statuses()) == (["a"], {"a": "built", "b": "fresh"})
 
 
-def test_what_a_failed_stage_wrote_is_kept_only_if_it_says_so_and_makes_nothing_fresh() -> None:
+def test_files_of_a_failed_stage_are_kept_only_with_on_failure_keep_and_never_count_as_fresh() -> None:
     for how, wanted in (("rollback", []), ("keep", [("half",)])):
         project = Project(stage("a", writes=("half",), on_failure=how))
         project.programs["a"] = project.failing(written={"half": "h"})
@@ -147,7 +147,7 @@ def test_a_provider_that_cannot_answer_fails_its_stage_and_decides_the_exit_code
     assert project.statuses() == {"a": "failed", "b": "built"}
 
 
-def test_an_error_that_nobody_knows_ends_the_build_and_is_not_swallowed() -> None:
+def test_an_unknown_exception_of_a_worker_is_raised() -> None:
     project = Project(stage("a"))
 
     def broken(_files: object) -> Any:
@@ -161,7 +161,7 @@ def test_an_error_that_nobody_knows_ends_the_build_and_is_not_swallowed() -> Non
 # ---- stopping ---------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_keeps_what_had_come_and_the_next_build_goes_on_from_there() -> None:
+def test_an_interrupt_keeps_finished_results_and_the_next_build_continues() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
 
@@ -178,7 +178,7 @@ def test_an_interrupt_keeps_what_had_come_and_the_next_build_goes_on_from_there(
     assert project.ran() == ["c"]
 
 
-def test_an_interrupt_kills_what_runs() -> None:
+def test_an_interrupt_kills_running_stages() -> None:
     project = Project(stage("a"), stage("b"))
     build = project.builder()
 
@@ -193,7 +193,7 @@ def test_an_interrupt_kills_what_runs() -> None:
     assert "a" not in project.disk.files
 
 
-def test_a_run_that_is_out_of_time_kills_what_runs_and_starts_nothing_more() -> None:
+def test_a_run_out_of_time_kills_running_stages_and_starts_no_more() -> None:
     project = Project(*CHAIN, files={"src": "1"}, stop=StopConditions(max_wall_s=10))
 
     def takes_long(_files: object) -> dict[str, str]:
@@ -210,7 +210,7 @@ def test_a_run_that_is_out_of_time_kills_what_runs_and_starts_nothing_more() -> 
     assert project.statuses() == {"a": "built", "b": "cancelled", "c": "cancelled"}
 
 
-def test_a_limit_of_the_run_stops_it_but_what_runs_ends_well() -> None:
+def test_a_limit_of_the_run_stops_it_and_running_stages_finish() -> None:
     project = Project(stage("a"), stage("b", "a"), stage("c"))
 
     def pace(name: str) -> None:
@@ -231,7 +231,7 @@ def test_a_limit_of_the_run_stops_it_but_what_runs_ends_well() -> None:
 # ---- starting over ----------------------------------------------------------------------------------
 
 
-def test_a_stage_whose_inputs_change_before_it_starts_is_decided_again() -> None:
+def test_a_stage_is_decided_again_if_its_inputs_change_before_it_starts() -> None:
     project = Project(stage("a", "src"), files={"src": "1"})
     edits = iter(["2", "2 again", "3"])
 
@@ -245,7 +245,7 @@ def test_a_stage_whose_inputs_change_before_it_starts_is_decided_again() -> None
     assert project.disk.stale.count("src") >= 2, "what was known of the file is forgotten"
 
 
-def test_a_stage_whose_inputs_never_rest_fails_and_is_not_decided_for_ever() -> None:
+def test_a_stage_fails_if_its_inputs_change_six_times_before_it_starts() -> None:
     project = Project(stage("a", "src"), files={"src": ""})
 
     def saved(_path: str) -> None:
@@ -258,7 +258,7 @@ def test_a_stage_whose_inputs_never_rest_fails_and_is_not_decided_for_ever() -> 
     assert "src changed 6 times" in result.stages["a"].text
 
 
-def test_inputs_that_change_while_a_stage_runs_are_told_and_it_is_stale_again() -> None:
+def test_inputs_that_change_while_a_stage_runs_are_reported_and_the_stage_is_stale_again() -> None:
     project = Project(stage("a", "src"), files={"src": "1"})
 
     def edited(_files: object) -> dict[str, str]:
@@ -291,7 +291,7 @@ def test_where_the_bytes_to_restore_are_damaged_the_stage_runs_instead() -> None
     assert "was damaged in the store and is dropped" in warnings(project)[0]
 
 
-def test_a_result_whose_bytes_are_lost_is_none_if_the_stage_fails_then() -> None:
+def test_a_result_with_lost_bytes_does_not_count_if_the_rerun_fails() -> None:
     project = Project(stage("a"))
     project.build()
     del project.disk.files["a"]
@@ -313,7 +313,7 @@ def test_the_items_of_a_list_that_a_stage_makes_are_added_and_built() -> None:
     assert project.disk["z"] == "z(e())"
 
 
-def test_a_list_without_items_holds_up_nobody() -> None:
+def test_an_empty_list_blocks_neither_its_group_nor_its_downstream() -> None:
     project = Project(
         stage("list", writes=("l.json",), promote="g"),
         each("e", source="l.json", promote="g"),
@@ -325,7 +325,7 @@ def test_a_list_without_items_holds_up_nobody() -> None:
     assert project.disk["l.json"] == "[]", "the group has no other members"
 
 
-def test_a_list_that_is_none_fails_its_foreach_and_blocks_what_needs_it() -> None:
+def test_a_stage_fails_if_it_makes_an_invalid_list() -> None:
     project = Project(stage("list", writes=("l.json",)), each("e", source="l.json"), stage("z", needs=("e",)))
     project.programs["list"] = lambda _files: {"l.json": '{"no": "list"}'}
     result = project.build(keep_going=True)
@@ -334,7 +334,7 @@ def test_a_list_that_is_none_fails_its_foreach_and_blocks_what_needs_it() -> Non
     assert [problem.code for problem in result.stages["list"].problems] == ["E824"]
 
 
-def test_an_output_that_a_user_edited_stays_and_what_reads_it_waits_for_a_decision() -> None:
+def test_an_edited_output_stays_and_its_readers_wait_for_a_decision() -> None:
     project = Project(*CHAIN, stage("other", "src"), files={"src": "1"})
     project.build()
     project.disk["b"] = "by hand"
@@ -369,7 +369,7 @@ def test_a_group_is_promoted_at_once_or_not_at_all() -> None:
     assert project.disk.files == {}
 
 
-def test_a_switched_off_stage_is_told_and_nothing_waits_for_it() -> None:
+def test_a_switched_off_stage_is_reported_and_no_stage_waits_for_it() -> None:
     off = SkippedStage(name="off", kind="shell", condition="vars.x", writes=("off",))
     project = Project(stage("a"), skipped=(off,))
     result = project.build()

@@ -81,7 +81,7 @@ def test_a_record_that_only_the_lock_file_has_is_kept_where_that_is_trusted() ->
 # ---- whose files stay ---------------------------------------------------------------------------------
 
 
-def test_a_file_that_nobody_recorded_stays_and_what_was_recorded_is_replaced() -> None:
+def test_an_unrecorded_file_stays_and_a_recorded_one_is_replaced() -> None:
     bench = Bench(stage("a"), files={"a": "by hand"})
     record = bench.record("a", a="made")
     change = bench.promote("a", record)
@@ -119,7 +119,7 @@ def test_accepted_bytes_of_another_stage_stay() -> None:
     assert bench.promote("a", bench.record("a", a="made")).foreign == (), "its own stage replaces them"
 
 
-def test_what_a_chain_started_from_is_replaced_by_its_result() -> None:
+def test_the_original_of_a_chain_is_replaced_by_its_result() -> None:
     bench = Bench(stage("c", chain=ChainLink(chain="c", index=0)), files={"c": "version 0"})
     record = bench.record("c", c="version 1")
     assert record.originals == {"c": entry("version 0")}
@@ -139,7 +139,7 @@ def test_a_protected_path_is_changed_only_if_a_stage_declares_it(path: str, *, d
     assert bench.committer.stands("a", record) is False, "the lock file that was read does not have it"
 
 
-def test_a_change_whose_bytes_are_lost_can_be_found_out_before_it_is_made() -> None:
+def test_lost_bytes_of_a_change_are_found_before_it_is_made() -> None:
     bench = Bench(stage("a"))
     record = bench.record("a", a="made")
     bench.store.forget_bytes("made", damaged=True)
@@ -153,7 +153,7 @@ def test_a_change_whose_bytes_are_lost_can_be_found_out_before_it_is_made() -> N
 # ---- failures, and the end of stages ------------------------------------------------------------------
 
 
-def test_what_a_failed_program_had_not_written_yet_is_not_removed() -> None:
+def test_outputs_not_yet_written_by_a_failed_program_are_not_removed() -> None:
     for partial, left in ((True, {"one", "two"}), (False, {"one"})):
         bench = Bench(stage("a", writes=("one", "two")))
         lock = Record(stage="a", key="k", manifest={}, outputs={"one": entry("1"), "two": entry("2")})
@@ -179,7 +179,7 @@ def test_a_file_of_an_ended_stage_stays_if_its_bytes_cannot_be_had_again() -> No
 # ---- the record ---------------------------------------------------------------------------------------
 
 
-def test_a_verified_result_keeps_what_was_accepted_of_it_and_a_new_one_does_not() -> None:
+def test_a_verified_result_keeps_its_accepted_outputs_and_a_new_one_does_not() -> None:
     bench = Bench(stage("a", writes=("one", "two")))
     before = Record(stage="a", key="k", manifest={}, outputs={"one": entry("1"), "two": entry("2")}, accepted=("one",))
     bench.store.records.put(before)
@@ -209,7 +209,7 @@ def test_only_stages_that_did_something_count_as_run() -> None:
     assert bench.session.world.ran == {"a"}
 
 
-def test_inputs_that_are_no_longer_what_the_stage_was_given_are_named() -> None:
+def test_changed_inputs_are_named() -> None:
     bench = Bench(stage("a", "src", "same"), files={"src": "1", "same": "1"})
     resolved = bench.resolved("a")
     assert bench.committer.changed_inputs(resolved) == ()
@@ -224,7 +224,7 @@ def lock_of(*names: str) -> LockFile:
     return LockFile({name: Record(stage=name, key=f"old {name}", manifest={}) for name in names})
 
 
-def test_the_lock_file_has_todays_green_results_and_says_of_others_what_it_said() -> None:
+def test_the_lock_file_has_new_green_results_and_keeps_other_records() -> None:
     bench = Bench(stage("a"), stage("b"), stage("c"))
     bench.project.lock = lock_of("b", "c", "gone")
     bench.open()
@@ -244,7 +244,7 @@ def test_once_everything_is_green_the_lock_file_forgets_stages_that_have_ended()
     assert set(bench.project.lock.records) == {"e@x"}, "its foreach may have that item yet"
 
 
-def test_what_reset_retained_is_dropped_once_the_stage_has_a_record_again() -> None:
+def test_records_retained_by_reset_are_dropped_once_the_stage_has_a_new_record() -> None:
     bench = Bench(stage("a"), stage("b"))
     retained = {name: Record(stage=name, key="k", manifest={}, failed=True) for name in ("a", "b", "gone")}
     bench.project.lock = LockFile({}, retained)
@@ -256,7 +256,7 @@ def test_what_reset_retained_is_dropped_once_the_stage_has_a_record_again() -> N
     assert set(bench.project.lock.retained) == {"b"}
 
 
-def test_a_result_that_lock_file_and_workspace_hold_already_stands() -> None:
+def test_a_result_stands_if_lock_file_and_workspace_have_it() -> None:
     project = Project(stage("a"))
     project.build()
     committer = Committer(project.session())

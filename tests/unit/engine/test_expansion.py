@@ -83,7 +83,7 @@ def test_an_item_may_not_write_the_pipeline_that_it_is_of() -> None:
     assert [one.subject for one in found.problems] == ["e@p.yaml", "e@p.lock"]
 
 
-def test_a_check_that_an_item_names_and_that_there_is_not_is_told_once() -> None:
+def test_an_unknown_check_of_items_is_reported_once() -> None:
     body = {"outputs": ["e/${{ item }}"], "shell": ["x"], "verify": [{"check": "${{ 'no' ~ 'ne' }}"}]}
     plan = plan_of(each("e", "a", "b", body=body))
     found = items_of(plan, node(plan, "e"), None, no_yaml)
@@ -91,14 +91,14 @@ def test_a_check_that_an_item_names_and_that_there_is_not_is_told_once() -> None
     assert "`none`" in found.problems[0].message
 
 
-def test_a_list_that_is_not_there_is_told_and_a_folder_in_its_place_as_such() -> None:
+def test_a_missing_list_is_reported_and_so_is_a_folder_in_its_place() -> None:
     plan = plan_of(each("e", source="l.json"))
     gone = no_items(plan, node(plan, "e"), lambda _path: False)
     folder = no_items(plan, node(plan, "e"), lambda _path: True)
     assert ("does not exist" in gone.problems[0].message, "is a folder" in folder.problems[0].message) == (True, True)
 
 
-def test_a_list_waits_for_what_makes_it_and_not_for_what_else_comes_before() -> None:
+def test_a_foreach_waits_for_the_maker_of_its_list_and_for_no_other_upstream() -> None:
     plan = plan_of(stage("list", writes=("l.json",)), stage("other"), each("e", source="l.json", needs=("other",)))
     assert source_producers(plan, node(plan, "e")) == ("list",)
     plan = plan_of(stage("other"), each("e", "a", needs=("other",)))

@@ -63,7 +63,7 @@ def digest(text: str) -> str:
 # ---- files --------------------------------------------------------------------------------------------
 
 
-def test_a_source_is_as_it_is_and_what_a_stage_made_as_its_record_says() -> None:
+def test_sources_are_read_from_disk_and_outputs_from_records() -> None:
     bench = Bench(stage("a", "src"), stage("b", "a", "src"), files={"src": "1", "a": "edited"}, made={"a": "made"})
     keyed = bench.keyed()
     assert inputs(keyed, "a") == {"input:src": digest("1")}
@@ -106,7 +106,7 @@ def test_a_list_that_a_stage_made_is_read_as_it_was_recorded() -> None:
     assert set(bench.keyed().plan.nodes) == {"l.json", "f@made"}
 
 
-def test_a_list_that_is_not_there_keeps_its_foreach_which_has_a_manifest_of_what_is_known() -> None:
+def test_a_foreach_without_its_list_has_a_manifest_of_the_known_parts() -> None:
     node = each("f", source="l.json")
     keyed = Bench(node).keyed()
     assert set(keyed.plan.nodes) == {"f"}

@@ -27,7 +27,7 @@ def test_before_the_first_build_everything_runs_and_nothing_is_changed_by_lookin
     assert (project.ran(), project.store.records.all, project.disk.files) == ([], [], {"src": b"1"})
 
 
-def test_what_follows_a_stage_that_would_run_may_run_and_names_it() -> None:
+def test_downstream_of_a_stage_to_run_is_maybe_and_names_that_stage() -> None:
     project = built()
     project.disk["src"] = "2"
     plan = project.plan()
@@ -37,7 +37,7 @@ def test_what_follows_a_stage_that_would_run_may_run_and_names_it() -> None:
     assert [reason.subject for reason in plan["b"].reasons] == ["a"]
 
 
-def test_what_follows_a_stage_that_would_run_surely_runs_if_its_own_command_changed() -> None:
+def test_downstream_of_a_stage_to_run_is_run_if_its_own_command_changed() -> None:
     project = built()
     project.disk["src"] = "2"
     project.pipeline = Project(CHAIN[0], stage("b", "a", env={"X": "1"}), CHAIN[2]).pipeline
@@ -58,7 +58,7 @@ def test_a_claim_that_would_be_verified_counts_as_there() -> None:
     assert [(type(one), one.claim) for one in plan.values()] == [(VerifyOnly, True)] * 3
 
 
-def test_an_edit_blocks_what_reads_it_and_what_follows() -> None:
+def test_an_edit_blocks_its_readers() -> None:
     project = built()
     project.disk["b"] = "by hand"
     plan = project.plan()
@@ -66,7 +66,7 @@ def test_an_edit_blocks_what_reads_it_and_what_follows() -> None:
     assert plan["c"] == Blocked(("b",))
 
 
-def test_an_edit_of_what_nothing_reads_blocks_nobody() -> None:
+def test_an_edit_of_an_unread_output_blocks_no_stage() -> None:
     project = built(stage("a", "src", writes=("a", "log")), stage("b", "a"))
     project.disk["log"] = "by hand"
     plan = project.plan()
@@ -83,7 +83,7 @@ def test_a_list_that_may_change_is_predicted_by_its_last_items_and_one_that_stay
     assert project.plan()["e"] == Expand(("list",), 2)
 
 
-def test_what_needs_a_list_that_is_not_known_waits_for_it() -> None:
+def test_a_stage_that_needs_an_unknown_list_waits_for_it() -> None:
     nodes = (stage("list", "src", writes=("l.json",)), each("e", source="l.json"), stage("z", "e/x"))
     project = Project(*nodes, files={"src": "1"})
     project.programs["list"] = lambda _files: {"l.json": '["x"]'}
@@ -94,7 +94,7 @@ def test_what_needs_a_list_that_is_not_known_waits_for_it() -> None:
     assert "e" in decision.waiting_on
 
 
-def test_a_list_whose_maker_is_blocked_is_blocked() -> None:
+def test_a_foreach_is_blocked_if_the_maker_of_its_list_is() -> None:
     project = Project(stage("x"), stage("list", "x", writes=("l.json",)), each("e", source="l.json"))
     project.programs["list"] = lambda _files: {"l.json": '["x"]'}
     project.build()
@@ -118,7 +118,7 @@ def test_a_list_that_a_stage_made_and_that_cannot_be_used_any_more_is_an_error()
         project.plan()
 
 
-def test_what_was_not_asked_for_is_no_part_of_the_answer_but_its_last_result_counts() -> None:
+def test_unselected_stages_are_left_out_but_their_last_results_count() -> None:
     project = built()
     project.disk["src"] = "2"
     outlook = Outlook(project.session().appraiser, Selection(only=("b",)))
@@ -129,7 +129,7 @@ def test_what_was_not_asked_for_is_no_part_of_the_answer_but_its_last_result_cou
     assert outlook.look() == {"b": Blocked(("a",))}
 
 
-def test_a_preview_counts_files_of_ended_stages_and_what_is_switched_off() -> None:
+def test_a_preview_has_the_files_of_ended_stages_and_the_switched_off_stages() -> None:
     project = built(stage("old"), stage("kept"), stage("a", "src"))
     project.git.head["kept"] = project.disk["kept"]
     off = SkippedStage(name="off", kind="shell", condition="x")
@@ -141,7 +141,7 @@ def test_a_preview_counts_files_of_ended_stages_and_what_is_switched_off() -> No
     assert (part.dead, part.released, part.would_run) == ((), {}, False)
 
 
-def test_the_same_command_is_decided_once_more_on_what_the_build_left() -> None:
+def test_replan_decides_on_the_state_after_the_build() -> None:
     project = Project(*CHAIN, files={"src": "1"})
     build = project.builder()
     build.run()
@@ -153,7 +153,7 @@ def test_the_same_command_is_decided_once_more_on_what_the_build_left() -> None:
     assert isinstance(decisions["a"], Run)
 
 
-def test_a_command_that_forces_a_stage_has_something_to_do_each_time() -> None:
+def test_replan_forces_the_same_stages_again() -> None:
     project = built()
     build = project.builder(forced=("a",))
     build.run()

@@ -1,4 +1,4 @@
-"""Whose the bytes at a path are: a run's, a user's who had them accepted or released them, or what git has."""
+"""The owner of the bytes at a path: a run, a user who accepted or released them, or git."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -53,7 +53,7 @@ def test_bytes_are_known_at_the_path_of_a_record_wherever_that_is(project: Proje
     assert not here.is_known("b", entry("made")), "the same bytes elsewhere are another file"
 
 
-def test_accepted_is_what_a_record_says_and_an_older_one_by_its_exchange(project: Project) -> None:
+def test_acceptance_is_read_from_the_record_or_from_the_exchange_of_an_older_one(project: Project) -> None:
     def accepts(**more: Any) -> bool:
         project.store.records.all = [Record(stage="a", key="k", manifest={}, outputs={"a": entry("x")}, **more)]
         return owner(project).is_accepted("a", entry("x"))
@@ -77,7 +77,7 @@ def test_a_damaged_transcript_accepts_nothing_and_stops_nothing(project: Project
     assert not owner(project).is_accepted("a", entry("x"))
 
 
-def test_what_a_user_released_is_the_users_and_so_it_is_accepted(project: Project) -> None:
+def test_released_files_count_as_accepted(project: Project) -> None:
     project.disk["a"] = "made"
     lock = LockFile({"a": MADE})
     project.store.records.put(MADE)
@@ -90,7 +90,7 @@ def test_what_a_user_released_is_the_users_and_so_it_is_accepted(project: Projec
     assert release_files(project.as_store, lock, "b") == ()
 
 
-def test_a_file_equals_head_if_it_is_on_the_disk_and_git_has_its_bytes(project: Project) -> None:
+def test_a_file_equals_head_if_disk_and_head_have_its_bytes(project: Project) -> None:
     git = MemoryGit()
     here = owner(project, git=git)
     assert (here.is_committed("a"), here.equals_head("a", entry("x"))) == (False, False)
@@ -107,7 +107,7 @@ def test_a_file_equals_head_if_it_is_on_the_disk_and_git_has_its_bytes(project: 
     assert not owner(project, git=git).equals_head("a", entry("x"))
 
 
-def test_git_is_asked_once_for_all_paths_and_never_again_for_one_of_them(project: Project) -> None:
+def test_git_is_called_once_for_all_paths_and_not_again_for_the_same_path(project: Project) -> None:
     git = CountingGit()
     here = owner(project, git=git)
     here.look_up(["a", "b"])
@@ -116,7 +116,7 @@ def test_git_is_asked_once_for_all_paths_and_never_again_for_one_of_them(project
     assert git.calls == [["a", "b"], ["c"]]
 
 
-def test_bytes_that_only_git_has_are_found_by_the_recorded_blob_and_by_the_path(project: Project) -> None:
+def test_bytes_are_found_in_git_by_blob_id_and_by_path(project: Project) -> None:
     git = CountingGit()
     data = b"long ago"
     record = Record(stage="a", key="k", manifest={}, git={entry(data).digest.sha256: git_blob_id(data)})

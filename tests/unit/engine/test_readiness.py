@@ -1,4 +1,4 @@
-"""A build that would surely ask a model that cannot be asked is refused before its first stage, and no other build."""
+"""A build is refused before its first stage if it would surely call a model that cannot be called."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -102,7 +102,7 @@ def fetch(name: str = "f") -> Stage:
 # ---- keys and libraries ---------------------------------------------------------------------------------
 
 
-def test_a_model_without_a_key_stops_the_build_and_is_told_once_with_all_stages_that_would_ask_it() -> None:
+def test_a_missing_key_stops_the_build_and_is_reported_once_for_all_stages() -> None:
     problems = Bench(asks("a", step=VENDOR), asks("b", step=VENDOR), environ={}).refused()
     (no_key,) = [one for one in problems if one.code == "E412"]
     assert (no_key.subject, [one.message for one in no_key.related]) == ("a", ["`b` would ask too"])
@@ -125,19 +125,19 @@ def test_nothing_is_missing_where_the_answer_is_recorded_or_the_stage_would_not_
     assert (bench.looks, unmet.looks) == (1, 1)
 
 
-def test_a_stage_whose_inputs_are_yet_to_be_made_is_not_judged() -> None:
+def test_a_stage_with_inputs_that_do_not_exist_yet_is_not_refused() -> None:
     bench = Bench(stage("first", "src"), asks("b", "first", step=VENDOR), environ={})
     bench.check()
     assert bench.looks == 1
 
 
-def test_a_replay_asks_nobody_and_needs_nothing() -> None:
+def test_a_replay_needs_no_key() -> None:
     bench = Bench(asks("a", step=VENDOR), environ={}, replay=True)
     bench.check()
     assert bench.looks == 0
 
 
-def test_the_model_that_is_asked_first_counts_and_not_the_one_of_the_step() -> None:
+def test_the_first_model_of_escalate_counts_and_not_the_one_of_the_step() -> None:
     one = asks("a", step=VENDOR, retry=Retry(max=1, escalate=("cheap", "dear")))
     plan, _ = build_plan(Project(one).pipeline)
     assert plan is not None
@@ -166,14 +166,14 @@ def test_offline_a_download_is_refused_unless_the_store_has_the_file() -> None:
 # ---- consent --------------------------------------------------------------------------------------------
 
 
-def test_what_would_surely_be_asked_without_consent_stops_the_build() -> None:
+def test_a_sure_call_without_consent_stops_the_build() -> None:
     bench = Bench(asks("a", step=OWN_SERVER), fetch())
     problems = bench.refused(ConsentError)
     assert [(one.code, one.subject) for one in problems] == [("E426", "a"), ("E426", "f")]
     assert bench.asked == [(SERVER, DOWNLOAD)], "the user was asked about all of it at once"
 
 
-def test_a_user_who_consents_on_the_terminal_is_not_refused_and_one_who_has_is_not_asked() -> None:
+def test_consent_on_the_terminal_is_enough_and_earlier_consent_is_not_asked_again() -> None:
     bench = Bench(asks("a", step=OWN_SERVER), fetch(), consents=True)
     bench.check()
     assert len(bench.asked) == 1
@@ -182,7 +182,7 @@ def test_a_user_who_consents_on_the_terminal_is_not_refused_and_one_who_has_is_n
     assert (bench.asked, bench.looks) == ([], 0)
 
 
-def test_where_a_stage_only_may_ask_no_is_no_reason_to_stop() -> None:
+def test_a_possible_call_without_consent_does_not_stop_the_build() -> None:
     bench = Bench(stage("first", "src"), asks("z", "first", step=OWN_SERVER))
     bench.project.provider = FakeProvider([answer(z="z")])
     assert bench.project.build().exit_code is ExitCode.OK
@@ -211,7 +211,7 @@ def test_under_a_limit_of_cost_a_model_without_a_price_is_refused(more: Any, cod
     assert [one.code for one in bench.refused()] == [code]
 
 
-def test_a_limit_of_another_stage_is_none_of_this_one() -> None:
+def test_a_cost_limit_of_another_stage_does_not_count() -> None:
     limited = StopConditions(max_cost_usd=Decimal(1))
     free = asks("a", step=OWN_SERVER)
     bench = Bench(free, stage("b", stop=limited), granted=[SERVER])

@@ -162,7 +162,7 @@ def test_what_is_gathered_is_promoted_together_before_anything_else_is_told() ->
     assert rig.results.failed == 1
 
 
-def test_a_result_that_took_long_is_promoted_at_once_and_after_those_that_wait() -> None:
+def test_a_slow_result_is_promoted_at_once_after_the_waiting_ones() -> None:
     rig = Rig(stage("a"), stage("b"))
     rig.run("a", "b")
     rig.finish("a")
@@ -177,7 +177,7 @@ def test_a_result_that_took_long_is_promoted_at_once_and_after_those_that_wait()
     ]
 
 
-def test_what_a_failed_stage_keeps_is_promoted_after_what_waits() -> None:
+def test_kept_files_of_a_failed_stage_are_promoted_after_waiting_results() -> None:
     rig = Rig(stage("a"), stage("b", "a", on_failure="keep"))
     rig.run("a", "b")
     rig.finish("a")
@@ -186,7 +186,7 @@ def test_what_a_failed_stage_keeps_is_promoted_after_what_waits() -> None:
     assert rig.results.ends["b"].text == "no; so it is"
 
 
-def test_before_a_model_is_called_all_results_are_on_disk_and_before_others_they_may_wait() -> None:
+def test_all_results_are_on_disk_before_a_model_call_but_not_before_other_steps() -> None:
     rig = Rig(stage("a"), stage("b", "a"), stage("c", "a", step=MODEL), stage("d", "a", step=MODEL))
     rig.run("a")
     rig.finish("a")
@@ -196,7 +196,7 @@ def test_before_a_model_is_called_all_results_are_on_disk_and_before_others_they
     assert rig.heard[-1] == ("a", "built")
 
 
-def test_a_stage_is_not_started_whose_upstream_cannot_be_promoted() -> None:
+def test_a_stage_is_not_started_if_its_upstream_cannot_be_promoted() -> None:
     rig = Rig(stage("a"), stage("b", "a", step=MODEL))
     rig.run("a")
     rig.foreign = {"a"}
@@ -204,7 +204,7 @@ def test_a_stage_is_not_started_whose_upstream_cannot_be_promoted() -> None:
     assert rig.results.before(stage("b", "a", step=MODEL)) == ("a",)
 
 
-def test_inputs_that_changed_meanwhile_are_told_before_the_end() -> None:
+def test_changed_inputs_are_reported_before_the_end() -> None:
     rig = Rig(stage("a"))
     rig.run("a")
     rig.changed = ("in.txt",)
@@ -213,7 +213,7 @@ def test_inputs_that_changed_meanwhile_are_told_before_the_end() -> None:
     assert rig.heard[0] == ("a", "warned", "in.txt")
 
 
-def test_an_edit_in_place_is_not_waited_for_by_its_group() -> None:
+def test_a_group_does_not_wait_for_an_edit_in_place() -> None:
     rig = Rig(stage("a", group="g"), stage("b", group="g"))
     rig.run("a")
     rig.finish("a")

@@ -28,7 +28,7 @@ def checked(name: str) -> Verify:
 # ---- what is wrong ----------------------------------------------------------------------------------
 
 
-def test_everything_that_is_wrong_with_a_pipeline_is_told_at_once() -> None:
+def test_all_errors_of_a_pipeline_are_reported_at_once() -> None:
     project = Project(
         stage("a", "nowhere"),
         stage("b", verify=checked("no_such_check")),
@@ -45,7 +45,7 @@ def test_an_input_is_missing_only_if_it_is_neither_there_nor_made() -> None:
     Project(stage("src"), stage("a", "src")).session()
 
 
-def test_what_the_provider_of_a_stage_finds_wrong_is_told_once_for_all_stages() -> None:
+def test_an_error_of_a_provider_is_reported_once_for_all_stages() -> None:
     project = Project(asks("one"), asks("two"))
     project.texts["p.j2"] = "write"
     project.provider_problems = (Diagnostic("E405", "there is no such provider"),)
@@ -86,7 +86,7 @@ def test_lists_that_no_stage_makes_are_expanded_at_once_and_others_later() -> No
     assert set(plan.nodes) == {"static@a", "mine@x", "mine@y", "list", "later"}
 
 
-def test_the_mistakes_of_all_lists_are_told_at_once() -> None:
+def test_errors_of_all_lists_are_reported_at_once() -> None:
     project = Project(
         each("one", source="one.json"),
         each("two", source="two.json"),
@@ -96,7 +96,7 @@ def test_the_mistakes_of_all_lists_are_told_at_once() -> None:
     assert refused(project) == ["E824", "E825", "E822"]
 
 
-def test_items_that_do_not_fit_into_the_plan_are_told() -> None:
+def test_items_that_do_not_fit_into_the_plan_are_an_error() -> None:
     assert refused(Project(each("e", "a", "b", body={"outputs": ["same"], "shell": ["make", "e", "same"]}))) != []
 
 
@@ -108,7 +108,7 @@ def test_a_list_that_items_turn_out_not_to_make_is_read_in_a_second_round() -> N
     assert set(project.session().world.plan.nodes) == {"maker@a", "e@x"}
 
 
-def test_an_input_of_an_item_that_nobody_makes_is_told_before_anything_runs() -> None:
+def test_a_missing_input_of_an_item_is_reported_before_anything_runs() -> None:
     body: dict[str, Any] = {"outputs": ["e/${{ item }}"], "shell": ["x"], "inputs": ["in/${{ item }}"]}
     project = Project(each("e", "a", "b", body=body), files={"in/a": "1"})
     with pytest.raises(InvalidInputError) as caught:
@@ -132,7 +132,7 @@ def test_the_steps_of_items_that_differ_are_held_to_their_providers() -> None:
 # ---- what earlier builds left -------------------------------------------------------------------------
 
 
-def test_what_an_interrupted_run_had_finished_counts_although_the_lock_file_does_not_have_it() -> None:
+def test_results_of_an_interrupted_run_count_although_the_lock_file_lacks_them() -> None:
     project = Project(stage("a"))
     project.build()
     record = project.lock.records["a"]

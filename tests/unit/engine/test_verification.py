@@ -129,7 +129,7 @@ def codes(failure: Failure | None) -> list[str]:
 # ---- outputs ----------------------------------------------------------------------------------------
 
 
-def test_a_declared_output_that_is_not_there_is_told_before_anything_runs() -> None:
+def test_a_missing_output_fails_before_any_verification_step_runs() -> None:
     bench = Bench(process("one"), outputs=("out", "dir/", "also"))
     failure = bench.verify(bench.files(out="x"))
     assert failure is not None
@@ -194,7 +194,7 @@ def test_each_process_gets_a_copy_of_its_own_of_the_result_and_its_inputs() -> N
     assert all(action.writable is not None for action in bench.executor.actions), "the tree is read-only"
 
 
-def test_what_a_process_prints_is_kept_without_secrets_also_where_it_passes() -> None:
+def test_output_of_a_passing_process_is_kept_without_secrets() -> None:
     bench = Bench(process("one"))
     bench.verify(attempt=3)
     assert list(bench.artifacts) == ["3/verify-1.txt"]
@@ -224,7 +224,7 @@ def test_a_check_sees_the_result_the_last_one_and_the_inputs() -> None:
     ]
 
 
-def test_a_warning_of_a_check_is_told_and_fails_nothing() -> None:
+def test_a_warning_of_a_check_is_reported_and_fails_nothing() -> None:
     bench = Bench(CheckStep("c"), checks={"c": says("W9", Severity.WARNING)})
     assert bench.verify() is None
     assert [one.data.code for one in bench.events if isinstance(one.data, Warned)] == ["W9"]
@@ -241,14 +241,14 @@ def test_a_warning_of_a_check_is_told_and_fails_nothing() -> None:
         (Condition("file_exists", "d/"), ""),
     ],
 )
-def test_conditions_are_held_against_the_whole_tree(condition: Condition, broken: str) -> None:
+def test_conditions_are_checked_against_the_whole_tree(condition: Condition, broken: str) -> None:
     bench = Bench(ensures=(condition,))
     result = bench.files(out="made")
     failure = bench.verify(result, {**result, "d/f": entry("")})
     assert ([] if failure is None else [one.message for one in failure.diagnostics]) == ([broken] if broken else [])
 
 
-def test_all_commands_of_a_model_run_and_what_each_printed_is_in_the_failure() -> None:
+def test_all_commands_of_a_model_run_and_the_failure_has_their_output() -> None:
     bench = Bench(CommandsStep(allow=("python",), commands=("python one", "python two", "python three")))
     bench.failing = {"one", "three"}
     failure = bench.verify()
@@ -277,7 +277,7 @@ def test_a_list_with_wrong_items_does_not_pass_for_its_maker() -> None:
 # ---- where a step may write -----------------------------------------------------------------------------
 
 
-def test_a_program_may_write_its_outputs_and_what_its_stage_may_write_and_nothing_else() -> None:
+def test_a_program_may_write_only_outputs_and_the_write_scope() -> None:
     fence = Fence(("work/",), protect=("work/keep/",))
     stage = Stage(name="s", step=ShellStep(("x",)), outputs=("out",), fence=fence)
     changed = {
@@ -299,7 +299,7 @@ def test_a_program_may_write_its_outputs_and_what_its_stage_may_write_and_nothin
     assert list(undeclared_writes(inside, {"p.lock": entry("1")}, {}, ("p.lock",))) == ["p.lock"]
 
 
-def test_of_very_many_wrong_paths_the_first_are_told_and_the_rest_counted() -> None:
+def test_of_many_wrong_paths_the_first_are_reported_and_the_rest_counted() -> None:
     stage = Stage(name="s", step=ShellStep(("x",)), outputs=("out",))
     wrong = undeclared_writes(stage, {f"f{n:02}": entry("") for n in range(25)}, {})
     short = in_short(wrong)

@@ -62,7 +62,7 @@ def test_an_input_that_a_stage_made_and_that_is_nowhere_any_more_is_lost() -> No
         project.worker(session).work(before, None)
 
 
-def test_what_is_on_the_disk_alone_is_taken_into_the_store_before_it_is_needed() -> None:
+def test_source_inputs_are_stored_before_the_stage_starts() -> None:
     project = Project(stage("a", "src"), files={"src": "1"})
     seen = []
 
@@ -90,7 +90,7 @@ def test_where_only_the_verification_changed_the_recorded_result_is_verified_and
     assert project.statuses() == {"a": "fresh"}
 
 
-def test_a_recorded_result_that_fails_the_new_verification_is_made_anew() -> None:
+def test_a_recorded_result_that_fails_a_new_verification_is_rebuilt() -> None:
     project = Project(stage("a", "src"), files={"src": "1"})
     project.build()
     project.pipeline = Project(stage("a", "src", verify=TESTED)).pipeline
@@ -104,7 +104,7 @@ def test_a_recorded_result_that_fails_the_new_verification_is_made_anew() -> Non
 # ---- what only the lock file has ------------------------------------------------------------------------
 
 
-def test_of_a_program_that_only_the_lock_file_knows_what_comes_now_is_the_result() -> None:
+def test_a_program_known_only_from_the_lock_file_runs_and_its_new_result_counts() -> None:
     project = Project(stage("a"))
     project.programs["a"] = lambda _files: {"a": "on another machine"}
     project.build()
@@ -133,13 +133,13 @@ def a_model_wrote(**more: Any) -> Project:
     return cloned(project)
 
 
-def test_what_a_model_wrote_is_verified_by_the_lock_file_alone_and_no_model_is_asked() -> None:
+def test_a_model_result_known_only_from_the_lock_file_is_verified_without_a_model_call() -> None:
     clone = a_model_wrote(verify=TESTED)
     assert clone.build().exit_code is ExitCode.OK
     assert (clone.ran(), clone.statuses(), clone.provider.requests) == (["t"], {"m": "verified"}, [])
 
 
-def test_a_claim_of_the_lock_file_that_does_not_pass_fails_and_no_model_is_asked() -> None:
+def test_a_model_result_of_the_lock_file_that_does_not_pass_fails_without_a_model_call() -> None:
     clone = a_model_wrote(verify=TESTED)
     clone.programs["t"] = clone.failing("1 test failed")
     end = clone.build().stages["m"]
@@ -161,7 +161,7 @@ def edited_chain(text: str) -> Project:
     return project
 
 
-def test_a_committed_edit_of_what_a_model_wrote_is_verified_and_accepted() -> None:
+def test_a_committed_edit_of_a_model_output_is_verified_and_accepted() -> None:
     project = edited_chain("by hand")
     assert project.build().exit_code is ExitCode.OK
     record = project.lock.records["m"]
@@ -270,7 +270,7 @@ def test_a_slice_of_a_file_that_a_later_stage_makes_is_not_judged_yet() -> None:
     assert project.ran() == ["list", "data", "e"]
 
 
-def test_outputs_are_verified_as_they_are_for_whoever_asks() -> None:
+def test_verify_checks_outputs_as_they_are_on_disk() -> None:
     project = Project(stage("a", "src", verify=replace(TESTED, inputs=(PathInput("t"),))), files={"src": "1", "t": "T"})
     project.programs["t"] = lambda files: project.completed(code=int(files["a"] != "by hand" or files["t"] != "T"))
     session = project.session()
