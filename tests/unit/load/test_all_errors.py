@@ -2,7 +2,9 @@
 
 import copy
 import json
+import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import orch23
 from orch23.load.pipeline import parse_pipeline
 from orch23.model.diagnostic import Severity
 from tests.documents import ODD, WHOLE
@@ -310,16 +313,24 @@ LANGUAGE = Language(form=UpperDocument, description="Capitals.", read=lambda one
 '''
 
 
-@pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+READ = """
+import json, sys
+from orch23.load.pipeline import parse_pipeline
+found = parse_pipeline(sys.stdin.read(), "p.yaml").diagnostics
+print(json.dumps([[one.code, one.location.line, one.location.column] for one in found]))
+"""
+
+
+def found_with_plugin(tmp_path: Path, text: str) -> list[Place]:
+    """Return the errors that a process reports in which the plugin is installed: here its classes would stay."""
     folder = tmp_path / "acme_kind-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-kind\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text("[orch23.steps]\nupper = acme_kind:UpperStep\n")
     (tmp_path / "acme_kind.py").write_text(PLUGIN)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield "acme-kind"
-    sys.modules.pop("acme_kind", None)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(Path(orch23.__file__).parent.parent)))}
+    done = subprocess.run([sys.executable, "-c", READ], input=text, env=env, capture_output=True, text=True, check=True)
+    return [(code, line, column) for code, line, column in json.loads(done.stdout)]
 
 
 OF_PLUGIN = """version: 1
@@ -335,8 +346,8 @@ stages:
 """
 
 
-def test_errors_of_a_kind_of_step_of_a_plugin_are_reported_at_once(plugin: str) -> None:
-    assert found(OF_PLUGIN.replace("PLUGIN", plugin)) == [
+def test_errors_of_a_kind_of_step_of_a_plugin_are_reported_at_once(tmp_path: Path) -> None:
+    assert found_with_plugin(tmp_path, OF_PLUGIN.replace("PLUGIN", "acme-kind")) == [
         *(("E840", 6, 19), ("E811", 6, 43), ("E802", 6, 60), ("E811", 7, 18), ("E850", 8, 15)),
         *(("E810", 9, 7), ("E850", 9, 31), ("E802", 9, 35)),
         ("E802", 10, 19),
