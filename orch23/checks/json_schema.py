@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from orch23.checks.check import Check, CheckInput, Codes, exclusion, unknown_options, wrong_option
-from orch23.checks.patterns import PatternError
 from orch23.checks.schema_errors import complaints
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
@@ -89,6 +88,8 @@ def _validator(given: CheckInput) -> "Draft7Validator | Diagnostic":
 def _judge(path: str, data: bytes, validator: "Draft7Validator") -> Iterator[Diagnostic]:
     """Give everything that is wrong with one file."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - heavy, and hardly ever needed
+
+    from orch23.checks.patterns import PatternError  # noqa: PLC0415 - as below
 
     value = _parse(path, data)
     if isinstance(value, Diagnostic):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-from orch23.checks.patterns import unmatched_keys
 from orch23.model.nearest import nearest
 
 _MAX_SHOWN = 80
@@ -75,6 +74,8 @@ def _is_of_a_key(error: "ValidationError") -> bool:
 
 def _unwelcome(error: "ValidationError") -> str:
     """Name the keys that an object may not have."""
+    from orch23.checks.patterns import unmatched_keys  # noqa: PLC0415 - what found the error has loaded it
+
     schema: _Value = error.schema
     instance: _Value = error.instance
     known = sorted(schema.get("properties", {}))

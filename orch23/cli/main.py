@@ -9,19 +9,12 @@ import click
 from click.shell_completion import shell_complete
 
 from orch23.cli.console import Console
-from orch23.cli.ending import end, open_streams
 from orch23.cli.group import PROGRAM, orch23
 from orch23.cli.machine import WAYS_OUT
 from orch23.model.errors import ExitCode
 from orch23.snapshot.reply import Unrest
 
 _COMPLETE = "_ORCH23_COMPLETE"
-
-
-def run() -> None:
-    """Be the program: run the command line and end with its code."""
-    open_streams()
-    end(main(sys.argv[1:]))
 
 
 def main(argv: Sequence[str], unrest: Unrest | None = None) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from orch23.checks.patterns import PatternError
 from orch23.load.yaml_text import ParsedText, parse
 from orch23.model.diagnostic import Diagnostic, Location
 from orch23.model.digest import Json
@@ -25,6 +24,7 @@ def validate_data(
 
     With `parsed`, the text that the value was read from, each complaint has its place.
     """
+    from orch23.checks.patterns import PatternError  # noqa: PLC0415 - beside the next one
     from orch23.load.complaints import complaints  # noqa: PLC0415 - heavy, and hardly ever needed
 
     unusable = schema_faults(schema_json, file)

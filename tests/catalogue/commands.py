@@ -49,9 +49,7 @@ def clean_what_a_person_edited(project: Project) -> set[str]:
 @TRIGGERS.of("E650")
 def disk_that_takes_nothing(project: Project) -> set[str]:
     """Build where no file may grow."""
-    limited = (
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from orch23.cli.main import run; run()"
-    )
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); from orch23.entry import run; run()"
     argv = [sys.executable, "-c", limited, "-C", str(project.write(ONE).root), "build"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={"PYTHONPATH": os.getcwd()})
     return shown(Outcome(done.returncode, done.stdout, done.stderr))
@@ -100,9 +98,7 @@ def another_provider_for_once(project: Project) -> set[str]:
 @TRIGGERS.of("E667")
 def a_folder_that_was_removed(project: Project) -> set[str]:
     """Plan in a folder that was removed."""
-    program = (
-        "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); from orch23.cli.main import run; run()"
-    )
+    program = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); from orch23.entry import run; run()"
     done = subprocess.run(
         [sys.executable, "-c", program, "plan"],
         cwd=project.root,

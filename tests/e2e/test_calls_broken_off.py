@@ -17,7 +17,7 @@ from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds: `make test` runs them, `make check` does not
 
-_PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
+_PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-story"}
 STAGES, PLACES = 9, 8

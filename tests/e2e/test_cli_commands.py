@@ -292,7 +292,7 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert re.findall(r"^heavy: .*", out, re.MULTILINE) == [f"heavy: [] 0 {one}" for one in asked]
 
 
-RUN = "from orch23.cli.main import run; run()"
+RUN = "from orch23.entry import run; run()"
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_a_process_that_is_killed_leaves_nothing_that_the_next_build_cannot_take
 
 
 _REPOSITORY = str(Path(__file__).parents[2])
-_PLAIN = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
+_PLAIN = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 _DYING = f"""{REACHING_OUTSIDE}
 import os, time
 from orch23.store.promote import Promoter
@@ -238,7 +238,7 @@ def held(self, places, path, *more):
         time.sleep(60)
     return real(self, places, path, *more)
 Promoter._name = held
-from orch23.cli.main import run; run()
+from orch23.entry import run; run()
 """
 _HELD_MODEL = """\
 import stat

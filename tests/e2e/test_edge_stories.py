@@ -385,7 +385,7 @@ def test_a_file_that_somebody_writes_while_the_stage_runs_is_left_and_told(proje
 
 def test_two_builds_at_once_are_one_too_many(project: Project) -> None:
     # the second is started by a stage of the first
-    program = f"{sys.executable} -c 'from orch23.cli.main import run; run()'"
+    program = f"{sys.executable} -c 'from orch23.entry import run; run()'"
     inner = f"PYTHONPATH={Path(__file__).parents[2]} {program} -C {project.root} build; echo $? > code.txt"
     project.write({"build.sh": inner})
     project.write(shell("  nest: {inputs: [build.sh], outputs: [code.txt], shell: [bash, build.sh]}\n"))

@@ -13,7 +13,7 @@ from tests.project import Project
 
 pytestmark = pytest.mark.usefixtures("steps_reach_outside")  # they note outside of their rooms that they ran
 
-_PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
+_PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])
 _SIGNALS = [(signal.SIGINT, 130, "wait"), (signal.SIGTERM, 143, "held"), (signal.SIGHUP, 129, "wait")]
 

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 _REPOSITORY = str(Path(__file__).parents[2])
-_PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
+_PROGRAM = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
 _PAIRS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 4
 _BUSY = 75
 

@@ -15,7 +15,7 @@ from tests.project import Project
 
 pytestmark = pytest.mark.slow  # whole builds, many of them: `make test` runs them, `make check` does not
 
-_PROGRAM = "from orch23.cli.main import run; run()"
+_PROGRAM = "from orch23.entry import run; run()"
 _REPOSITORY = str(Path(__file__).parents[2])
 SUBMIT, POLL, CANCEL = "POST /v1/responses", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel"
 CHAT = "POST /v1/chat/completions"

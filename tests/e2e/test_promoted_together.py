@@ -463,7 +463,7 @@ def test_an_interrupted_build_leaves_the_workspace_as_it_was(
     before |= {"make.sh": project.read("make.sh").encode()}
     environ = {"PATH": os.environ["PATH"], "HOME": str(project.home), "PYTHONPATH": str(Path(__file__).parents[2])}
     environ["ORCH23_ALLOW_UNSANDBOXED"] = "1"
-    script = f"{REACHING_OUTSIDE}\nfrom orch23.cli.main import run; run()"
+    script = f"{REACHING_OUTSIDE}\nfrom orch23.entry import run; run()"
     argv = [sys.executable, "-c", script, "-C", str(project.root), "build", "-j1"]
     with subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         what_came(gate, process)

@@ -32,7 +32,7 @@ if os.environ.get("BACKWARDS"):
     os.listdir = lambda path=".": sorted(real_listdir(path), reverse=True)
     os.scandir = lambda path=".": Backwards(real_scandir(path))
 os.umask(int(os.environ["MASK"], 8))
-from orch23.cli.main import run; run()
+from orch23.entry import run; run()
 """
 
 

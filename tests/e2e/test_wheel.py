@@ -13,7 +13,7 @@ from orch23.templates.builtin import builtins
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-RUN = "from orch23.cli.main import run; run()"
+RUN = "from orch23.entry import run; run()"
 
 
 def test_the_wheel_brings_the_templates_and_they_start_a_project(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_no_malformed_input_ends_a_process_by_a_signal(project: Project, name: s
         case.spoil(project)
     before = snapshot(project.root)
     done = subprocess.run(
-        [sys.executable, "-c", "from orch23.cli.main import run; run()", *map(os.fsencode, case.argv)],
+        [sys.executable, "-c", "from orch23.entry import run; run()", *map(os.fsencode, case.argv)],
         cwd=project.root,
         env={
             "PATH": os.defpath,

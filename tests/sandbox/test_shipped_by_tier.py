@@ -73,7 +73,7 @@ class Machine:
     def run(self, project: Path, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run orch23 there."""
         own = f"import sys; sys.path.insert(0, {str(ROOT)!r}); " if self.user == os.getuid() else ""
-        script = f"{own}from orch23.cli.main import run; run()"
+        script = f"{own}from orch23.entry import run; run()"
         command = [str(self.python), "-P", "-c", script, "-C", str(project), *argv]
         lesser = [sys.executable, "-m", "tests.sandbox.lesser", WITHOUT[self.tier], str(self.user)]
         home = self.folder / f"home-of-{self.user}"

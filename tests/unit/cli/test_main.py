@@ -119,7 +119,7 @@ def test_options_come_from_the_environment_too(monkeypatch, tmp_path: Path, caps
 
 def test_run_ends_the_program_with_the_code_and_does_what_others_asked_for_at_the_end() -> None:
     program = (
-        "import atexit, sys; from orch23.cli.main import run; sys.argv[1:] = ['--nope']; "
+        "import atexit, sys; from orch23.entry import run; sys.argv[1:] = ['--nope']; "
         "atexit.register(print, 'at the end'); run()"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
